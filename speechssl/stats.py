@@ -199,7 +199,8 @@ def _bootstrap(above: ArrayLike, below: ArrayLike, groups: Groups, seed: int, re
         raise ValueError(f"{len(labels)} groups do not fit {len(above)} values")
     sums = np.stack([above, below], axis=1)
     if isinstance(groups, Units) and several:
-        drawn = _draw_several(sums, groups.groups, seed, resamples)
+        order = (name for some in groups.groups for name in some)
+        drawn = np.concatenate([times @ sums for times in drawn_weights(groups.groups, order, seed, resamples)])
     else:
         if labels is not None:  # groups in order of appearance, so that equal partitions give equal draws
             index = {group: i for i, group in enumerate(dict.fromkeys(labels))}
@@ -224,20 +225,26 @@ def _draws(groups: int, generator: np.random.Generator, resamples: int) -> Itera
         yield generator.integers(0, groups, (min(block, resamples - start), groups))
 
 
-def _draw_several(values: np.ndarray, groups: Sequence[Sequence[str]], seed: int, resamples: int) -> np.ndarray:
-    """(R, C) sums of (S, C) values. Groups are drawn with replacement, and an item counts as often as all its groups were drawn
-    together: the product of their numbers (the pigeonhole bootstrap; Owen 2007, Annals of Applied Statistics 1(2)).
+def drawn_counts(groups: int, held: float, seed: int, resamples: int) -> Iterator[np.ndarray]:
+    """Blocks of (r, G) how often each group was drawn, with replacement, R resamples in all.
+
+    held: numbers that whoever asks holds for every resample, which r depends on.
     """
-    index = {name: i for i, name in enumerate(dict.fromkeys(name for some in groups for name in some))}
-    generator, block, found = np.random.default_rng(seed), max(1, _BLOCK // len(values)), []
+    generator, block = np.random.default_rng(seed), max(1, int(_BLOCK // held))
+    for start in range(0, resamples, block):
+        yield generator.multinomial(groups, np.full(groups, 1 / groups), min(block, resamples - start))
+
+
+def drawn_weights(groups: Sequence[Sequence[str]], order: Iterable[str], seed: int, resamples: int) -> Iterator[np.ndarray]:
+    """Blocks of (r, S) how often each item counts whose groups are these: as often as all of them were drawn together, the product
+    of their numbers (the pigeonhole bootstrap; Owen 2007, Annals of Applied Statistics 1(2)). order: of all groups.
+    """
+    index = {name: i for i, name in enumerate(dict.fromkeys(order))}
     most, always = max(map(len, groups)), [len(index)]  # the place of a group that is drawn once in every resample
     places = np.array([[index[name] for name in some] + always * (most - len(some)) for some in groups])
-    for start in range(0, resamples, block):
-        rows = min(block, resamples - start)
-        times = generator.multinomial(len(index), np.full(len(index), 1 / len(index)), rows)
-        times = np.concatenate([times, np.ones((rows, 1), times.dtype)], axis=1)
-        found.append(np.prod([times[:, column] for column in places.T], axis=0) @ values)
-    return np.concatenate(found)
+    for times in drawn_counts(len(index), len(groups), seed, resamples):
+        times = np.concatenate([times, np.ones((len(times), 1), times.dtype)], axis=1)
+        yield np.prod([times[:, column] for column in places.T], axis=0)
 
 
 def _vector(values: ArrayLike) -> np.ndarray:

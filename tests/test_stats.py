@@ -1,11 +1,26 @@
-"""Intervals against closed forms and against their coverage."""
+"""Intervals against closed forms and their coverage; estimates paired over cells; Holm's procedure."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from speechssl.stats import Interval, mean_interval, paired_difference, ratio_interval
+from speechssl.stats import (
+    Estimate,
+    Interval,
+    ItemScore,
+    combined,
+    common_units,
+    drawn_together,
+    holm,
+    mean_interval,
+    mean_of,
+    paired_difference,
+    ratio_interval,
+    resampled,
+)
 
 values = np.random.default_rng(1).normal(0.5, 0.2, 400)
 
@@ -138,3 +153,128 @@ def test_lengths_and_options_that_are_refused() -> None:
             ratio_interval([1, 2], below)
     with pytest.raises(ValueError, match="resamples"):
         mean_interval([1], resamples=0)
+
+
+def scored(values, groups=None, weights=None):
+    groups = groups or [str(i) for i in range(len(values))]
+    weights = weights or [1.0] * len(values)
+    return [ItemScore(str(i), g, v, w) for i, (v, g, w) in enumerate(zip(values, groups, weights, strict=True))]
+
+
+def test_a_cell_has_the_mean_and_nearly_the_interval_of_the_plain_bootstrap():
+    rng = np.random.default_rng(0)
+    values, groups = rng.integers(0, 2, 300).astype(float).tolist(), [f"g{i % 40}" for i in range(300)]
+    found = resampled({"a": scored(values, groups)}, seed=3)["a"].interval
+    plain = mean_interval(values, groups, seed=3)
+    assert found.value == pytest.approx(plain.value) and found.n == 300
+    assert (found.low, found.high) == pytest.approx((plain.low, plain.high), abs=0.006)
+
+
+def test_differences_are_paired():
+    rng = np.random.default_rng(1)
+    first = rng.normal(0.5, 0.3, 200)
+    second = first - 0.05 + rng.normal(0, 0.02, 200)
+    cells = resampled({"a": scored(first.tolist()), "b": scored(second.tolist())})
+    found = combined(np.subtract, cells["a"], cells["b"])
+    plain = paired_difference(first, second)
+    assert (found.interval.low, found.interval.high) == pytest.approx((plain.low, plain.high), abs=0.001)
+    assert found.p_value == plain.p_value < 0.001
+    apart = np.sqrt(np.var(cells["a"].drawn) + np.var(cells["b"].drawn))
+    assert np.std(found.drawn) < apart / 5
+
+
+def test_two_calls_about_the_same_groups_draw_the_same():
+    values = np.random.default_rng(2).normal(size=50).tolist()
+    one = resampled({"a": scored(values)}, seed=1)["a"]
+    backwards = resampled({"x": list(reversed(scored(values))), "y": scored(values[::-1])}, seed=1)["x"]
+    assert np.allclose(one.drawn, backwards.drawn)
+    assert not np.allclose(one.drawn, resampled({"a": scored(values)}, seed=2)["a"].drawn)
+
+
+def test_only_items_that_all_cells_have_count():
+    found = resampled({"a": scored([1, 1, 0, 0]), "b": scored([1, 1, 0])})
+    assert found["a"].value == found["b"].value == pytest.approx(2 / 3) and found["a"].n == 3
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ({"a": scored([1.0]), "b": []}, "no items in common"),
+        ({}, "no items in common"),
+        ({"a": scored([1.0, 0.0], ["x", "y"]), "b": scored([1.0, 0.0], ["x", "x"])}, "item 1 is in the groups 'x', 'y'"),
+        ({"a": scored([0.0], weights=[0.0])}, "denominators of a score are all 0"),
+    ],
+)
+def test_cells_that_cannot_be_compared(cells, message):
+    with pytest.raises(ValueError, match=message):
+        resampled(cells)
+
+
+def test_one_group_of_several_cells_says_nothing_about_the_spread():
+    found = resampled({"a": scored([1, 0, 1], ["g"] * 3), "b": scored([0, 0, 0], ["g"] * 3)})
+    assert not found["a"].interval.estimated and found["a"].interval.percent.ends == (None, None)
+    assert combined(np.subtract, found["a"], found["b"]).p_value == 1.0
+
+
+def test_what_is_divided_by_nothing_is_not_defined_and_harms_no_interval():
+    a, b = Estimate(1.0, np.array([1.0, 2.0, 3.0]), 3, 3), Estimate(0.5, np.array([0.0, 1.0, 1.0]), 3, 2)
+    found = combined(np.divide, a, b)
+    assert np.isnan(found.drawn[0]) and found.value == 2.0
+    assert 2.0 <= found.interval.low <= found.interval.high <= 3.0
+    assert np.isnan(combined(np.divide, a, Estimate(0.0, np.zeros(3), 3, 3)).value)
+
+
+def test_a_mean_needs_something():
+    with pytest.raises(ValueError, match="nothing"):
+        mean_of([])
+
+
+def spoken(values, voices, prefix=""):
+    return [ItemScore(f"{prefix}{i}", f"p{i}", v, 1.0, w) for i, (v, w) in enumerate(zip(values, voices, strict=True))]
+
+
+def test_voices_are_drawn_where_there_are_enough_and_all_is_recorded():
+    values = np.random.default_rng(3).random(20).tolist()
+    by_voice = resampled({"a": spoken(values, "abcde" * 4)}, unit="passage")["a"]
+    by_passage = resampled({"a": spoken(values, "abcd" * 5)}, unit="passage")["a"]
+    assert (by_voice.unit, by_voice.groups, by_voice.interval.drawn, by_voice.interval.groups) == ("voice", 5, "voice", 5)
+    assert (by_passage.unit, by_passage.groups) == ("passage", 20)
+    mean = mean_of([by_voice, by_passage, by_voice])
+    assert (mean.unit, mean.groups, mean.n) == ("voice, passage", 5, 60)
+    with pytest.raises(ValueError, match="item 0 is in the voices 'a', 'b'"):
+        resampled({"a": spoken([1.0], "a"), "b": spoken([1.0], "b")})
+
+
+def test_tasks_that_share_a_voice_are_drawn_together():
+    """A share of a task's voices in common is enough: what is hard for a voice is hard in both."""
+    rng = np.random.default_rng(4)
+    hard = dict(zip("abcdefghi", rng.random(9), strict=True))
+    tasks = {"ks": "abcdefgh" * 3, "ic": "bcdefghi" * 4, "other": "uvwxy" * 3, "none": [""] * 12}
+    cells = {t: spoken([hard.get(v, 0.3) + rng.normal(0, 0.01) for v in voices], voices, t) for t, voices in tasks.items()}
+    units = {t: common_units({t: scored}, "passage")[1] for t, scored in cells.items()}
+    together = drawn_together(units)
+    assert together["ks"] == together["ic"] == set("abcdefghi") and together["other"] == set("uvwxy")
+    assert together["none"] == {f"p{i}" for i in range(12)} and units["none"].name == "passage"
+    drawn = {t: resampled({t: scored}, 0, 2000, "passage", together[t])[t].drawn for t, scored in cells.items()}
+    usual = np.isfinite(drawn["ks"])
+    assert np.corrcoef(drawn["ks"][usual], drawn["ic"][usual])[0, 1] > 0.7
+    assert abs(np.corrcoef(drawn["ks"][usual], drawn["other"][usual])[0, 1]) < 0.1
+
+
+def test_holm_comes_after_the_bound_of_few_voices():
+    cells = resampled({"a": spoken([1.0] * 16, "abcdefgh" * 2), "b": spoken([0.0] * 16, "abcdefgh" * 2)})
+    p = combined(np.subtract, cells["a"], cells["b"]).p_value
+    assert p == 2 / 2**8 and holm([p] * 10)[0] == 10 * p
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_lies_between_the_p_value_and_bonferroni_and_keeps_the_order(p_values):
+    found = holm(p_values)
+    assert all(p <= a <= min(1.0, len(p_values) * p) + 1e-12 for p, a in zip(p_values, found, strict=True))
+    order = np.argsort(p_values, kind="stable")
+    assert all(np.diff(np.array(found)[order]) >= 0)

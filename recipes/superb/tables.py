@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from speechssl.eval.superb_tables import superb_tables
+from speechssl.eval.superb import superb_tables
 from speechssl.eval.tables import Table, markdown
 from speechssl.results import read_rows
 

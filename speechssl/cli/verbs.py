@@ -53,7 +53,7 @@ VERBS = {
     "train ctc": "cascade:TrainCtc",
     "train speechbert": "speechbert:Train",
     "train transfer-speechbert": "speechbert:Transfer",
-    "train choice": "multiple_choice:Train",
+    "train choice": "multiple_choice:TrainChoice",
     "evaluate qa": "eval:Qa",
     "evaluate predictions": "eval:Predictions",
     "evaluate robustness": "eval:Robustness",
@@ -62,7 +62,7 @@ VERBS = {
     "compare": "report:Compare",
     "superb run": "eval:Superb",
     "superb speed": "eval:SuperbSpeed",
-    "superb export": "superb:Export",
+    "superb export": "eval:SuperbExport",
     "report": "report:Report",
     "answer": "cli:Answer",
 }

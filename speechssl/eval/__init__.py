@@ -1,15 +1,13 @@
 """Systems and encoders under conditions: scores with intervals, comparisons, tables.
 
 run.py               the evaluation loop: encode -> cache -> score
-spoken_qa.py         systems x conditions on questions; imported answers
-choice.py            the same for questions with options
-recogniser_errors.py the confusions of a recogniser, fitted
+spoken_qa.py         systems x conditions on questions, with options or without; imported answers; errors of a recogniser, fitted
 metrics.py           FF1, AOS, EM, F1, word errors
 scores.py            a line a question, which comparisons are made from
-compare.py           systems paired on the same questions, where their lines cross; compare_tables.py: tables, missed answers
-grid.py              encoders x tasks x conditions; grid_tasks.py: the tasks; degradation.py: what noise costs
-robustness.py        the grid from the command line, and its tables
-superb.py            the SUPERB benchmark, superb_tables.py: its tables; superb_speed.py: what caching gains
+compare.py           systems paired on the same questions, where their lines cross, missed answers; tables and JSON of it
+grid.py              encoders x tasks x conditions; grid_tasks.py: the tasks
+robustness.py        the grid from the command line; what noise costs; its tables
+superb.py            the SUPERB benchmark and its tables; superb_speed.py: what caching gains
 tables.py            the one table, and how values are printed
 published.py         what others published
 """

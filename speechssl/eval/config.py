@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from speechssl.config import (
     BF16,
+    CHECKPOINTS,
     DEVICE,
     SNR_OVER,
     Amount,
@@ -105,8 +106,8 @@ class Choice:
     workers: Count = option(2, "number of threads")
 
     def run(self) -> None:
-        from speechssl.eval.choice import run_choice
         from speechssl.eval.published import published_choice
+        from speechssl.eval.spoken_qa import run_choice
 
         use_device(self.device)
         published = published_choice(self.corpus, self.split)
@@ -166,7 +167,7 @@ class Confusions:
     workers: Count = option(2, "number of threads")
 
     def run(self) -> None:
-        from speechssl.eval.recogniser_errors import fit_on_corpus
+        from speechssl.eval.spoken_qa import fit_on_corpus
 
         use_device(self.device)
         print(fit_on_corpus(self))
@@ -347,38 +348,15 @@ class Superb:
     training: TrainingData = group(TrainingData(), "training on distorted speech")
 
     def run(self) -> None:
-        from speechssl.eval.superb import ALL, Plan, check_tunable, name_encoders, run_superb
+        from speechssl.eval.superb import ALL, check_tunable, plan_of, run_superb
         from speechssl.superb.catalogue import ORDER
 
-        tuning, sets, noise = self._tuning(), self.sets, self.noise
+        tuning, sets = self._tuning(), self.sets
         if tuning and not sets.data:  # what cannot be trained is refused before synthetic sets are made
             check_tunable(ORDER if ALL in sets.tasks else [task.partition("=")[0] for task in sets.tasks])
-        plan = Plan(
-            encoders=name_encoders(self.encoders),
-            data=sets.find(self.out),
-            preset=sets.preset,
-            rates=self.learning_rates,
-            seeds=self.seed,
-            steps=self.steps,
-            batch=self.batch,
-            seen=noise.seen,
-            unseen=noise.unseen,
-            snrs=noise.snr,
-            snr_over=noise.snr_over,
-            voices=noise.voices,
-            folders=noise_folders(noise.noise),
-            at=noise.at,
-            arpa=self.lm,
-            features=self.features,
-            augment=self.training.augment,
-            cache_gb=self.cache_gb,
-            precision=sets.precision,
-            device=sets.device,
-            workers=sets.workers,
-            tuning=tuning,
-            test=not self.train_only,
-        )
-        print(run_superb(self.out, plan))
+        folders = noise_folders(self.noise.noise)
+        more = {"seeds": self.seed, "folders": folders, "tuning": tuning, "test": not self.train_only}
+        print(run_superb(self.out, plan_of(self, self.encoders, **more)))
 
     def _tuning(self) -> Any:
         """None where heads are trained on clean speech and a frozen encoder."""
@@ -419,9 +397,30 @@ class SuperbSpeed:
     turns: Count = option(5, "number of batches to time on each side")
 
     def run(self) -> None:
-        from speechssl.eval.superb import Plan, name_encoders
+        from speechssl.eval.superb import plan_of
         from speechssl.eval.superb_speed import compare_cached
 
-        computed: dict[str, Any] = {"precision": self.sets.precision, "device": self.sets.device, "workers": self.sets.workers}
-        plan = Plan(name_encoders([self.encoder]), self.sets.find(self.out), self.sets.preset, **computed)
-        print(compare_cached(self.out, plan, self.turns))
+        print(compare_cached(self.out, plan_of(self, [self.encoder]), self.turns))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuperbExport:
+    """export an encoder for s3prl's own runner of SUPERB
+
+    OUT gets the encoder in Hugging Face's format (verified as `speechssl convert` does), the published settings of every task of
+    SUPERB as s3prl's config files, run.sh with the command lines, a README and a card. Finished work is kept.
+
+      speechssl superb export exp/hubert-2/encoder exp/s3prl
+      FLUENT_COMMANDS=/data/fluent_speech_commands_dataset bash exp/s3prl/run.sh ic
+    """
+
+    encoder: str = argument(CHECKPOINTS)
+    out: Path = argument("folder to make")
+
+    def run(self) -> None:
+        from speechssl.superb.export import export_upstream
+
+        card = export_upstream(self.encoder, self.out)
+        made = f"{card['made_from']['name']} ({card['made_from']['hash']})"
+        print(f"{self.out}: {made} for s3prl's upstreams {', '.join(card['upstreams'])}")
+        print(f"bash {self.out}/run.sh {'|'.join(card['tasks'])}")

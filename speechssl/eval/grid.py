@@ -7,7 +7,6 @@ what is random about a mixture depends on the seed, the condition and the uttera
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -106,6 +105,29 @@ def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float
     return found
 
 
+def trained_noises(folder: Path) -> frozenset[str]:
+    """What the card of an encoder calls the noises it was trained on; none where it has no card of ours."""
+    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+    options = card.get("options") if isinstance(card, dict) else None
+    return noises_in(options) if isinstance(options, dict) else frozenset()
+
+
+def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
+    """What the options of a training call the noises in it."""
+    distort = options.get("distort")
+    kinds = distort.get("kinds", []) if isinstance(distort, dict) else []
+    return frozenset(kind[key] for kind in kinds for key in ("name", "set") if key in kind)
+
+
+def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Setting]) -> None:
+    """Raises InputError where noise is called unseen that an encoder was trained on. noises: those that its card names."""
+    for condition in [s.condition for s in settings if s.group == "unseen"]:
+        if known := noises & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
+            raise InputError(
+                f"{encoder} was trained on the noise {min(known)}, according to its card; give it with --seen instead of --unseen"
+            )
+
+
 # ---- recordings
 
 
@@ -145,24 +167,13 @@ def file_size(path: Path) -> int:
 # ---- frozen mixtures
 
 
-@dataclass(frozen=True)
-class FrozenMixtures:
-    """The mixtures of a manifest, by the names of recordings. rows: (utterance, condition) -> hash of its line."""
+class FrozenMixtures(FrozenDistorter):
+    """The mixtures of a manifest, by the names of recordings."""
 
-    frozen: FrozenDistorter
-    rows: Mapping[tuple[str, str], str]
-
-    @property
-    def seed(self) -> int:
-        return self.frozen.seed
-
-    def apply(self, samples: np.ndarray, condition: Condition, utterance: str) -> np.ndarray:
-        """samples: (N,) float32 at 16 kHz. Raises ValueError for silent speech, InputError for noise that cannot be had."""
-        return self.frozen.apply(samples, condition, utterance)
-
-    def made_from(self, condition: Condition, utterances: Sequence[str]) -> Any:
+    def made_from(self, condition: Condition, utterances: Sequence[str]) -> str:
         """What decides the mixtures of these utterances alone: a manifest that has grown leaves earlier results as they are."""
-        return hash_json([self.rows.get((utterance, condition.text), "") for utterance in utterances])
+        rows = [self._rows.get((utterance, condition.text)) for utterance in utterances]
+        return hash_json([hash_json(row) if row else "" for row in rows])
 
 
 def freeze_mixtures(
@@ -199,11 +210,10 @@ def freeze_mixtures(
             raise InputError(f"none of the {len(found)} recordings can be read ({why}); fix them")
         freeze(conditions, lengths, distorter, path)
         write_json(card, {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path]), "seed": distorter.seed})
-    frozen = FrozenDistorter(path)
+    frozen = FrozenMixtures(path)
     for condition in conditions:
         frozen.check(condition)
-    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-    return FrozenMixtures(frozen, {(row["utterance"], row["condition"]): hash_json(row) for row in lines})
+    return frozen
 
 
 # ---- the grid
@@ -233,12 +243,12 @@ def run_grid(
     Raises InputError for noise that cannot be had, and where no recording of a task can be encoded.
     """
     utterances = name_utterances((task.name, task.items) for tasks in encoders.values() for task in tasks)
-    cells = []
-    for name, tasks in encoders.items():
-        for number, setting in enumerate(settings, 1):
-            what = f"{name}, {setting.label} ({number} of {len(settings)})"
-            cells += _run_tasks(name, tasks, setting, out, mixtures, utterances, workers, what)
-    return cells
+    return [
+        cell
+        for encoder, tasks in encoders.items()
+        for number, setting in enumerate(settings, 1)
+        for cell in _run_tasks(encoder, tasks, setting, out, mixtures, utterances, workers, f"({number} of {len(settings)})")
+    ]
 
 
 def _run_tasks(
@@ -249,7 +259,7 @@ def _run_tasks(
     mixtures: FrozenMixtures,
     utterances: Mapping[Item, str],
     workers: int,
-    what: str,
+    place: str,
 ) -> list[Cell]:
     """All tasks of an encoder under one condition. utterances: the name that noise knows a recording by."""
     condition, seed = setting.condition, mixtures.seed
@@ -274,7 +284,7 @@ def _run_tasks(
             lambda samples, item: mixtures.apply(samples, condition, utterances[item]),
             encodings,
             workers,
-            what,
+            f"{encoder}, {setting.label} {place}",
         )
         return {
             name: Encoded({i: x for (i, _), x in e.features.items()}, {i: why for (i, _), why in e.failed.items()})

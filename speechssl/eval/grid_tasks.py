@@ -29,7 +29,7 @@ from speechssl.encoders.load import SharedEncoder, load_encoder, shared_encoder
 from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Robustness
-from speechssl.eval.grid import GridTask, Item, Setting, first_items
+from speechssl.eval.grid import GridTask, Item, Setting, check_unseen, first_items, trained_noises
 from speechssl.eval.metrics import word_error_rate
 from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_questions, word_errors
 from speechssl.io import SHIPPED, hash_json, read_json
@@ -88,29 +88,6 @@ def load_tested(name: str, where: str) -> TestedEncoder:
             return TestedEncoder(name, shared_encoder(folder), folder, trained_noises(folder / "encoder"))
     noises = trained_noises(Path(where)) | trained_noises(SHIPPED / where)
     return TestedEncoder(name, SharedEncoder(load_encoder(where)), None, noises)
-
-
-def trained_noises(folder: Path) -> frozenset[str]:
-    """What the card of an encoder calls the noises it was trained on; none where it has no card of ours."""
-    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-    options = card.get("options") if isinstance(card, dict) else None
-    return noises_in(options) if isinstance(options, dict) else frozenset()
-
-
-def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
-    """What the options of a training call the noises in it."""
-    distort = options.get("distort")
-    kinds = distort.get("kinds", []) if isinstance(distort, dict) else []
-    return frozenset(kind[key] for kind in kinds for key in ("name", "set") if key in kind)
-
-
-def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Setting]) -> None:
-    """Raises InputError where noise is called unseen that an encoder was trained on. noises: those that its card names."""
-    for condition in [s.condition for s in settings if s.group == "unseen"]:
-        if known := noises & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
-            raise InputError(
-                f"{encoder} was trained on the noise {min(known)}, according to its card; give it with --seen instead of --unseen"
-            )
 
 
 # ---- tasks

@@ -6,7 +6,7 @@ second source. Of spoken QA, "noted" is as it was noted down from the paper and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from speechssl.eval.tables import Table
@@ -15,37 +15,15 @@ from speechssl.io import read_json
 MARK = "Published, on the published sets; not comparable with synthetic data."
 CHECKED = frozenset({"sid", "sd", "er"})  # tasks
 COLUMNS = (
-    ("pr", "per"),
-    ("asr", "wer"),
-    ("ks", "acc"),
-    ("qbe", "mtwv"),
-    ("sid", "acc"),
-    ("asv", "eer"),
-    ("sd", "der"),
-    ("er", "acc"),
-    ("ic", "acc"),
-    ("sf", "slot_f1"),
-    ("sf", "slot_cer"),
-)
+    ("pr", "per"), ("asr", "wer"), ("ks", "acc"), ("qbe", "mtwv"), ("sid", "acc"), ("asv", "eer"), ("sd", "der"), ("er", "acc"),
+    ("ic", "acc"), ("sf", "slot_f1"), ("sf", "slot_cer"),
+)  # fmt: skip
 VALUES = {
     "wav2vec 2.0 base": (5.74, 6.43, 96.23, 2.33, 75.18, 6.02, 6.08, 63.43, 92.35, 88.30, 24.77),
     "HuBERT base": (5.41, 6.42, 96.30, 7.36, 81.42, 5.11, 5.88, 64.92, 98.34, 88.53, 25.20),
     "WavLM base+": (3.92, 5.59, 97.37, 9.88, 89.42, 4.07, 3.50, 68.65, 99.00, 90.58, 21.20),
     "HuBERT large": (3.53, 3.62, 95.29, 3.53, 90.33, 5.98, 5.75, 67.62, 98.76, 89.81, 21.76),
     "WavLM large": (3.06, 3.44, 97.86, 8.86, 95.49, 3.77, 3.24, 70.62, 99.31, 92.21, 18.36),
-}
-LEARNING_RATES: Mapping[str, float] = {  # s3prl 0.4.18's own, which its leaderboard sweeps around
-    "pr": 1e-2,
-    "asr": 1e-4,
-    "ks": 1e-4,
-    "sid": 1e-4,
-    "asv": 1e-4,
-    "sd": 1e-4,
-    "ic": 1e-4,
-    "sf": 1e-4,
-    "er": 1e-4,
-    "se": 1e-3,
-    "ss": 1e-3,
 }
 
 

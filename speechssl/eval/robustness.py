@@ -14,25 +14,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from speechssl.augment import Distorter
 from speechssl.config import noise_folders, parse_named
 from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.config import Robustness
-from speechssl.eval.degradation import Grid, Task, against_cascade, degradation, gain, gather, rows_of
-from speechssl.eval.grid import GridTask, Setting, freeze_mixtures, name_utterances, run_grid, settings_of
+from speechssl.eval.grid import Cell, GridTask, Setting, freeze_mixtures, name_utterances, run_grid, settings_of
 from speechssl.eval.grid_tasks import MAKERS, TEST, Maker, load_tested
 from speechssl.eval.run import check_conditions
 from speechssl.eval.tables import Table, condition_name, interval_text, markdown
 from speechssl.io import write_json, write_text
-from speechssl.results import LOWER_IS_BETTER, append_rows
+from speechssl.results import CASCADE, LOWER_IS_BETTER, Row, append_rows, averaged, drawn_sentence
 from speechssl.signal import snr_note
-from speechssl.stats import LEVEL, Estimate, holm, mean_of
+from speechssl.stats import (
+    LEVEL,
+    RESAMPLES,
+    Estimate,
+    ItemScore,
+    Units,
+    combined,
+    common_units,
+    drawn_together,
+    holm,
+    mean_of,
+    resampled,
+)
 
+Task = tuple[str, str]  # name and metric
 ON_DEV = (
     "Scored on the dev split, whose clean speech has chosen the learning rates and steps of the heads of ks, ic, sid and style: "
     "good for comparing settings, no test score."
@@ -89,6 +105,296 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     write_json(out / "degradation.json", values | {"tables": [t.values for t in tables]})
     write_text(out / "tables.md", markdown(noted))
     return "\n\n".join(table.text for table in tables)
+
+
+# ---- what noise costs an encoder, and how much of what it costs the baseline another encoder saves
+
+DEFINITIONS = """What noise costs an encoder, and how much of what it costs the baseline another encoder saves.
+
+Scores are rates: s(e, t, c) of encoder e in task t under condition c; b is the baseline. o is +1 where more is better and -1 where
+less is (error rates). Everything below is in points, which are percent, or in percent of something.
+
+    loss       L(e, t, c) = o (s(e, t, clean) - s(e, t, c))                  points that c costs e against its own clean speech
+    relative   100 L(e, t, c) / s(e, t, clean)                               the same in percent of the clean score (or error)
+    gain       o (s(e, t, c) - s(b, t, c))                                   points by which e is better than b
+    removed    100 (1 - L(e, t, c) / L(b, t, c))                             of b's loss, e against its own clean speech
+    recovered  100 (1 - o (s(b, t, clean) - s(e, t, c)) / L(b, t, c))        of b's loss, both against b's clean speech
+
+`removed` can be had for nothing by an encoder that is bad in clean speech too; `recovered` cannot: it is 100 where e in noise is as
+good as b in clean speech, and 0 where it is as good as b in noise. They agree where both are equally good in clean speech.
+Averages over tasks and conditions give every one of them the same weight. A share of a loss that may be 0 means nothing: tasks in
+which the interval of the baseline's loss reaches 0 are left out of averaged shares, and named. `pooled` needs no such choice: it is
+`removed` of the losses in points, added up over all tasks.
+
+Relative robustness, for DUAL beside a cascade: 100 s(c) / s(clean), FF1 of a system under a condition over its own in clean speech.
+
+Intervals are 95 % paired cluster bootstraps (`stats.resampled`), p-values two-sided, and adjusted by Holm over the cells of a task.
+Every task draws voices where `stats.choose_units` allows it, and tasks that share a voice (by its name) draw it together; others
+are drawn each by itself. The unit error compares an encoder with itself, so that one whose units never change loses nothing: units
+stand in no average.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The scores of all cells as estimates that were drawn together. The first encoder is the baseline."""
+
+    scores: Mapping[tuple[Task, str, Setting], Estimate]
+    cells: Mapping[tuple[Task, str, Setting], Cell]
+    seed: int
+    resamples: int = RESAMPLES
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        return list(dict.fromkeys(task for task, _, _ in self.scores))
+
+    @property
+    def averaged(self) -> list[Task]:
+        """The tasks that averages are over."""
+        return averaged(self.tasks)
+
+    @cached_property
+    def encoders(self) -> list[str]:
+        return list(dict.fromkeys(encoder for _, encoder, _ in self.scores))
+
+    @property
+    def baseline(self) -> str:
+        return self.encoders[0]
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        """Clean first, then group by group and noise by noise, from the quietest to the loudest."""
+        found = list(dict.fromkeys(setting for _, _, setting in self.scores))
+        order = {name: i for i, name in enumerate(dict.fromkeys(s.name for s in found))}
+        return sorted(found, key=lambda s: (s.group != "clean", order[s.name], -(s.snr_db or 0.0)))
+
+    @property
+    def clean(self) -> Setting:
+        return self.settings[0]
+
+    @property
+    def levels(self) -> list[list[Setting]]:
+        """The conditions other than clean that belong together: of one group, at one SNR."""
+
+        def level(setting: Setting) -> tuple[str, bool, float]:
+            return setting.group, setting.snr_db is None, -(setting.snr_db or 0.0)
+
+        return [list(found) for _, found in groupby(sorted(self.settings[1:], key=level), key=level)]
+
+    def has(self, task: Task, encoder: str) -> bool:
+        return (task, encoder, self.clean) in self.scores
+
+    def drawn(self, tasks: Sequence[Task]) -> str:
+        """What intervals of these tasks draw, as a sentence."""
+        names = {task: task[0] if [t[0] for t in tasks].count(task[0]) == 1 else " ".join(task) for task in tasks}
+        return drawn_sentence((names[task], e.unit, e.groups) for (task, _, _), e in self.scores.items() if task in names)
+
+
+def gather(cells: Sequence[Cell], seed: int, resamples: int = RESAMPLES) -> Grid:
+    """Draw the items of every task together for all encoders and conditions, and tasks that share a voice with each other.
+
+    What is drawn is chosen by task (`stats.choose_units`). Raises InputError where a task has no item in common.
+    """
+    by_key = {((c.task, c.metric), c.encoder, c.setting): c for c in cells}
+    of_task: dict[Task, dict[tuple[Task, str, Setting], Sequence[ItemScore]]] = {}
+    for key, cell in by_key.items():
+        of_task.setdefault(key[0], {})[key] = cell.scored
+    name = {task: by_key[next(iter(mine))].unit for task, mine in of_task.items()}
+    units: dict[Task, Units] = {}
+    for task, mine in of_task.items():
+        try:
+            units[task] = common_units(mine, name[task])[1]
+        except ValueError as error:
+            raise InputError(f"the encoders cannot be compared in the task {task[0]} ({error}); check its test data") from error
+    together = drawn_together(units)
+    scores: dict[tuple[Task, str, Setting], Estimate] = {}
+    for task, mine in of_task.items():
+        scores |= resampled(mine, seed, resamples, name[task], together[task])
+    return Grid({key: scores[key] for key in by_key}, by_key, seed, resamples)
+
+
+def rows_of(grid: Grid) -> list[Row]:
+    """A row for `results.jsonl` from every cell."""
+    rows = []
+    for (task, encoder, setting), score in grid.scores.items():
+        cell = grid.cells[task, encoder, setting]
+        rows.append(Row.of(score.interval, task[0], encoder, setting.name, setting.snr_db, task[1], cell.seed, cell.card))
+    return rows
+
+
+# ---- quantities
+
+
+def loss(grid: Grid, task: Task, encoder: str, setting: Setting, reference: str | None = None) -> Estimate:
+    """Points that the condition costs. reference: the encoder whose clean score counts; None: its own."""
+    clean = grid.scores[task, reference or encoder, grid.clean]
+    return combined(lambda a, b: 100 * sign(task) * (a - b), clean, grid.scores[task, encoder, setting])
+
+
+def relative(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate | None:
+    """The loss in percent of the clean score or error rate; None where that is 0."""
+    clean = grid.scores[task, encoder, grid.clean]
+    return combined(lambda a, b: a / b, loss(grid, task, encoder, setting), clean) if clean.value else None
+
+
+def gain(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate:
+    """Points by which it is better than the baseline."""
+    base = grid.scores[task, grid.baseline, setting]
+    return combined(lambda a, b: 100 * sign(task) * (a - b), grid.scores[task, encoder, setting], base)
+
+
+def removed(grid: Grid, task: Task, encoder: str, setting: Setting, own_clean: bool = True) -> Estimate:
+    """`removed`, or with own_clean False `recovered`, in percent; NaN where the baseline loses nothing."""
+    mine = loss(grid, task, encoder, setting, None if own_clean else grid.baseline)
+    return combined(lambda a, b: 100 * (1 - a / b), mine, loss(grid, task, grid.baseline, setting))
+
+
+def sign(task: Task) -> int:
+    """+1 where more is better, -1 where less is."""
+    return -1 if task[1] in LOWER_IS_BETTER else 1
+
+
+def loses(grid: Grid, task: Task, settings: Sequence[Setting]) -> bool:
+    """Whether the baseline loses something for certain in every one of the conditions."""
+    found = [loss(grid, task, grid.baseline, s).interval for s in settings]
+    return all(v.estimated and v.low > 0 for v in found)
+
+
+# ---- what goes into degradation.json
+
+
+def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float | None] | None:
+    """Value and interval as JSON has them, ends of None where one group has none; None for what is not defined."""
+    if estimate is None or not np.isfinite(estimate.value):
+        return None
+    v = estimate.interval
+    low, high = (times * v.low, times * v.high) if v.estimated else (None, None)
+    return {"value": times * v.value, "low": low, "high": high}
+
+
+def tested(estimate: Estimate) -> dict[str, float | None]:
+    """The same with the p-value of its being 0."""
+    return {**(numbers(estimate) or {}), "p_value": estimate.p_value}
+
+
+def degradation(grid: Grid) -> dict[str, Any]:
+    """Everything, cell by cell, averaged over tasks, and DUAL beside the cascade. Numbers are points or percent."""
+    # the encoders that did all averaged tasks, the baseline first; none where it did not
+    complete = [e for e in grid.encoders if all(grid.has(task, e) for task in grid.averaged)]
+    complete = complete if complete[:1] == [grid.baseline] else []
+    return {
+        "definitions": DEFINITIONS,
+        "baseline": grid.baseline,
+        "seed": grid.seed,
+        "averaged_over": [list(task) for task in grid.averaged],
+        "drawn": grid.drawn(grid.tasks),
+        "cells": [cell for task in grid.tasks for cell in _cells(grid, task)],
+        "averages": [average(grid, e, settings) for e in complete for settings in grid.levels] if grid.averaged else [],
+        "clean": [clean_gain(grid, encoder) for encoder in complete[1:]],
+    }
+
+
+def _cells(grid: Grid, task: Task) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = []
+    for e, s in ((e, s) for e in grid.encoders if grid.has(task, e) for s in grid.settings):
+        score, noisy = grid.scores[task, e, s], s != grid.clean
+        other = e != grid.baseline and grid.has(task, grid.baseline)
+        cells.append(
+            {
+                "task": task[0],
+                "metric": task[1],
+                "encoder": e,
+                "group": s.group,
+                "condition": s.name,
+                "snr_db": s.snr_db,
+                "n": score.n,
+                "drawn": score.unit,
+                "groups": score.groups,
+                "failed": len(grid.cells[task, e, s].failed),
+                "score": numbers(score, 100),
+                "loss": numbers(loss(grid, task, e, s)) if noisy else None,
+                "relative": numbers(relative(grid, task, e, s)) if noisy else None,
+                "gain": tested(gain(grid, task, e, s)) if other else None,
+                "removed": numbers(removed(grid, task, e, s)) if noisy and other else None,
+                "recovered": numbers(removed(grid, task, e, s, own_clean=False)) if noisy and other else None,
+            }
+        )
+    tests = [cell["gain"] for cell in cells if cell["gain"]]
+    for test, adjusted in zip(tests, holm([t["p_value"] for t in tests]), strict=True):
+        test["p_holm"] = adjusted
+    return cells
+
+
+def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
+    """What clean speech gains (or, below 0, loses) against the baseline: mean over the tasks, and the worst of them."""
+    found = {t: gain(grid, t, encoder, grid.clean) for t in grid.averaged}
+    if not found:
+        return {"encoder": encoder, "gain": None, "worst": None}
+    task, worst = min(found.items(), key=lambda pair: pair[1].value)
+    values = {"task": f"{task[0]} {task[1]}", **tested(worst)}
+    return {"encoder": encoder, "gain": numbers(mean_of(list(found.values()))), "worst": values}
+
+
+def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, Any]:
+    """Means over the tasks and these conditions, which are of one group and SNR."""
+    counted = [task for task in grid.averaged if loses(grid, task, settings)]
+    pairs, every = ([(t, s) for t in tasks for s in settings] for tasks in (counted, grid.averaged))
+    other = encoder != grid.baseline
+    share = {
+        name: numbers(mean_of([removed(grid, t, encoder, s, own) for t, s in pairs])) if other and pairs else None
+        for name, own in (("removed", True), ("recovered", False))
+    }
+    own, base = (mean_of([loss(grid, t, e, s) for t, s in every]) for e in (encoder, grid.baseline))
+    pooled = combined(lambda a, b: 100 * (1 - a / b), own, base)
+    return {
+        "encoder": encoder,
+        "group": settings[0].group,
+        "snr_db": settings[0].snr_db,
+        "conditions": [s.name for s in settings],
+        "tasks": [f"{name} {metric}" for name, metric in counted],
+        "left_out": [f"{name} {metric}" for name, metric in grid.averaged if (name, metric) not in counted],
+        "loss": numbers(own),
+        **share,
+        "pooled": numbers(pooled) if other else None,
+    }
+
+
+def against_cascade(grid: Grid) -> list[dict[str, Any]]:
+    """The relative robustness of every DUAL beside the cascades of its own encoder and of the baseline: in every condition, and
+    averaged over the SNRs of one noise (`mean_over`, which spares the choice of an SNR). difference: DUAL's minus the cascade's, in
+    points. Questions are drawn together for both systems and all conditions.
+    """
+    systems = [(task, e) for task in grid.tasks if task[1] == "ff1" for e in grid.encoders if grid.has(task, e)]
+    duals = [(task, e) for task, e in systems if task[0].startswith("dual")]
+    pairs = [(d, c) for d in duals for c in systems if c[0][0].startswith(CASCADE) and c[1] in (d[1], grid.baseline)]
+    lines: list[dict[str, Any]] = []
+    for dual, cascade in pairs:
+        cells = {(x, s): grid.cells[*x, s].scored for x in (dual, cascade) for s in grid.settings}
+        scores = resampled(cells, grid.seed, grid.resamples, grid.cells[*dual, grid.clean].unit)
+        for name, group in groupby(grid.settings[1:], key=lambda s: s.name):
+            settings = list(group)
+            kept = [
+                [combined(lambda a, b: 100 * a / b, scores[x, s], scores[x, grid.clean]) for s in settings] for x in (dual, cascade)
+            ]
+            found = [(s.snr_db, [s.snr_db], a, b) for s, a, b in zip(settings, *kept, strict=True)]
+            if len(settings) > 1:
+                found.append((None, [s.snr_db for s in settings], mean_of(kept[0]), mean_of(kept[1])))
+            lines += [
+                {
+                    "dual": dual[0][0],
+                    "dual_encoder": dual[1],
+                    "cascade": cascade[0][0],
+                    "cascade_encoder": cascade[1],
+                    "condition": name,
+                    "snr_db": snr,
+                    "mean_over": over,
+                    "dual_relative": numbers(a),
+                    "cascade_relative": numbers(b),
+                    "difference": tested(combined(np.subtract, a, b)),
+                }
+                for snr, over, a, b in found
+            ]
+    return lines
 
 
 # ---- tables of scores: the lecture's (encoders x tasks, clean | seen | unseen), and what lies behind it

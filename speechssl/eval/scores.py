@@ -16,6 +16,7 @@ from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
+from speechssl.augment import Condition
 from speechssl.data.records import Corpus, Passage, Question, voices_of
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, read_json, write_json, write_text
@@ -100,14 +101,21 @@ _ENDS = ".?!。？！；;\n"
 
 
 def write_lines(
-    out: Path, system: str, condition: str, lines: Sequence[Mapping[str, Any]], corpus: Corpus, card: Mapping[str, Any]
+    out: Path,
+    system: str,
+    condition: Condition,
+    lines: Sequence[Mapping[str, Any]],
+    corpus: Corpus,
+    predictions: Mapping[str, Any],
+    **facts: str,
 ) -> Path:
     """Write scores with their card; the file. lines: with `id`, `passage`, and scores in [0, 1] under their metrics.
 
-    condition: as files are named. card: `data`, `condition`, `snr_db` and what else made them; what there is to say of the corpus
-    is added.
+    predictions: that the lines are scores of, with `data`. facts: what the card says beside what there is to say of the corpus.
     """
-    path = out / "scores" / system / f"{condition}.jsonl"
+    path = out / "scores" / system / f"{condition.label.replace(' ', '-')}.jsonl"
+    card = {name: predictions[name] for name in ("made_from", "data", "seed", "snr_over") if name in predictions}
+    card |= {"condition": condition.short, "snr_db": condition.snr_db, **facts}
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     write_text(path, text)
     made = read_json(corpus.root / "card.json") if (corpus.root / "card.json").is_file() else {}
@@ -118,7 +126,7 @@ def write_lines(
         "synthetic": str(made.get("synthetic", "")) or ("synthetic" if any(r.synthetic for r in records) else ""),
         "languages": sorted({r.language for r in records}),
     }
-    write_json(path.with_suffix(".card.json"), dict(card) | about | {"system": system, "lines": hash_bytes(text.encode())})
+    write_json(path.with_suffix(".card.json"), card | about | {"system": system, "lines": hash_bytes(text.encode())})
     return path
 
 

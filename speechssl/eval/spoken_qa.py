@@ -1,8 +1,8 @@
-"""Spoken question answering: systems x conditions on the answerable questions of a split; and answers of other systems, imported.
+"""Spoken question answering and multiple choice: systems x conditions on the questions of a split; imported answers; error models.
 
-Every system under every condition leaves `predictions/<system>/<condition>.json`, its answers and transcripts, and
-`scores/<system>/<condition>.jsonl`, a line a question for `compare`; `eval.run` has the loop. Passages and questions are both
-distorted. Noise does not change what is written: systems that read text are evaluated in clean speech alone.
+Every system under every condition leaves `predictions/<system>/<condition>.json` and `scores/<system>/<condition>.jsonl`, a line a
+question for `compare`; `eval.run` has the loop. Passages, questions and options are all distorted, and encoded once in every
+condition. Noise does not change what is written: systems that read text, and baselines, are evaluated in clean speech alone.
 """
 
 from __future__ import annotations
@@ -19,35 +19,41 @@ from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.cascade.confusions import confusions_card
-from speechssl.cascade.data import Transcript
-from speechssl.cascade.system import SIMULATED
+from speechssl.cascade.confusions import confusions_card, fit_confusions, write_confusions
+from speechssl.cascade.data import Recogniser, Transcript
+from speechssl.cascade.system import SIMULATED, load_recogniser
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus, passage_units, synthetic_note
+from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.config import Predictions, Qa
+from speechssl.eval.config import Choice, Confusions, Predictions, Qa
 from speechssl.eval.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
 from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
-from speechssl.eval.scores import question_lines, write_lines
+from speechssl.eval.scores import choice_lines, question_lines, write_lines
 from speechssl.eval.tables import results_table
-from speechssl.io import hash_files, hash_json, model_folder, read_json, write_json
+from speechssl.io import differing, hash_files, hash_json, model_folder, read_json, write_json
+from speechssl.multiple_choice.data import written
+from speechssl.multiple_choice.decode import chosen, longest_options, score_chance, score_choice
+from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQuestion, WrittenChoice, load_choice_systems
 from speechssl.results import Row, append_rows, read_rows
 from speechssl.signal import snr_note
 from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.systems import confusions_path, load_systems
 from speechssl.text import error_metric
 
-if TYPE_CHECKING:  # the report scores answers, and starts without torch
+if TYPE_CHECKING:
     from speechssl.dual.system import TimedAnswer
     from speechssl.systems import System
 
 BUCKETS = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, float("inf")))  # seconds; answers of NMSQA: median 1.1
-BATCH = 64  # questions that are answered together
+BATCH, CHOICE_BATCH = 64, 16  # questions that are answered together; whose options are scored together
+CLEAN = parse_condition("clean")
 # A system has a name, by which its results are known, and a card, which says what made it; one that is not ours has no more.
 METRICS = ("ff1", "aos", "em", "f1")
 FIELDS = ("text", "start", "end")  # of an imported answer
+GIVEN = "given"  # the transcripts that the corpus brings along
 
 
-# ---- the evaluation
+# ---- spoken question answering
 
 
 def run_evaluation(o: Qa) -> str:
@@ -89,100 +95,27 @@ def evaluate(
     if not any(s.needs_audio for s in systems) and all(c.name != "clean" for c in conditions):
         names = ", ".join(s.name for s in systems)
         raise InputError(f"{names} read text, which noise does not change; evaluate them under the condition clean")
-    check_names(systems, out)
     check_conditions(conditions, distorter)
-    asked: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
-    records, recordings = {r.id: r for r in asked}, find_recordings(corpus, asked)
-    rows: list[Row] = []
-    for condition in conditions:
-        present = [s for s in systems if condition.name == "clean" or s.needs_audio]
-        made = predict_missing(
-            present,
-            corpus,
-            [q.id for q in corpus.answerable],
-            recordings,
-            lambda s: Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio),
-            lambda s, features, where=condition.label: answer_questions(s, corpus, features, where),  # type: ignore[misc]
-            condition,
-            out,
-            distorter,
-            workers,
-        )
-        for system, predictions in made:
-            scored = score_questions(predictions, corpus)
-            rows += rows_of(scored, METRICS, predictions["transcripts"], corpus, condition, system, distorter.seed, encoder_name)
-            lines = question_lines(scored, corpus, predictions["transcripts"])
-            keep_lines(out, lines, predictions, corpus, condition, system, encoder=encoder_name)
-    return rows
+    records = {r.id: r for r in (*asked_passages(corpus), *corpus.answerable)}
 
+    def score(system: System, predictions: Mapping[str, Any]) -> tuple[Any, ...]:
+        scored, transcripts = score_questions(predictions, corpus), predictions["transcripts"]
+        return scored, transcripts, question_lines(scored, corpus, transcripts), {"encoder": encoder_name}
 
-def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> dict[str, Path | InputError]:
-    """By the id of a record its file, or why there is none."""
-    found: dict[str, Path | InputError] = {}
-    for record in records:
-        try:
-            found[record.id] = corpus.path(record)
-        except InputError as error:
-            found[record.id] = error
-    return found
-
-
-def predict_missing(
-    systems: Sequence[Any],
-    corpus: Corpus,
-    questions: Sequence[str],
-    recordings: Mapping[str, Path | InputError],
-    encoding: Callable[[Any], Encoding[str] | None],
-    answer: Callable[[Any, Mapping[str, Any]], dict[str, Any]],
-    condition: Condition,
-    out: Path,
-    distorter: Distorter,
-    workers: int,
-    kind: Mapping[str, str] = MappingProxyType({}),
-) -> list[tuple[Any, dict[str, Any]]]:
-    """Every system with what its file in one condition holds, made where it is missing. Recordings that failed are reported.
-
-    questions: their ids. recordings: id -> file, or why there is none. encoding: how a system encodes, None where it needs nothing.
-    answer: a system and its features by id -> its predictions. kind: what else a file says of itself.
-    """
-    by_name = {s.name: s for s in systems}
-    data = data_hash(corpus.root, corpus.split)
-    inputs = [data, list(questions), asdict(condition), distorter.sources(condition), distorter.seed]
-    files = [
-        ResultFile(
-            name,
-            prediction_path(out, s, condition),
-            hash_json([*kind.values(), dict(s.card), *inputs]),
-            f"{name}, {condition.label}",
-        )
-        for name, s in by_name.items()
-    ]
-
-    def read(name: str) -> np.ndarray:
-        if isinstance(found := recordings[name], InputError):
-            raise found
-        return read_audio(found)
-
-    def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
-        encodings = {file.system: how for file in missing if (how := encoding(by_name[file.system]))}
-        return encode_recordings(
-            recordings if encodings else [],
-            read,
-            lambda samples, i: distorter.apply(samples, condition, i),
-            encodings,
-            workers,
-            f"encoding, {condition.label}",
-        )
-
-    def predict(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
-        system = by_name[file.system]
-        made = {**kind, "data": data, **distorter.card(condition), "recogniser": recogniser_name(system)}
-        return made | answer(system, features)
-
-    found = list(zip(by_name.values(), evaluate_files(files, encode, predict), strict=True))
-    for file, (_, predictions) in zip(files, found, strict=True):
-        tell_set_aside(predictions["failed"], f"{file.label} (their questions count as not answered)")
-    return found
+    return _evaluate(
+        [(c, [s for s in systems if c.name == "clean" or s.needs_audio]) for c in conditions],
+        corpus,
+        [q.id for q in corpus.answerable],
+        find_recordings(corpus, records.values()),
+        lambda s: Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio),
+        lambda s, features, condition: answer_questions(s, corpus, features, condition.label),
+        score,
+        METRICS,
+        out,
+        distorter,
+        workers,
+        encoder_name,
+    )
 
 
 def answer_questions(system: System, corpus: Corpus, features: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
@@ -206,6 +139,181 @@ def asked_passages(corpus: Corpus) -> list[Passage]:
     """Those that an answerable question is about."""
     asked = {q.passage for q in corpus.answerable}
     return [p for p in corpus.passages.values() if p.id in asked]
+
+
+# ---- multiple choice
+
+
+def run_choice(o: Choice) -> str:
+    """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
+    conditions = [parse_condition(c) for c in o.conditions]
+    data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+    loaded, folder = load_choice_systems(o.models, o.systems, o.bf16), Path(o.models)
+    name = f"{folder.parent.name}/{folder.name}".lstrip("/")
+    distorter = Distorter(o.seed, o.voices, snr_over=o.snr_over)
+    append_rows(o.out / "results.jsonl", evaluate_choice(loaded, data, conditions, o.out, distorter, o.workers, name))
+    note = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
+    return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), note]))
+
+
+def evaluate_choice(
+    systems: Sequence[ChoiceSystem],
+    corpus: Corpus,
+    conditions: Sequence[Condition],
+    out: Path,
+    distorter: Distorter,
+    workers: int = 2,
+    encoder_name: str = "",
+) -> list[Row]:
+    """Fill in the predictions that are missing and return the rows of all of them. Raises InputError without questions, and where
+    `out` holds answers that are spans, which would be lost.
+    """
+    if not corpus.choices:
+        raise InputError(
+            f"{corpus.root / corpus.split} has no question with options and a right one; give a multiple-choice corpus"
+        )
+    check_conditions(conditions, distorter)
+    asked = {q.passage for q in corpus.choices}
+    recordings = find_recordings(corpus, [*(p for p in corpus.passages.values() if p.id in asked), *corpus.choices])
+    for question in corpus.choices:
+        if question.option_audio:
+            recordings |= dict(zip(question.option_ids, [corpus.root / audio for audio in question.option_audio], strict=True))
+        else:
+            why = f"the options of {question.id} are text only; prepare the corpus with --speak, or take systems that read (text)"
+            recordings |= dict.fromkeys(question.option_ids, InputError(why))
+    reading = [s for s in systems if isinstance(s, (Baseline, WrittenChoice))]
+    spoken = [s for s in systems if not isinstance(s, (Baseline, WrittenChoice))]
+    rounds: list[tuple[Condition, list[Any]]] = [(CLEAN, reading)] * bool(reading) + [(c, spoken) for c in conditions if spoken]
+    for file in (prediction_path(out, system, condition) for condition, some in rounds for system in some):
+        if file.is_file() and read_json(file).get("what") != "choice":
+            raise InputError(f"{file} has answers that are spans, from `evaluate qa`; choose another folder for multiple choice")
+
+    def score(system: ChoiceSystem, predictions: Mapping[str, Any]) -> tuple[Any, ...]:
+        choices, transcripts = predictions["choices"], predictions["transcripts"]
+        # None: all sets alike; a question that could not be answered scores 0
+        scored = [
+            score_chance(q) if choices.get(q.id, ()) is None else score_choice(q, choices.get(q.id, ())) for q in corpus.choices
+        ]
+        if isinstance(system, WrittenChoice):  # its transcript is what it reads
+            transcripts = {q.passage: written(corpus.passages[q.passage], system.source) for q in corpus.choices}
+        return scored, transcripts, choice_lines(scored, corpus, transcripts), {}
+
+    return _evaluate(
+        rounds,
+        corpus,
+        [q.id for q in corpus.choices],
+        recordings,
+        lambda s: None if isinstance(s, (Baseline, WrittenChoice)) else Encoding(lambda _, samples: s.encode(None, samples)),
+        lambda s, features, condition: _choose(s, corpus, features, condition.label),
+        score,
+        ("set_accuracy", "accuracy"),
+        out,
+        distorter,
+        workers,
+        encoder_name,
+        {"what": "choice"},
+    )
+
+
+def _choose(system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Log-probabilities and choices of every question that could be answered, and the transcripts of a recogniser."""
+    if isinstance(system, Baseline):
+        choices = {q.id: longest_options(q) if system.name == "longest-option" else None for q in corpus.choices}
+        return {"choices": choices, "scores": {}, "transcripts": {}}
+    reads = isinstance(system, WrittenChoice)
+    questions = [q for q in corpus.choices if reads or all(i in features for i in (q.id, q.passage, *q.option_ids))]
+    scores: list[np.ndarray] = []
+    starts = range(0, len(questions), CHOICE_BATCH)
+    for start in tqdm(starts, f"{system.name} chooses, {where}", unit="batch", disable=not starts):
+        some = questions[start : start + CHOICE_BATCH]
+        if isinstance(system, WrittenChoice):
+            scores += system.score_written([(q, corpus.passages[q.passage]) for q in some])
+        else:
+            options = [tuple(features[i] for i in q.option_ids) for q in some]
+            scores += system.score_all(
+                [EncodedQuestion(features[q.id], o, features[q.passage]) for q, o in zip(some, options, strict=True)]
+            )
+    found = dict(zip(questions, scores, strict=True))
+    return {
+        "choices": {q.id: chosen(s, len(q.correct)) for q, s in found.items()},
+        "scores": {q.id: [round(float(x), 5) for x in s] for q, s in found.items()},
+        "transcripts": {i: x.text for i, x in features.items() if isinstance(x, Transcript)},
+    }
+
+
+# ---- the steps that both have in common
+
+
+def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> dict[str, Path | InputError]:
+    """By the id of a record its file, or why there is none."""
+    found: dict[str, Path | InputError] = {}
+    for record in records:
+        try:
+            found[record.id] = corpus.path(record)
+        except InputError as error:
+            found[record.id] = error
+    return found
+
+
+def _evaluate(
+    rounds: Sequence[tuple[Condition, Sequence[Any]]],
+    corpus: Corpus,
+    questions: Sequence[str],
+    recordings: Mapping[str, Path | InputError],
+    encoding: Callable[[Any], Encoding[str] | None],
+    answer: Callable[[Any, Mapping[str, Any], Condition], dict[str, Any]],
+    score: Callable[[Any, Mapping[str, Any]], tuple[Any, ...]],
+    metrics: Sequence[str],
+    out: Path,
+    distorter: Distorter,
+    workers: int,
+    encoder_name: str,
+    kind: Mapping[str, str] = MappingProxyType({}),
+) -> list[Row]:
+    """The rows of every system in every condition; its predictions are made where they are missing. Failed recordings are reported.
+
+    rounds: conditions with the systems that they concern. questions: their ids. recordings: id -> file, or why there is none.
+    encoding: how a system encodes, None where it needs nothing. answer: a system and its features by id -> its predictions.
+    score: a system and its predictions -> scores by question, transcripts, lines for `compare`, and facts for their card.
+    kind: what else a file says of itself.
+    """
+    check_names([system for _, systems in rounds for system in systems], out)
+    data = data_hash(corpus.root, corpus.split)
+
+    def read(name: str) -> np.ndarray:
+        if isinstance(found := recordings[name], InputError):
+            raise found
+        return read_audio(found)
+
+    def evaluate_in(condition: Condition, systems: Sequence[Any]) -> list[Row]:
+        by_name = {s.name: s for s in systems}
+        inputs = [data, list(questions), asdict(condition), distorter.sources(condition), distorter.seed]
+        files = []
+        for name, s in by_name.items():
+            made_from = hash_json([*kind.values(), dict(s.card), *inputs])
+            files.append(ResultFile(name, prediction_path(out, s, condition), made_from, f"{name}, {condition.label}"))
+
+        def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
+            encodings = {file.system: how for file in missing if (how := encoding(by_name[file.system]))}
+            distort, what = lambda samples, i: distorter.apply(samples, condition, i), f"encoding, {condition.label}"
+            return encode_recordings(recordings if encodings else [], read, distort, encodings, workers, what)
+
+        def predict(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
+            system = by_name[file.system]
+            made = {**kind, "data": data, **distorter.card(condition), "recogniser": recogniser_name(system)}
+            return made | answer(system, features, condition)
+
+        rows: list[Row] = []
+        for file, predictions in zip(files, evaluate_files(files, encode, predict), strict=True):
+            tell_set_aside(predictions["failed"], f"{file.label} (their questions count as not answered)")
+            system = by_name[file.system]
+            scored, transcripts, lines, facts = score(system, predictions)
+            encoder = "" if isinstance(system, Baseline) else encoder_name
+            rows += rows_of(scored, metrics, transcripts, corpus, condition, system, distorter.seed, encoder)
+            write_lines(out, system.name, condition, lines, corpus, predictions, **facts)
+        return rows
+
+    return [row for condition, systems in rounds for row in evaluate_in(condition, systems)]
 
 
 # ---- names of systems and their folders: a cascade is called by the last part of its recogniser's name, as others may be
@@ -342,21 +450,6 @@ def by_length(scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed
     return found
 
 
-def keep_lines(
-    out: Path,
-    lines: Sequence[Mapping[str, Any]],
-    predictions: Mapping[str, Any],
-    corpus: Corpus,
-    condition: Condition,
-    system: Any,
-    **facts: str,
-) -> None:
-    """Write the lines that `compare` reads."""
-    card = {name: predictions[name] for name in ("made_from", "data", "seed", "snr_over") if name in predictions}
-    card |= {"condition": condition.short, "snr_db": condition.snr_db, **facts}
-    write_lines(out, system.name, prediction_path(out, system, condition).stem, lines, corpus, card)
-
-
 # ---- answers of a system that is not ours
 
 
@@ -380,7 +473,7 @@ def import_predictions(o: Predictions) -> str:
     write_json(path, kept)
     scored = score_questions(kept, data)
     append_rows(o.out / "results.jsonl", rows_of(scored, METRICS, {}, data, where, system, o.seed, ""))
-    keep_lines(o.out, question_lines(scored, data, {}), kept, data, where, system, encoder="")
+    write_lines(o.out, o.name, where, question_lines(scored, data, {}), data, kept, encoder="")
     left = sum(q.id not in answers for q in data.answerable)
     counts = f"{len(answers):,} answers of {o.name}; {left:,} questions have none and count as not answered\n"
     return counts + results_table(read_rows(o.out / "results.jsonl"))
@@ -416,3 +509,57 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
             raise InputError(f"{file}: {shown}; give a text, [start, end] in seconds, or an object with both")
         answers[name] = {**dict.fromkeys(FIELDS), **value, "confidence": None}
     return answers
+
+
+# ---- the confusions of a recogniser, fitted on a split that nothing is tested on
+
+
+def fit_on_corpus(o: Confusions) -> str:
+    """Fit `o.out`/confusions.json on a recogniser's transcripts of passages and questions; returns its error rates, as a sentence.
+
+    A model of the same recogniser, data and settings is left alone. Recordings that cannot be read are set aside and reported.
+    Raises InputError for a test split, recordings without reference texts, or a recogniser that makes no errors.
+    """
+    where = o.corpus / o.split
+    if "test" in o.split:  # verified_test, too
+        raise InputError(f"errors cannot be fitted on {where}, the test data of the systems; give --split dev")
+    data, parsed = first_passages(load_corpus(o.corpus, o.split), o.passages), parse_condition(o.condition)
+    distorter = Distorter(o.seed, snr_over=o.snr_over)
+    every: list[Passage | Question] = [*data.passages.values(), *data.questions]
+    records = {r.id: r for r in every if r.text}
+    if o.recogniser == GIVEN and not any(r.transcript for r in every):
+        raise InputError(f"{where} has no transcripts, which --recogniser given needs; give another --recogniser")
+    if o.recogniser != GIVEN and not any(r.audio for r in every):
+        raise InputError(f"{where} has no recordings for {o.recogniser}; prepare the corpus with --speak, or give another corpus")
+    recogniser: Recogniser | None = None
+    made: object = GIVEN
+    if o.recogniser != GIVEN:
+        folder = model_folder(o.models)
+        recogniser, made = load_recogniser(folder, o.recogniser, shared_encoder(folder))
+    card: dict[str, Any] = {"corpus": o.corpus.resolve().name, "split": o.split, "data": data_hash(o.corpus, o.split)}
+    card |= {"asr": o.recogniser, "recogniser": made, "passages": len(data.passages)}
+    card |= {"condition": parsed.label, **distorter.card(parsed)}
+    path = o.out / "confusions.json"
+    if path.is_file() and not differing(confusions_card(path), card):
+        return f"{path} is there already"
+    if recogniser is None:
+        texts = {i: r.transcript for i, r in records.items() if r.transcript}
+    else:
+        transcribe = recogniser.transcribe
+        found = encode_recordings(
+            records,
+            lambda i: read_audio(data.path(records[i])),
+            lambda samples, i: distorter.apply(samples, parsed, i),
+            {o.recogniser: Encoding(lambda _, samples: transcribe(samples).text)},  # type: ignore[arg-type]
+            o.workers,
+            f"{recogniser.name} transcribes",
+        )[o.recogniser]
+        tell_set_aside(found.failed, recogniser.name)
+        texts = found.features
+    if not texts:
+        raise InputError(f"{where} has no record with both a reference text and a transcript; name another split")
+    model = fit_confusions([(records[i].text, text) for i, text in texts.items()], next(iter(records.values())).language)
+    write_confusions(path, model, card)
+    named = zip(model.rates, ("substituted", "deleted", "inserted"), strict=True)
+    mix = ", ".join(f"{100 * rate:.1f} % {name}" for rate, name in named)
+    return f"{path}: {len(texts)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})"

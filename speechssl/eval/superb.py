@@ -19,9 +19,10 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,18 +32,28 @@ from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter
-from speechssl.data.sources import Recording
+from speechssl.config import flat
 from speechssl.data.utterances import DOCUMENTS, UtteranceSet
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.states import AudioReader, ConditionReader, encoder_card
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.grid import FrozenMixtures, Item, Setting, file_size, freeze_mixtures, name_utterances, settings_of
-from speechssl.eval.grid_tasks import check_unseen, noises_in, trained_noises
+from speechssl.eval.grid import (
+    FrozenMixtures,
+    Item,
+    Setting,
+    check_unseen,
+    file_size,
+    freeze_mixtures,
+    name_utterances,
+    noises_in,
+    settings_of,
+    trained_noises,
+)
 from speechssl.eval.run import Encoded, ResultFile, check_conditions, evaluate_files
-from speechssl.eval.superb_tables import superb_tables
+from speechssl.eval.tables import Table, seeds_text
 from speechssl.io import hash_bytes, hash_json, read_json, write_json, write_text
-from speechssl.results import DEFAULT, Row, append_rows, read_rows
+from speechssl.results import DEFAULT, LOWER_IS_BETTER, Row, append_rows, decimals, drawn_sentence, read_rows, unit
 from speechssl.signal import ACTIVE, snr_note
 from speechssl.stats import FEWEST
 from speechssl.superb.catalogue import (
@@ -56,16 +67,23 @@ from speechssl.superb.catalogue import (
     read_data,
     read_language_model,
 )
-from speechssl.superb.data import Augmentation, FeatureCache, Loader, OnlineLoader
-from speechssl.superb.fit import Run, on_device, predictions, task_card
+from speechssl.superb.data import SPECTRAL, Augmentation, FeatureCache, Loader, OnlineLoader, find_upstream, load_upstream
 from speechssl.superb.task import Evaluation, Measure
 from speechssl.superb.tasks.diarisation import Diarisation
 from speechssl.superb.tasks.enhancement import check_installed
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
 from speechssl.superb.tasks.transcription import Speech
-from speechssl.superb.train import LEADERBOARD, TrainedHead, load_head, parallel_training, train_head
+from speechssl.superb.train import (
+    LEADERBOARD,
+    Run,
+    TrainedHead,
+    load_head,
+    parallel_training,
+    predictions,
+    task_card,
+    train_head,
+)
 from speechssl.superb.tuning import NO_HEADS, Tuning
-from speechssl.superb.upstream import SPECTRAL, find_upstream, load_upstream
 
 ALL = "all"
 RESAMPLES = 1000
@@ -74,23 +92,23 @@ DRAWN = f"voices from {FEWEST} on"  # the rule of `stats.choose_units`; a result
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run. encoders: name -> where; data: task -> folder of its set, or of fold-1, fold-2, ... of it."""
+    """What is run; fields are called as the options. encoders: name -> where; data: task -> folder of its set, or of fold-1, ..."""
 
     encoders: Mapping[str, str]
     data: Mapping[str, Path]
     preset: str = "auto"  # or published, small
-    rates: tuple[float, ...] = LEADERBOARD  # () for the task's own alone
+    learning_rates: tuple[float, ...] = LEADERBOARD  # () for the task's own alone
     seeds: tuple[int, ...] = (0,)
     steps: int | None = None  # instead of the preset's
     batch: int | None = None  # likewise
     seen: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
-    snrs: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)
+    snr: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)
     voices: tuple[Path, ...] = ()  # for babble
     folders: Mapping[str, Path] = field(default_factory=dict)  # of noises by name
     snr_over: str = ACTIVE  # the part of the speech that an SNR is measured over, see `speech_level`
     at: float = 5.0  # dB, the SNR of the table clean | seen | unseen
-    arpa: Path | None = None  # language model of ASR; None: of the training texts
+    lm: Path | None = None  # language model of ASR; None: of the training texts
     features: str = "auto"  # cached, loop, or auto: `FeatureCache.mode`
     tuning: Tuning | None = None  # heads trained on distorted speech, or with their upstream; then encoders get its name
     test: bool = True  # False: heads are trained and chosen on dev, and no test recording is read
@@ -142,7 +160,7 @@ class Benchmarked:
         facts: dict[str, Any] = {}
         if augmentation:
             facts["augmentation"] = [c.text for c in augmentation.conditions]
-            facts |= {} if augmentation.distorter.snr_over == ACTIVE else {"snr_over": augmentation.distorter.snr_over}
+            facts |= {"snr_over": over} if (over := augmentation.distorter.snr_over) != ACTIVE else {}
         return encoder_card(self.cache.encoder) | facts | ({"tuning": self.tuning.card} if self.tuning else {})
 
     def encoder_of(self, head: TrainedHead, plan: Plan) -> SpeechEncoder:
@@ -150,10 +168,7 @@ class Benchmarked:
         return self.cache.encoder if head.upstream is None else _loaded(head.upstream, plan.precision, plan.device)
 
 
-@lru_cache(maxsize=1)
-def _loaded(folder: Path, precision: str, device: str) -> SpeechEncoder:
-    """Cached: a head is evaluated in one condition after another."""
-    return load_encoder(folder, precision, device)
+_loaded = lru_cache(maxsize=1)(load_encoder)  # a head is evaluated in one condition after another
 
 
 @dataclass(frozen=True)
@@ -190,13 +205,21 @@ def run_superb(out: Path, plan: Plan) -> str:
     """
     if "se" in plan.data:
         check_installed()
-    if "asr" in plan.data and plan.arpa:
-        read_language_model(plan.arpa)
+    if "asr" in plan.data and plan.lm:
+        read_language_model(plan.lm)
     parts = [part for task in plan.tasks for part in parts_of(task, plan.data[task], plan.preset)]
-    settings = settings_of(plan.seen, plan.unseen, plan.snrs)
+    settings = settings_of(plan.seen, plan.unseen, plan.snr)
     check_conditions(settings, plan.distorter)
-    check_tuning(plan)
-    trained_on = noises_in(plan.tuning.card) if plan.tuning else frozenset()
+    trained_on: frozenset[str] = frozenset()
+    if plan.tuning:
+        check_tunable(plan.data)
+        if plan.augment:
+            raise InputError("--augment and --distort both distort the training recordings; give one of them")
+        if plan.precision == "int8":
+            raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
+        if spectral := [where for where in plan.encoders.values() if where in SPECTRAL]:
+            raise InputError(f"{spectral[0]} has no weights to train; give an encoder, or leave out --finetune and --distort")
+        trained_on = noises_in(plan.tuning.card)
     for name, where in plan.encoders.items():
         check_unseen(name, trained_noises(Path(find_upstream(where))) | trained_on, settings)
     audio = []
@@ -228,19 +251,6 @@ def run_superb(out: Path, plan: Plan) -> str:
     return "\n\n".join([*(table.text for table in tables), *note])
 
 
-def check_tuning(plan: Plan) -> None:
-    """Raises InputError for tasks, or other settings, that heads cannot be tuned with."""
-    if plan.tuning is None:
-        return
-    check_tunable(plan.data)
-    if plan.augment:
-        raise InputError("--augment and --distort both distort the training recordings; give one of them")
-    if plan.precision == "int8":
-        raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
-    if spectral := [where for where in plan.encoders.values() if where in SPECTRAL]:
-        raise InputError(f"{spectral[0]} has no weights to train; give an encoder, or leave out --finetune and --distort")
-
-
 def check_tunable(tasks: Iterable[str]) -> None:
     """Raises InputError where one of them has no head that can be trained on distorted speech or with its upstream."""
     if left := [task for task in tasks if task in NO_HEADS]:
@@ -259,7 +269,7 @@ def feature_cache(out: Path, name: str, where: str, plan: Plan) -> FeatureCache:
     encoder = load_upstream(find_upstream(where), plan.precision, plan.device)
     augmentation = None
     if plan.augment:
-        settings = settings_of(plan.augment, (), plan.snrs)[1:]
+        settings = settings_of(plan.augment, (), plan.snr)[1:]
         augmentation = Augmentation(tuple(s.condition for s in settings), plan.distorter)
         check_conditions(settings, plan.distorter)
     return FeatureCache(encoder, out / "features" / name, plan.features, plan.cache_gb, plan.workers, augmentation)
@@ -282,15 +292,28 @@ def train_heads(out: Path, encoder: Benchmarked, parts: Sequence[Part], plan: Pl
         loader = encoder.cache.loader(task) if encoder.tuning is None else encoder.cache.online(task)
         runs.append(Run(task, loader, settings, plan.seeds[0], folder, encoder.device, encoder.tuning))
 
+    def with_decoding(trained: TrainedHead, run: Run) -> TrainedHead:
+        """With the language model of ASR, and the threshold and the filter of SD that are best on dev."""
+        task, loader = trained.task, run.loader
+        if isinstance(task, Speech):
+            return replace(trained, task=replace(task, language_model=language_model(task.data, plan.lm)))
+        if isinstance(task, Diarisation):
+            if isinstance(loader, OnlineLoader):
+                loader = replace(loader, encoder=encoder.encoder_of(trained, plan))
+            dev = loader.usable(task.data.splits["dev"])
+            found = predictions({"head": (task, trained.head)}, loader, dev, run.settings.batch)["head"]
+            return replace(trained, task=task.tuned(found))
+        return trained
+
     def train_seeds(run: Run) -> dict[str, TrainedHead]:
         found: dict[str, TrainedHead] = {}
-        rates = plan.rates or (run.settings.learning_rate,)
+        rates = plan.learning_rates or (run.settings.learning_rate,)
         for seed in plan.seeds:
             mine = replace(run, seed=seed, folder=run.folder / f"seed-{seed}")
             found[f"seed-{seed}"] = tuned = train_head(mine, encoder.card, rates, TASKS[run.task.name].metric, train_runs)
             found[f"seed-{seed}-default"] = load_head(mine.folder, run.task, encoder.card, "default")
             rates = (float(tuned.card["learning_rate"]),)
-        return {name: _with_decoding(head, run, encoder, plan) for name, head in found.items()}
+        return {name: with_decoding(head, run) for name, head in found.items()}
 
     with parallel_training(plan.workers, f"heads on {encoder.name}") as train_runs:
         pool = ThreadPoolExecutor(max(len(runs), 1))
@@ -298,20 +321,6 @@ def train_heads(out: Path, encoder: Benchmarked, parts: Sequence[Part], plan: Pl
             return dict(zip([part.label for part in trained], pool.map(train_seeds, runs), strict=True))
         finally:  # where one fails the others are not waited for
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _with_decoding(trained: TrainedHead, run: Run, encoder: Benchmarked, plan: Plan) -> TrainedHead:
-    """With the language model of ASR, and the threshold and the filter of SD that are best on dev."""
-    task = trained.task
-    if isinstance(task, Speech):
-        return replace(trained, task=replace(task, language_model=language_model(task.data, plan.arpa)))
-    if isinstance(task, Diarisation):
-        loader = run.loader
-        if isinstance(loader, OnlineLoader):
-            loader = replace(loader, encoder=encoder.encoder_of(trained, plan))
-        dev = loader.usable(task.data.splits["dev"])
-        return replace(trained, task=task.tuned(predictions(task, trained.head, loader, dev, run.settings.batch)))
-    return trained
 
 
 # ---- scores
@@ -395,7 +404,6 @@ def evaluate_heads(
     return found
 
 
-@torch.inference_mode()
 def predict_test(
     heads: Mapping[str, TrainedHead],
     audio: ConditionAudio,
@@ -411,25 +419,16 @@ def predict_test(
     """
     first = next(iter(heads.values()))
     task, size = first.task, int(first.card["settings"]["batch"])
-    utterances = task.data.splits["test"]
-    predicted: dict[str, dict[str, Any]] = {name: {} for name in heads}
-    before = torch.get_num_threads()
+    utterances, before = task.data.splits["test"], torch.get_num_threads()
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         torch.set_num_threads(1)
         online = OnlineLoader(encoder, lambda u: audio.read(task.data.path(u)), task.pooled, task.wants_waves, pool)
-        batches: Loader = loader or online
-        usable = batches.usable(utterances)
-        ordered = sorted(usable, key=lambda u: u.seconds)
-        parts = [ordered[at : at + size] for at in range(0, len(ordered), size)]
-        for part in tqdm(parts, desc=what, unit="batch", disable=loader is not None):
-            if batch := batches.batch(part):
-                for name, head in heads.items():
-                    found = head.task.predict(head.head.to(device), on_device(batch, device))
-                    predicted[name] |= {u.id: x for u, x in zip(batch.utterances, found, strict=True)}
+        known = {u.id for u in (loader or online).usable(utterances)}
+        on = {name: (head.task, head.head.to(device)) for name, head in heads.items()}
+        predicted = predictions(on, loader or online, utterances, size, device, "" if loader else what)
     torch.set_num_threads(before)
-    known = {u.id for u in usable}
-    failed = dict(batches.failed) if isinstance(batches, OnlineLoader) else {}
-    failed |= {u.id: "it could not be cached" for u in utterances if u.id not in known | set(failed)}
+    failed = dict(online.failed)
+    failed |= {u.id: "it could not be cached" for u in utterances if u.id not in known}
     tell_set_aside(failed, what)
     return {name: Encoded(found, failed) for name, found in predicted.items()}
 
@@ -504,22 +503,6 @@ def choose_layer(terms: SpokenTerms, cache: FeatureCache, path: Path) -> tuple[i
     return layer, layers
 
 
-@dataclass(frozen=True)
-class _Through:
-    """The condition of cached states."""
-
-    audio: ConditionAudio
-    paths: tuple[Path, ...]
-
-    @property
-    def card(self) -> dict[str, Any]:
-        return {"sound": hash_json(self.audio.card(self.paths))}
-
-    def read(self, recording: Recording) -> np.ndarray:
-        """(N,) float32 at 16 kHz."""
-        return self.audio.read(recording.path)
-
-
 def term_states(
     cache: FeatureCache, data: UtteranceSet, splits: tuple[str, ...], audio: ConditionAudio | None
 ) -> tuple[Callable[[str], Tensor], Path | None]:
@@ -531,11 +514,14 @@ def term_states(
     groups: list[tuple[str, ...]] = [(split,) for split in splits]
     reader: AudioReader = ConditionReader()
     folder = None
+    paths = {u.id: data.path(u) for split in splits for u in data.splits[split]}
     if audio and audio.setting.group != "clean":
-        groups, reader = [splits], _Through(audio, tuple(data.path(u) for split in splits for u in data.splits[split]))
+        distorted: Any = SimpleNamespace(
+            card={"sound": hash_json(audio.card([*paths.values()]))}, read=lambda r: audio.read(r.path)
+        )
+        groups, reader = [splits], distorted
         folder = cache.folder(data, splits, options, reader)
     fits = [cache.fits(SpokenTerms.name, data, group, options, reader) for group in groups]
-    paths = {u.id: data.path(u) for split in splits for u in data.splits[split]}
     cached = [cache.states(data, group, options, reader) for group in groups] if cache.mode != "loop" and all(fits) else None
 
     def states_of(name: str) -> Tensor:
@@ -594,6 +580,12 @@ def folder_of(root: Path, task: str) -> Path | None:
     return next((root / name for name in names if (root / name).is_dir()), None)
 
 
+def plan_of(options: Any, encoders: Sequence[str], **more: Any) -> Plan:
+    """From the dataclass of a verb. more: fields of a plan that are no options."""
+    given = {name: value for name, value in flat(options).items() if name in {f.name for f in fields(Plan)}}
+    return Plan(**given | more | {"encoders": name_encoders(encoders), "data": options.sets.find(options.out)})
+
+
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:
     """`NAME=WHERE`, or WHERE alone, whose last part is the name (exp/mine/encoder is mine, hubert.pt is hubert).
 
@@ -612,3 +604,63 @@ def name_encoders(texts: Sequence[str]) -> dict[str, str]:
             raise InputError(f"--encoders gives the name {name} twice; write NAME=WHERE for one of them")
         found[name] = where
     return found
+
+
+def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> list[Table]:
+    """Clean speech; learning rates; noise. at: dB, the SNR that stands for noise. Tables without rows are left out."""
+    mine = [row for row in rows if row.system in ORDER and row.encoder in encoders]
+    clean = [row for row in mine if row.condition == "clean"]
+
+    def main(some: Sequence[Row]) -> list[Row]:
+        return [row for row in some if not (row.metric.endswith(DEFAULT) or row.metric.startswith("ratio"))]
+
+    def measures(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Tasks with their metrics, in SUPERB's order."""
+        return sorted(dict.fromkeys(pairs), key=lambda pair: ORDER.index(pair[0]))
+
+    def of(some: Sequence[Row], task: str, metric: str, encoder: str) -> list[Row]:
+        return [r for r in some if (r.system, r.metric, r.encoder) == (task, metric, encoder)]
+
+    head = ("task", *encoders)
+    listed = measures([(row.system, row.metric) for row in main(clean)])
+    scores = [(measure_name(t, m), *(seeds_text(of(clean, t, m, e)) for e in encoders)) for t, m in listed]
+    seeds = len({row.seed for row in clean})
+    note = "Test sets, clean speech; ↑ more is better, ↓ less is. "
+    note += drawn_sentence((row.system, row.drawn, row.groups) for row in main(clean))
+    note += f" Means over {seeds} seeds, the interval reaches over those of all." if seeds > 1 else ""
+
+    # the first measure of every task at the learning rate that does best on dev, and at the task's own
+    tuning = []
+    for t, m in measures([(r.system, r.metric.removesuffix(DEFAULT)) for r in clean if r.metric.endswith(DEFAULT)]):
+        both = [[seeds_text(of(clean, t, x, e)).partition(" ")[0] for x in (m, f"{m}{DEFAULT}")] for e in encoders]
+        tuning.append((measure_name(t, m), *(" / ".join(values) for values in both)))
+
+    # as the lecture has it: each group at the SNR nearest to `at`, the mean over its noises
+    groups = [g for g in ("clean", "seen", "unseen") if any(row.condition.partition("-")[0] == g for row in mine)]
+
+    def cell(found: Sequence[Row]) -> str:
+        texts = []
+        for group in groups:
+            rows = [r for r in found if r.condition.partition("-")[0] == group]
+            rows = [r for r in rows if r.snr_db is not None] or rows  # one without an SNR counts where there is no other
+            apart = [abs((at if r.snr_db is None else r.snr_db) - at) for r in rows]
+            values = [r.value for r, x in zip(rows, apart, strict=True) if x == min(apart)]
+            texts.append(f"{sum(values) / len(values):.{decimals(rows[0].metric)}f}" if values else "-")
+        return " | ".join(texts)
+
+    listed = measures([(row.system, row.metric) for row in main(mine)]) if len(groups) > 1 else []
+    noise = [(measure_name(t, m), *(cell(of(mine, t, m, e)) for e in encoders)) for t, m in listed]
+    but = ", but for those of encoders with + in their names" if any("+" in e for e in encoders) else ""
+    about = f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads were trained on clean speech{but}."
+    tables = [
+        Table("SUPERB", head, tuple(scores), note.strip()),
+        Table("Learning rate tuned on dev / the task's own", head, tuple(tuning), "Test sets, clean speech."),
+        Table(" | ".join(groups), head, tuple(noise), about),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def measure_name(task: str, metric: str) -> str:
+    """ "sid acc ↑", "ss si_sdri (dB) ↑"."""
+    shown = f" ({unit(metric)})" if unit(metric) not in ("", "%") else ""
+    return f"{task} {metric}{shown} {'↓' if metric in LOWER_IS_BETTER else '↑'}"

@@ -12,10 +12,8 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from speechssl.data.utterances import DOCUMENTS
@@ -24,21 +22,11 @@ from speechssl.eval.superb import Part, Plan, choose_layer, feature_cache, parts
 from speechssl.eval.tables import Table
 from speechssl.results import Row, append_rows
 from speechssl.superb.catalogue import QBE, make_task
-from speechssl.superb.data import TRAINING, CachedLoader, FeatureCache, Loader
-from speechssl.superb.fit import shuffled_batches, unreadable
-from speechssl.superb.task import Settings, Task
+from speechssl.superb.data import TRAINING, CachedLoader, FeatureCache
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
-from speechssl.superb.train import LEADERBOARD, rungs
+from speechssl.superb.train import LEADERBOARD, Run, own_generator, rungs, shuffled_batches
 
-
-class Timed(NamedTuple):
-    """A task, in seconds. steps: updates of the whole sweep."""
-
-    task: str
-    steps: int
-    cached_step: float
-    online_step: float
-    caching: float  # its states, once
+Timed = tuple[str, int, float, float, float]  # task, updates of the whole sweep; seconds: of a cached step, of another, of caching
 
 
 def compare_cached(out: Path, plan: Plan, turns: int) -> str:
@@ -56,12 +44,12 @@ def compare_cached(out: Path, plan: Plan, turns: int) -> str:
         for part in tqdm(parts, "timing", unit="task"):
             timed.append(_time_terms(cache, part) if part.task == QBE else _time_heads(cache, part, turns))
     lines, every, ratios = [], [0.0, 0.0, 0.0], []
-    for t in timed:
-        cached, online = t.caching + t.steps * t.cached_step, t.steps * t.online_step
-        every = [a + b for a, b in zip(every, (t.caching, cached, online), strict=True)]
-        ratios.append((t.task, online / cached))
-        steps = (f"{t.steps:,}", f"{1000 * t.cached_step:.1f}", f"{1000 * t.online_step:.1f}")
-        lines.append((t.task, *steps, f"{t.caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"))
+    for task, count, cached_step, online_step, caching in timed:
+        cached, online = caching + count * cached_step, count * online_step
+        every = [a + b for a, b in zip(every, (caching, cached, online), strict=True)]
+        ratios.append((task, online / cached))
+        steps = (f"{count:,}", f"{1000 * cached_step:.1f}", f"{1000 * online_step:.1f}")
+        lines.append((task, *steps, f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"))
     caching, cached, online = every
     lines.append(("all", "", "", "", f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"))
     ratios += [("all", online / cached)] if len(timed) > 1 else []
@@ -84,8 +72,18 @@ def _time_heads(cache: FeatureCache, part: Part, turns: int) -> Timed:
     for rung in rungs(left, settings.steps):
         steps += left * (rung - before)
         left, before = -(-left // 2), rung
-    cached_step, online_step = _time_steps(task, settings, (loader, cache.online(task)), turns)
-    return Timed(part.task, steps, cached_step, online_step, caching)
+    taken: tuple[list[float], list[float]] = ([], [])
+    with own_generator():
+        trainers = [Run(task, x, settings, 0, cache.root / "heads").trainer() for x in (loader, cache.online(task))]
+        batches = shuffled_batches(loader.usable(task.data.splits["train"]), settings.batch, 0, by_length=not task.pooled)
+        for turn in range(turns + 1):
+            utterances = next(batches)
+            for trainer, seconds in zip(trainers, taken, strict=True):
+                began = time.perf_counter()
+                trainer.update(utterances, turn + 1)
+                if turn:  # the first warms up
+                    seconds.append(time.perf_counter() - began)
+    return part.task, steps, statistics.median(taken[0]), statistics.median(taken[1]), caching
 
 
 def _time_caching(cache: FeatureCache, part: Part, splits: tuple[str, ...], pooled: bool) -> float:
@@ -95,31 +93,6 @@ def _time_caching(cache: FeatureCache, part: Part, splits: tuple[str, ...], pool
         return 0.0
     cache.states(part.data, splits, options)
     return time.perf_counter() - began
-
-
-def _time_steps(task: Task, settings: Settings, loaders: tuple[Loader, Loader], turns: int) -> tuple[float, float]:
-    """Median seconds of an update with each loader, in turns on the same batches."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        head = task.build(*loaders[0].shape).train()
-        optimiser = torch.optim.Adam(head.parameters(), settings.learning_rate, fused=True)
-        usable = loaders[0].usable(task.data.splits["train"])
-        batches = shuffled_batches(usable, settings.batch, 0, by_length=not task.pooled)
-        taken: tuple[list[float], list[float]] = ([], [])
-        for turn in range(turns + 1):
-            utterances = next(batches)
-            for loader, seconds in zip(loaders, taken, strict=True):
-                began = time.perf_counter()
-                batch = loader.batch(utterances)
-                if batch is None:
-                    raise InputError(unreadable(utterances))
-                optimiser.zero_grad()
-                task.loss(head, batch).backward()
-                torch.nn.utils.clip_grad_norm_(head.parameters(), settings.clip)
-                optimiser.step()
-                if turn:  # the first warms up
-                    seconds.append(time.perf_counter() - began)
-    return statistics.median(taken[0]), statistics.median(taken[1])
 
 
 def _time_terms(cache: FeatureCache, part: Part) -> Timed:
@@ -132,4 +105,4 @@ def _time_terms(cache: FeatureCache, part: Part) -> Timed:
     layers, began = cache.encoder.layers + 1, time.perf_counter()
     choose_layer(SpokenTerms(part.data), cache, cache.root / "qbe.json")
     search = (time.perf_counter() - began) / layers
-    return Timed(QBE, layers, search, search + caching, caching)
+    return QBE, layers, search, search + caching, caching

@@ -42,7 +42,7 @@ class ChoiceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train:
+class TrainChoice:
     """train multiple choice on words, on units or on audio words
 
     A text encoder reads every window of a passage with the question and each option; the windows are combined, and a softmax over

@@ -42,7 +42,7 @@ SOURCES = ("text", "given")  # texts of a record: the reference, or the transcri
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class ChoiceTokens:
     """A question to be answered: token ids of each part."""
 
     question: np.ndarray  # (Q,) int
@@ -67,12 +67,12 @@ class Choice:
 class ChoiceExample:
     """A question to train on, its windows from the most to the least in common with it, and the indices of its right options."""
 
-    choice: Choice
+    choice: ChoiceTokens
     windows: tuple[Window, ...]
     correct: tuple[int, ...]
 
 
-def by_overlap(choice: Choice, every: Sequence[Window]) -> tuple[Window, ...]:
+def by_overlap(choice: ChoiceTokens, every: Sequence[Window]) -> tuple[Window, ...]:
     """The windows by the weight of the n-grams that they share with the question and its options, the greatest first.
 
     An n-gram weighs the logarithm of (windows / windows that hold it): what stands everywhere weighs nothing.
@@ -106,7 +106,10 @@ Examples = tuple[list[ChoiceExample], dict[str, str]]  # and the questions left 
 
 
 def choice_examples(
-    data: Corpus, tokens: Callable[[Question], Choice | str], layout: Layout, order: Callable[..., tuple[Window, ...]] = by_overlap
+    data: Corpus,
+    tokens: Callable[[Question], ChoiceTokens | str],
+    layout: Layout,
+    order: Callable[..., tuple[Window, ...]] = by_overlap,
 ) -> Examples:
     """One example a question. tokens: question -> its tokens, or why it has none; order: as `by_overlap`."""
     found, left_out = [], {}
@@ -119,13 +122,13 @@ def choice_examples(
     return found, left_out
 
 
-def recorded(names: Mapping[str, Any], question: Question, what: str) -> Choice | str:
+def recorded(names: Mapping[str, Any], question: Question, what: str) -> ChoiceTokens | str:
     """A question from the tokens of its recordings. names: id of a recording -> tokens; what: they are, for the reason."""
     wanted = (question.id, question.passage, *question.option_ids)
     if missing := [name for name in wanted if name not in names]:
         return f"no {what} of {missing[0]}"
     asked, passage, *options = (names[name] for name in wanted)
-    return Choice(asked, tuple(options), passage)
+    return ChoiceTokens(asked, tuple(options), passage)
 
 
 def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> Examples:
@@ -139,7 +142,7 @@ def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -
     if source not in SOURCES:
         raise InputError(f"there is no source {source!r} of words; choose one of {', '.join(SOURCES)}")
 
-    def tokens(question: Question) -> Choice | str:
+    def tokens(question: Question) -> ChoiceTokens | str:
         made = text_choice(codec, question, data.passages[question.passage], source)
         return made or f"passage {question.passage} has no {'text' if source == 'text' else 'transcript'}"
 
@@ -153,13 +156,13 @@ def written(record: Passage | Question, source: str) -> str:
     return record.transcript or (record.text if isinstance(record, Question) else "")
 
 
-def text_choice(codec: TextCodec, question: Question, passage: Passage, source: str) -> Choice | None:
+def text_choice(codec: TextCodec, question: Question, passage: Passage, source: str) -> ChoiceTokens | None:
     """Token ids of what is written; None for a passage of which nothing is. source: one of SOURCES."""
     if not (read := written(passage, source)):
         return None
     texts = (written(question, source), *question.options, read)
     asked, *offered, ids = (codec.encode([word for word, _ in pieces(text, question.language)])[0] for text in texts)
-    return Choice(asked, tuple(offered), ids)
+    return ChoiceTokens(asked, tuple(offered), ids)
 
 
 def code_examples(
@@ -169,7 +172,7 @@ def code_examples(
     codes, ids = numbered(encoded, next(iter(encoded.values())).shape[1])
     rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])  # by id
 
-    def order(choice: Choice, every: Sequence[Window]) -> tuple[Window, ...]:
+    def order(choice: ChoiceTokens, every: Sequence[Window]) -> tuple[Window, ...]:
         return by_likeness(rows[np.concatenate([choice.question, *choice.options])], rows[choice.passage], every)
 
     return codes, *choice_examples(data, lambda question: recorded(ids, question, "audio words"), layout, order)

@@ -18,7 +18,7 @@ import torch
 from speechssl.data.records import Question
 from speechssl.dual.data import Layout
 from speechssl.dual.decode import device_of, run_model
-from speechssl.multiple_choice.data import Choice
+from speechssl.multiple_choice.data import ChoiceTokens
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ChoiceReader:
         self.model.to(device_of(self.device))
 
     @torch.inference_mode()
-    def score_many(self, items: Sequence[Choice]) -> list[np.ndarray]:
+    def score_many(self, items: Sequence[ChoiceTokens]) -> list[np.ndarray]:
         """(O,) log-probabilities of the options of every question, as if one were right. All windows are read."""
         layout, device = self.layout, next(self.model.parameters()).device
         cut = [(item, o, w) for item in items for w in item.windows(layout) for o in range(len(item.options))]

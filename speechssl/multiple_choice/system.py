@@ -21,7 +21,7 @@ from speechssl.dual.system import check_units_of
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError
 from speechssl.io import model_folder
-from speechssl.multiple_choice.data import Choice, text_choice
+from speechssl.multiple_choice.data import ChoiceTokens, text_choice
 from speechssl.multiple_choice.decode import ChoiceReader
 from speechssl.multiple_choice.model import load_choice
 from speechssl.speechbert.data import numbered
@@ -63,7 +63,7 @@ class SpokenChoice:
             codes = {id(words): words.codes for question, options, passage in items for words in (question, *options, passage)}
             embedding.codes, ids = numbered(codes, embedding.embedding_dim)
             tokens = lambda words: ids[id(words)]  # noqa: E731
-        return self.reader.score_many([Choice(tokens(q), tuple(map(tokens, options)), tokens(p)) for q, options, p in items])
+        return self.reader.score_many([ChoiceTokens(tokens(q), tuple(map(tokens, options)), tokens(p)) for q, options, p in items])
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Rows of numbers and a few examples to listen to, in one self-contained HTML page.
 
-page.py         a page is a list of sections; template.html
+page.py         a page is a list of sections: tables, figures, examples; template.html
 figures.py      rows arranged (series, conditions, cells), and what all figures share: matplotlib as inline SVG
-spoken_qa.py    the section of question answering; listening.py: its examples
+spoken_qa.py    the section of question answering
 robustness.py   the section of a robustness grid
-superb.py       the section of a SUPERB run, and what it left beside its rows; superb_figures.py
+superb.py       the section of a SUPERB run, from its rows and what it left beside them
 build.py        `speechssl report`: the page of the folder of an evaluation
 comparison.py   `speechssl compare`: the page of systems beside each other
 """

@@ -22,13 +22,11 @@ from speechssl.eval.tables import Table, table_of
 from speechssl.io import read_json
 from speechssl.report.config import Report
 from speechssl.report.figures import arrange
-from speechssl.report.listening import Example, Prediction, encode_audio, envelope
-from speechssl.report.page import Section, write_page
+from speechssl.report.page import Example, Prediction, Section, encode_audio, envelope, write_page
 from speechssl.report.robustness import of_grid, panels, robustness_section
 from speechssl.report.spoken_qa import Breakdown, qa_section
-from speechssl.report.superb import Artefacts, blocks, main_panels, of_superb, read_artefacts, summarise_superb, superb_tables
-from speechssl.report.superb_figures import superb_figures
-from speechssl.results import Row, read_rows
+from speechssl.report.superb import MAIN, Artefacts, of_superb, read_artefacts, superb_section
+from speechssl.results import Row, read_rows, unit
 from speechssl.signal import ACTIVE
 
 TITLE = "Spoken question answering with and without a transcript"
@@ -65,10 +63,13 @@ def build_report(
     superb = of_superb(rows, artefacts or Artefacts())
     grid, others = of_grid(row for row in rows if not superb.shows(row))
     found = (*superb.noisy, *panels(grid))
+    counted = [
+        p for p in found if unit(p.metric) == "%" and MAIN.get(p.task, p.metric) == p.metric
+    ]  # losses have a mean over these
     sections = [
-        Section(summarise_superb(superb), blocks(superb), figures=superb_figures(superb), tables=superb_tables(superb)),
+        superb_section(superb),
         qa_section(arrange(others, also=named), examples, breakdowns, synthetic),
-        robustness_section(found, main_panels(found)),
+        robustness_section(found, counted),
         Section(tables=tables),
     ]
     if superb and not others:
@@ -101,13 +102,18 @@ def write_report(o: Report) -> None:
     out, corpus, split, seed = o.out, o.corpus, o.split, o.seed
     rows = read_rows(out / "results.jsonl")
     artefacts = read_artefacts(out, rows)
-    printed = []
+    stored = [(path, read_json(path)) for path in o.tables]
     if (path := out / "degradation.json").is_file():
         values = read_json(path)
         if not isinstance(values, dict) or not isinstance(values.get("tables"), list):
             raise InputError(f"{path} is not what `speechssl evaluate robustness` writes; run it again")
-        printed += [_as_table(path, t) for t in values["tables"]]
-    printed += [_as_table(path, read_json(path)) for path in o.tables]
+        stored = [*((path, t) for t in values["tables"]), *stored]
+    printed = []
+    for path, values in stored:
+        try:
+            printed.append(table_of(values))
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path} is not a table (an object with title, columns and rows); {error}") from error
     synthetic = ""
     about = {  # where, when and with what the page was made
         "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
@@ -121,8 +127,8 @@ def write_report(o: Report) -> None:
         made = f"{card.get('corpus')} {manifests} ({card.get('synthetic', 'speech or text as the corpus has it')})"
         about = {"Data": made, "Split": split} | ({"Made by": str(card["made_by"])} if card.get("made_by") else {}) | about
         printed += [table] if (table := published_table([f"{card.get('corpus')} {split}"])) else []
-    stored = [read_json(path) for path in out.glob("predictions/*/*.json")]
-    choices = bool(stored) and all("choices" in predictions for predictions in stored)  # options have no place in a recording
+    answered = [read_json(path) for path in out.glob("predictions/*/*.json")]
+    choices = bool(answered) and all("choices" in predictions for predictions in answered)  # options have no place in a recording
     if corpus is None and not choices and not of_grid(rows)[0] and not of_superb(rows, artefacts):
         raise InputError(
             f"{out / 'results.jsonl'} has neither SUPERB nor a robustness grid; give the corpus of the questions as well"
@@ -131,56 +137,30 @@ def write_report(o: Report) -> None:
     bars: list[Breakdown] = []
     if corpus and not choices:
         data = load_corpus(corpus, split)
-        found = _read_predictions(out, corpus, split, o.conditions)
-        distorter = _distorter_of(out, found, o.voices)
+        found: dict[Condition, Answers] = {}  # the predictions of each of the conditions that were evaluated
+        for condition in map(parse_condition, o.conditions):
+            if paths := sorted(out.glob(f"predictions/*/{condition.label.replace(' ', '-')}.json")):
+                found[condition] = {path.parent.name: read_json(path) for path in paths}
+        where, made_in = out / "predictions", [(c, p) for c, answers in found.items() for p in answers.values()]
+        if not found:
+            raise InputError(f"{where} has none of the conditions {', '.join(o.conditions)}; run `speechssl evaluate` first")
+        hashed = data_hash(corpus, split)
+        if any(p.get("data") != hashed for _, p in made_in):
+            raise InputError(f"{where} were not made on {corpus / split}; name the corpus and split of `speechssl evaluate`")
+        if len(seeds := {p["seed"] for _, p in made_in}) > 1:
+            raise InputError(f"{where} were made in noise of several seeds ({sorted(seeds)}); evaluate them again with one")
+        if len(over := {p.get("snr_over", ACTIVE) for c, p in made_in if c.noisy} or {ACTIVE}) > 1:
+            raise InputError(f"{where} have SNRs over {' and over '.join(sorted(over))}; evaluate them again with one")
+        distorter = Distorter(seeds.pop(), tuple(o.voices), snr_over=over.pop())
+        for condition in found:
+            distorter.check(condition)
         for number, (condition, answers) in enumerate(found.items()):
             share = o.examples // len(found) + (number < o.examples % len(found))
             examples += _examples(data, condition, answers, share, distorter, seed)
         for system, predictions in found.get(parse_condition("clean"), {}).items():
-            answered = [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]
-            bars += cast(list[Breakdown], by_length(answered, data, system, seed))
+            scored = [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]
+            bars += cast(list[Breakdown], by_length(scored, data, system, seed))
     build_report(out / "report.html", rows, examples, bars, printed, about, artefacts=artefacts, synthetic=synthetic)
-
-
-def _as_table(path: Path, values: Any) -> Table:
-    try:
-        return table_of(values)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path} is not a table (an object with title, columns and rows); {error}") from error
-
-
-def _read_predictions(out: Path, corpus: Path, split: str, conditions: Sequence[str]) -> dict[Condition, Answers]:
-    """The predictions of each of the conditions that were evaluated, at least one, on these data."""
-    found: dict[Condition, Answers] = {}
-    for condition in map(parse_condition, conditions):
-        paths = sorted(out.glob(f"predictions/*/{condition.label.replace(' ', '-')}.json"))
-        if paths:
-            found[condition] = {path.parent.name: read_json(path) for path in paths}
-    if not found:
-        wanted = ", ".join(conditions)
-        raise InputError(f"{out / 'predictions'} has none of the conditions {wanted}; run `speechssl evaluate` first")
-    hashed = data_hash(corpus, split)
-    if any(p.get("data") != hashed for answers in found.values() for p in answers.values()):
-        raise InputError(
-            f"{out / 'predictions'} were not made on {corpus / split}; name the corpus and split of `speechssl evaluate`"
-        )
-    return found
-
-
-def _distorter_of(out: Path, found: Mapping[Condition, Answers], voices: Sequence[Path]) -> Distorter:
-    """The distorter that made the noise of these predictions."""
-    seeds = {p["seed"] for answers in found.values() for p in answers.values()}
-    if len(seeds) > 1:
-        raise InputError(
-            f"{out / 'predictions'} were made in noise of several seeds ({sorted(seeds)}); evaluate them again with one"
-        )
-    over = {p.get("snr_over", ACTIVE) for c, answers in found.items() if c.noisy for p in answers.values()} or {ACTIVE}
-    if len(over) > 1:
-        raise InputError(f"{out / 'predictions'} have SNRs over {' and over '.join(sorted(over))}; evaluate them again with one")
-    distorter = Distorter(seeds.pop(), tuple(voices), snr_over=over.pop())
-    for condition in found:
-        distorter.check(condition)
-    return distorter
 
 
 def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, distorter: Distorter, seed: int) -> list[Example]:
@@ -212,9 +192,9 @@ def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, 
             Example(
                 id=question.id,
                 question_text=question.text,
-                question_audio=encode_audio(asked, SAMPLE_RATE),
+                question_audio=encode_audio(asked),
                 passage_text=passage.text,
-                passage_audio=encode_audio(samples, SAMPLE_RATE),
+                passage_audio=encode_audio(samples),
                 seconds=len(samples) / SAMPLE_RATE,
                 envelope=envelope(samples),
                 gold=tuple((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),

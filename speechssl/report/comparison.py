@@ -5,9 +5,8 @@ The page has the scores, where the lines cross, paired differences, and which an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,21 +18,27 @@ from speechssl.eval.compare import (
     METRICS,
     WER,
     Compared,
+    Compilation,
     Crossing,
     Point,
+    as_json,
     compare,
+    compile_corpus,
+    crossing_text,
     falling,
+    family_name,
     paired_tests,
     read_results,
     reads_reference,
+    synthetic,
+    tables_of,
 )
-from speechssl.eval.compare_tables import Compilation, as_json, compile_corpus, crossing_text, family_name, synthetic, tables_of
 from speechssl.eval.published import published_table
-from speechssl.eval.tables import Table, condition_name, markdown
+from speechssl.eval.tables import condition_name, markdown
 from speechssl.io import write_json, write_text
 from speechssl.report.config import Compare
 from speechssl.report.figures import MUTED, Drawing, Series, arrange, metric_name, panels_in, svg_of
-from speechssl.report.page import Figure, Grid, Section, grid_of, write_page
+from speechssl.report.page import Section, grid_of, write_page
 from speechssl.results import Row, counted_range
 from speechssl.stats import Estimate
 
@@ -74,7 +79,14 @@ def run_comparison(o: Compare) -> str:
     write_json(o.out / "compare.json", settings | {"corpora": [as_json(c) for c in found]})
     write_text(o.out / "tables.md", markdown([*every, *further]))
     about = {"Results": ", ".join(map(str, o.results)), "Made by": version}
-    write_comparison(o.out / "compare.html", found, further, about)
+    for c in compared:
+        n, passages = next(iter(c.estimates.values())).n, len({line["passage"] for line in c.scores[0].lines.values()})
+        size = f"{counted_range([n], 'question')} about {counted_range([passages], 'passage')}"
+        about[f"Corpus {c.corpus}"] = (
+            f"{size}, {c.card.get('data')}; {c.card.get('synthetic') or 'speech or text as the corpus has it'}"
+        )
+    sections = [*(corpus_section(c, number) for number, c in enumerate(found)), Section(tables=further)]
+    write_page(o.out / "compare.html", TITLE, sections, about, " ".join(dict.fromkeys(filter(None, map(synthetic, compared)))))
     few = [t for t in every if ": paired differences" in t.title and len(t.rows) <= FEW]
     crossing = [t for t in every if t.title.endswith("where the lines cross")]
     printed = markdown([*(t for some in tables for t in some[:1]), *few, *crossing])
@@ -82,19 +94,6 @@ def run_comparison(o: Compare) -> str:
 
 
 # ---- the page
-
-
-def write_comparison(out: Path, found: Sequence[Compilation], further: Sequence[Table], provenance: Mapping[str, str]) -> None:
-    """further: tables to stand at the end. Written whole or not at all; the same input gives the same bytes."""
-    about = dict(provenance)
-    for c in (one.compared for one in found):
-        n, passages = next(iter(c.estimates.values())).n, len({line["passage"] for line in c.scores[0].lines.values()})
-        size = f"{counted_range([n], 'question')} about {counted_range([passages], 'passage')}"
-        made = c.card.get("synthetic") or "speech or text as the corpus has it"
-        about[f"Corpus {c.corpus}"] = f"{size}, {c.card.get('data')}; {made}"
-    sections = [corpus_section(c, number) for number, c in enumerate(found)]
-    spoken = " ".join(dict.fromkeys(note for c in found if (note := synthetic(c.compared))))
-    write_page(out, TITLE, [*sections, Section(tables=further)], about, spoken)
 
 
 def corpus_section(c: Compilation, number: int) -> Section:
@@ -105,10 +104,14 @@ def corpus_section(c: Compilation, number: int) -> Section:
         mine = [x for x in c.crossings if x.textless == textless]
         if drawing := crossing_figure(mine, metric, errors, f"cross-{number}-{place}"):
             title = f"{metric_name(metric)} against the {errors}, {textless} and cascades, {corpus}"
-            figures.append(Figure(title, CAPTION, drawing))
+            figures.append((title, CAPTION, drawing))
     in_grids = [f"{corpus}: {metric_name(name)}" for name in (metric, errors.lower())]
     tables = [t for t in tables_of(c) if t.title not in in_grids]
-    return Section(summary=_summary(c), grids=_grids(c.compared), figures=figures, tables=tables)
+    results, order, grids = arrange(rows_of(c.compared)), {s: i for i, s in enumerate(c.compared.systems)}, []
+    for name in results.metrics:
+        grid = grid_of(results, name, f"{metric_name(name)}, {corpus}", synthetic(c.compared))
+        grids.append(replace(grid, lines=sorted(grid.lines, key=lambda line: order[line.series.system if line.series else ""])))
+    return Section(summary=_summary(c), grids=grids, figures=figures, tables=tables)
 
 
 def rows_of(c: Compared) -> list[Row]:
@@ -117,14 +120,6 @@ def rows_of(c: Compared) -> list[Row]:
         Row.of(e.interval, system, "", condition, snr, c.errors.lower() if metric == WER else metric)
         for (system, (condition, snr), metric), e in c.estimates.items()
     ]
-
-
-def _grids(c: Compared) -> list[Grid]:
-    results, order, grids = arrange(rows_of(c)), {s: i for i, s in enumerate(c.systems)}, []
-    for grid in (grid_of(results, metric) for metric in results.metrics):
-        lines = tuple(sorted(grid.lines, key=lambda line: order[line[0].system]))
-        grids.append(replace(grid, name=f"{grid.name}, {c.corpus}", note=f"{grid.note} {synthetic(c)}".strip(), lines=lines))
-    return grids
 
 
 def _summary(c: Compilation) -> str:

@@ -108,7 +108,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Condition:
+class ShownCondition:
     """snr_db: signal-to-noise ratio in dB, None where there is none."""
 
     name: str
@@ -124,7 +124,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ScoreCell:
     """One number. low, high: 95 % interval or None. n: questions or None. seeds: how many runs it is the mean of.
 
     drawn, groups: what the interval draws, and of how many (`Row`).
@@ -139,8 +139,8 @@ class Cell:
     groups: int = 0
 
 
-CLEAN = Condition("clean")
-Points = list[tuple[Condition, Cell]]
+CLEAN = ShownCondition("clean")
+Points = list[tuple[ShownCondition, ScoreCell]]
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Results:
     """The rows, arranged. Cells whose value is not finite are absent."""
 
     series: tuple[Series, ...]
-    cells: dict[tuple[Series, str, Condition], Cell]
+    cells: dict[tuple[Series, str, ShownCondition], ScoreCell]
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ class Results:
         """What recognition errors are counted in: words, or characters where nothing else was counted (Chinese)."""
         return "cer" if self.having("cer") and not self.having("wer") else "wer"
 
-    def conditions(self, metric: str) -> tuple[Condition, ...]:
+    def conditions(self, metric: str) -> tuple[ShownCondition, ...]:
         """Clean first, then by name, easiest signal-to-noise ratio first."""
         found = {c for _, m, c in self.cells if m == metric}
         return tuple(sorted(found, key=lambda c: (c.name != "clean", c.name, -math.inf if c.snr_db is None else -c.snr_db)))
@@ -170,7 +170,7 @@ class Results:
         found = {s for s, m, _ in self.cells if m == metric}
         return tuple(s for s in self.series if s in found)
 
-    def get(self, series: Series, metric: str, condition: Condition) -> Cell | None:
+    def get(self, series: Series, metric: str, condition: ShownCondition) -> ScoreCell | None:
         return self.cells.get((series, metric, condition))
 
     def named(self, system: str) -> Series | None:
@@ -187,11 +187,11 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
     """
     rows = list(rows)
     text_only = all(system.partition("@")[0] in READERS for system in (*(row.system for row in rows), *also))
-    groups: dict[tuple[tuple[str, str], str, Condition], dict[int, Row]] = {}
+    groups: dict[tuple[tuple[str, str], str, ShownCondition], dict[int, Row]] = {}
     names = list(dict.fromkeys((row.system, row.encoder or "") for row in rows))
     for row in rows:
         if math.isfinite(row.value):
-            condition = Condition("written" if text_only and row.condition == "clean" else row.condition, _finite(row.snr_db))
+            condition = ShownCondition("written" if text_only and row.condition == "clean" else row.condition, _finite(row.snr_db))
             groups.setdefault(((row.system, row.encoder or ""), row.metric.lower(), condition), {})[row.seed] = row
     known = {n for system, encoder in names for n in (system, f"{system}/{encoder}")}
     names += [(system, "") for system in dict.fromkeys(also) if system not in known]
@@ -209,7 +209,7 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
         whole = [(a, b) for a, b in ends if a is not None and b is not None]
         low, high = (min(a for a, _ in whole), max(b for _, b in whole)) if len(whole) == len(some) else (None, None)
         first, value = some[0], sum(r.value for r in some) / len(some)
-        cells[series[name], metric, condition] = Cell(value, low, high, first.n or None, len(some), first.drawn, first.groups)
+        cells[series[name], metric, condition] = ScoreCell(value, low, high, first.n or None, len(some), first.drawn, first.groups)
     return Results(tuple(series.values()), cells)
 
 

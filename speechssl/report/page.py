@@ -1,4 +1,8 @@
-"""One HTML page from sections. It holds all that it shows, figures as SVG and sound as data."""
+"""One HTML page from sections, which holds all that it shows: tables, figures as SVG, and examples to listen to.
+
+Letters: N samples, P points of an envelope. Waveforms are WIDTH units wide, whatever the length of the passage; the page stretches
+them sideways only, so that one unit is one pixel in height.
+"""
 
 from __future__ import annotations
 
@@ -6,45 +10,79 @@ import base64
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
+import numpy as np
 
+from speechssl.audio import SAMPLE_RATE
 from speechssl.eval.tables import Table
 from speechssl.io import write_text
-from speechssl.report.figures import METRICS, PALETTE, Cell, Condition, Drawing, Results, Series, decibels, metric_name
-from speechssl.report.listening import Example, Lane, Region, data_uri, outline, ticks
+from speechssl.report.figures import METRICS, PALETTE, Drawing, Results, Series, decibels, metric_name
 from speechssl.results import LOWER_IS_BETTER, Row, decimals, drawn_sentence, unit
 
 COLUMNS = ("system", "encoder", "condition", "snr_db", "metric", "value", "low", "high", "n", "seed", "card", "drawn", "groups")
+UNKNOWN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system without results
+WIDTH, HEIGHT = 1000, 88
+LEAST = 3.0  # width below which a span could not be seen or clicked
+# LAME's average rate: about 105 kB for 30 seconds of speech. Not its constant rate: that low, a frame is too small for
+# the header that tells the encoder's delay, and everything would sound 1,105 samples late.
+MP3 = {"bitrate_mode": "AVERAGE", "compression_level": 0.89}
+
+
+# ---- sections
+
+
+class Heading(NamedTuple):
+    """Above a column. A task with a metric and its direction, or a condition; hidden: to be read aloud alone."""
+
+    task: str
+    metric: str = ""
+    arrow: str = ""
+    about: str = ""
+    hidden: bool = False
+
+
+class Entry(NamedTuple):
+    """One cell. small: its interval, or the mark of it; best: of its column."""
+
+    text: str
+    small: str = ""
+    best: bool = False
+
+
+class Line(NamedTuple):
+    """where: the condition, if the lines have several. span: lines that the label stands for; 0: that of the line above."""
+
+    label: str
+    series: Series | None
+    entries: Sequence[Entry | None]
+    where: str = ""
+    span: int = 1
 
 
 @dataclass(frozen=True)
-class Figure:
-    title: str
-    caption: str
-    drawing: Drawing
+class ScoreTable:
+    """A table of scores with a head of two lines. groups: name, number of columns. of: what the lines are.
 
-
-@dataclass(frozen=True)
-class Grid:
-    """One metric as a table: a line a series, a column a condition.
-
-    groups: kind of condition, number of its columns. lines: the flag says that the cell is the best of its column.
+    Grids with a metric (about: what that is) share a place, one tab each; the others stand by themselves. strange: numbers that
+    were not measured here.
     """
 
-    metric: str
-    name: str
-    about: str
-    conditions: tuple[Condition, ...]
-    groups: tuple[tuple[str, int], ...]
-    lines: tuple[tuple[Series, tuple[tuple[Cell | None, bool], ...]], ...]
+    title: str
     note: str
-    decimals: int = 1
+    groups: Sequence[tuple[str, int]]
+    headings: Sequence[Heading]
+    lines: Sequence[Line]
+    metric: str = ""
+    about: str = ""
+    strange: bool = False
+    of: str = "Encoder"
 
 
 @dataclass(frozen=True)
@@ -52,9 +90,8 @@ class Section:
     """What one kind of result adds to a page: on it parts of a kind stand together, in the order of the sections."""
 
     summary: str = ""
-    blocks: Sequence[Any] = ()  # tables of SUPERB with heads of two lines, `superb.Block`
-    grids: Sequence[Grid] = ()
-    figures: Sequence[Figure] = ()
+    grids: Sequence[ScoreTable] = ()
+    figures: Sequence[tuple[str, str, Drawing | None]] = ()  # title, caption, drawing; None: left out
     tables: Sequence[Table] = ()
     examples: Sequence[tuple[Example, Sequence[Lane]]] = ()
 
@@ -72,25 +109,32 @@ def write_page(
     """Write the page, whole or not at all; the same input gives the same bytes.
 
     synthetic: what a synthesiser spoke of the data; stands under the title. commentary: paragraphs to follow the summary.
-    rows: all values behind the page, to be unfolded and downloaded. heading: of the grids.
+    rows: all values behind the page, to be unfolded and downloaded. heading: of the grids that share a place.
     """
     source = resources.files("speechssl.report").joinpath("template.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"data_uri": data_uri, "outline": outline, "number": _number, "span": _span}
-    environment.globals |= {"decibels": decibels, "ticks": ticks}
-    lines = [tuple(_text(getattr(row, name)) for name in COLUMNS) for row in rows]
+    environment.filters |= {"data_uri": data_uri, "outline": outline}
+    environment.globals |= {"ticks": ticks}
+
+    def text(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return json.dumps(dict(value), sort_keys=True, ensure_ascii=False)
+        return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+    lines = [tuple(text(getattr(row, name)) for name in COLUMNS) for row in rows]
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([COLUMNS, *lines])
+    grids = [grid for section in sections for grid in section.grids]
     page = environment.from_string(source).render(
         title=title,
         summary=" ".join(section.summary for section in sections if section.summary),
         synthetic=synthetic,
         commentary=commentary,
         provenance=provenance,
-        blocks=[block for section in sections for block in section.blocks],
+        blocks=[grid for grid in grids if not grid.metric],
         heading=heading,
-        grids=[grid for section in sections for grid in section.grids],
-        figures=[figure for section in sections for figure in section.figures],
+        grids=[grid for grid in grids if grid.metric],
+        figures=[figure for section in sections for figure in section.figures if figure[2]],
         tables=[(table, table.texts) for section in sections for table in section.tables],
         examples=[example for section in sections for example in section.examples],
         rows=lines,
@@ -101,46 +145,172 @@ def write_page(
     write_text(out, page)
 
 
-def grid_of(results: Results, metric: str) -> Grid:
-    """One metric of the results."""
-    conditions, series = results.conditions(metric), results.having(metric)
-    digits, best = decimals(metric), {}
+def grid_of(results: Results, metric: str, title: str = "", more: str = "") -> ScoreTable:
+    """One metric of the results: a line a series, a column a condition. more: to follow the note."""
+    conditions, series, digits = results.conditions(metric), results.having(metric), decimals(metric)
+    best = {}
     for condition in conditions:  # the best value as printed, where several compete
         values = [cell.value for s in series if (cell := results.get(s, metric, condition))]
-        best[condition] = _number((min if metric in LOWER_IS_BETTER else max)(values), digits) if len(values) > 1 else None
-    lines = []
+        best[condition] = f"{(min if metric in LOWER_IS_BETTER else max)(values):.{digits}f}" if len(values) > 1 else None
+    lines, every = [], []
     for s in series:
-        cells = [results.get(s, metric, c) for c in conditions]
-        marked = [(x, x is not None and _number(x.value, digits) == best[c]) for x, c in zip(cells, conditions, strict=True)]
-        lines.append((s, tuple(marked)))
-    groups = dict.fromkeys((c.family, sum(d.family == c.family for d in conditions)) for c in conditions)
-    about = METRICS[metric][1] if metric in METRICS else ""
-    every = [cell for c in conditions for s in series if (cell := results.get(s, metric, c))]
-    return Grid(metric, metric_name(metric), about, conditions, tuple(groups), tuple(lines), _note(metric, every), digits)
-
-
-def _note(metric: str, cells: Sequence[Cell]) -> str:
+        entries: list[Entry | None] = []
+        for condition in conditions:
+            cell = results.get(s, metric, condition)
+            if cell is None:
+                entries.append(None)
+                continue
+            shown = f"{cell.value:.{digits}f}"
+            small = "" if cell.low is None or cell.high is None else f"{cell.low:.{digits}f}–{cell.high:.{digits}f}"
+            entries.append(Entry(shown, small, shown == best[condition]))
+            every.append(cell)
+        lines.append(Line(s.label, s, entries))
     what = {"%": "Percent", "dB": "Decibels", "×": "Times"}.get(unit(metric), "On its own scale")
-    parts = [f"{what}; {'lower' if metric in LOWER_IS_BETTER else 'higher'} is better."]
-    if any(cell.low is not None for cell in cells):
-        parts.append(" ".join(filter(None, ["Grey: 95 % interval.", drawn_sentence(("", c.drawn, c.groups) for c in cells)])))
-    sizes = sorted({cell.n for cell in cells if cell.n})
-    if sizes:
-        parts.append(f"n = {sizes[0]:,}." if len(sizes) == 1 else f"n = {sizes[0]:,} to {sizes[-1]:,}.")
-    if (seeds := max(cell.seeds for cell in cells)) > 1:
-        parts.append(f"Means over up to {seeds} seeds; an interval reaches over those of all seeds.")
-    return " ".join(parts)
+    notes = [f"{what}; {'lower' if metric in LOWER_IS_BETTER else 'higher'} is better."]
+    if any(cell.low is not None for cell in every):
+        notes.append(" ".join(filter(None, ["Grey: 95 % interval.", drawn_sentence(("", c.drawn, c.groups) for c in every)])))
+    if sizes := sorted({cell.n for cell in every if cell.n}):
+        notes.append(f"n = {sizes[0]:,}." if len(sizes) == 1 else f"n = {sizes[0]:,} to {sizes[-1]:,}.")
+    if (seeds := max(cell.seeds for cell in every)) > 1:
+        notes.append(f"Means over up to {seeds} seeds; an interval reaches over those of all seeds.")
+    return ScoreTable(
+        title or metric_name(metric),
+        " ".join(filter(None, [*notes, more])),
+        tuple(dict.fromkeys((c.family, sum(d.family == c.family for d in conditions)) for c in conditions)),
+        [Heading(c.family if c.snr_db is None else decibels(c.snr_db), hidden=c.snr_db is None) for c in conditions],
+        lines,
+        metric,
+        METRICS[metric][1] if metric in METRICS else "",
+        of="System",
+    )
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return json.dumps(dict(value), sort_keys=True, ensure_ascii=False)
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+# ---- examples to listen to
 
 
-def _number(value: float, digits: int = 1) -> str:
-    return f"{value:.{digits}f}"
+class Region(NamedTuple):
+    """A span as drawn. x, width: in [0, WIDTH]; start, end: seconds, to be played."""
+
+    x: float
+    width: float
+    start: float
+    end: float
 
 
-def _span(region: Region) -> str:
-    return f"{region.start:.2f} to {region.end:.2f} s"
+class Prediction(NamedTuple):
+    """What one system answered. start, end: seconds in the passage, None where it found nothing. ff1: percent, or
+    None where it is scored by its text alone."""
+
+    system: str
+    start: float | None
+    end: float | None
+    confidence: float | None
+    ff1: float | None
+    transcript: str | None = None  # the recognised text, where the system makes one
+    answer_text: str | None = None
+
+
+@dataclass(frozen=True)
+class Example:
+    """One question to listen to.
+
+    seconds: length of the passage. envelope: (P,) peaks in [0, 1]. gold: [start, end) in seconds, every annotation.
+    """
+
+    id: str
+    question_text: str
+    question_audio: bytes  # MP3
+    passage_text: str
+    passage_audio: bytes
+    seconds: float
+    envelope: tuple[float, ...]
+    gold: tuple[tuple[float, float], ...]
+    answer_text: str
+    predictions: tuple[Prediction, ...]
+    condition: str = ""  # as it shall be printed, such as "Pink noise, 5 dB"
+
+
+class Lane(NamedTuple):
+    """One line under a waveform. pieces: a transcript cut into before, answer, after; None where there is no transcript."""
+
+    series: Series | None  # None: gold
+    label: str
+    regions: tuple[Region, ...]
+    prediction: Prediction | None
+    pieces: tuple[str, str, str] | None
+
+
+def lanes_of(example: Example, results: Results) -> list[Lane]:
+    """Gold first, then the predictions in the order of the systems."""
+
+    def cut(text: str, answer: str, regions: Sequence[Region]) -> tuple[str, str, str]:
+        near = (regions[0].start + regions[0].end) / 2 / example.seconds if regions else 0.5
+        return locate(text, answer, near) or (text, "", "")
+
+    golden = tuple(region(start, end, example.seconds) for start, end in example.gold)
+    gold = Lane(None, "Gold answer", golden, None, cut(example.passage_text, example.answer_text, golden))
+    lanes = []
+    for p in example.predictions:
+        series = results.named(p.system) or UNKNOWN
+        regions = () if p.start is None or p.end is None else (region(p.start, p.end, example.seconds),)
+        pieces = None if p.transcript is None else cut(p.transcript, p.answer_text or "", regions)
+        lanes.append((series.slot, Lane(series, series.label or p.system, regions, p, pieces)))
+    return [gold, *(lane for _, lane in sorted(lanes, key=lambda pair: pair[0]))]
+
+
+def locate(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str] | None:
+    """Cut a text at the occurrence of the answer that lies nearest to this fraction of the text: before, answer, after.
+
+    Case does not count; whole words are preferred. None where the text does not hold the answer.
+    """
+    words = re.escape(answer.strip())
+    found = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)) or list(re.finditer(words, text, re.IGNORECASE))
+    if not words or not found:
+        return None
+    best = min(found, key=lambda m: abs((m.start() + m.end()) / 2 - near * len(text)))
+    return text[: best.start()], best[0], text[best.end() :]
+
+
+def envelope(samples: np.ndarray, points: int = 600) -> tuple[float, ...]:
+    """Peaks of |samples| in P equal parts, the greatest at 1 (all 0 for silence). samples: (N,). Gives min(N, points) numbers."""
+    edges = np.linspace(0, len(samples), min(points, len(samples)) + 1).astype(int)[:-1]
+    peaks = np.maximum.reduceat(np.abs(samples), edges)
+    return tuple(round(float(p), 3) for p in peaks / max(peaks.max(), 1e-9))
+
+
+def encode_audio(samples: np.ndarray, sample_rate: int = SAMPLE_RATE) -> bytes:
+    """MP3 in memory, sample for sample in time with what went in. samples: (N,) in [-1, 1]; sample_rate: Hz."""
+    import soundfile
+
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.clip(samples, -1, 1), sample_rate, format="MP3", **MP3)
+    return buffer.getvalue()
+
+
+def data_uri(audio: bytes) -> str:
+    return f"data:audio/mpeg;base64,{base64.b64encode(audio).decode('ascii')}"
+
+
+def outline(peaks: Sequence[float], height: int = HEIGHT) -> str:
+    """SVG path of the envelope mirrored about its middle, WIDTH wide. peaks: (P,) in [0, 1]; empty: a flat line."""
+    values = list(peaks) or [0.0]
+    step, middle = WIDTH / len(values), height / 2
+    points = [(step * (i + 0.5), max(0.6, v * (middle - 3))) for i, v in enumerate(values)]
+    top = [f"{x:.1f} {middle - y:.1f}" for x, y in points]
+    bottom = [f"{x:.1f} {middle + y:.1f}" for x, y in reversed(points)]
+    return f"M0 {middle:g}L" + "L".join([*top, f"{WIDTH} {middle:g}", *bottom]) + "Z"
+
+
+def region(start: float, end: float, seconds: float) -> Region:
+    """Where [start, end) of a passage of this length lies. Parts outside the passage are cut off; all in seconds."""
+    first, last = (min(max(t, 0.0), seconds) for t in (start, end))
+    width = max((last - first) / seconds * WIDTH, LEAST)
+    x = min(first / seconds * WIDTH, WIDTH - width)
+    return Region(round(x, 2), round(width, 2), round(first, 3), round(last, 3))
+
+
+def ticks(seconds: float, most: int = 7) -> tuple[tuple[float, str], ...]:
+    """(percent from the left, label) for a time axis at round seconds."""
+    steps = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
+    step = next((s for s in steps if seconds / s <= most), 1800)
+    return tuple((round(100 * i * step / seconds, 3), f"{i * step:g} s") for i in range(int(seconds / step + 1e-6) + 1))

@@ -16,12 +16,12 @@ from speechssl.report.figures import (
     NAMES,
     ROW,
     SYSTEMS,
-    Cell,
-    Condition,
     Drawing,
     Points,
     Results,
+    ScoreCell,
     Series,
+    ShownCondition,
     arrange,
     axes_at,
     blank,
@@ -34,7 +34,7 @@ from speechssl.report.figures import (
     snr_axis,
     svg_of,
 )
-from speechssl.report.page import Figure, Section, grid_of
+from speechssl.report.page import Section, grid_of
 from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, drawn_sentence, unit
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ class Panel:
         return self.results.having(self.metric)
 
     @property
-    def conditions(self) -> tuple[Condition, ...]:
+    def conditions(self) -> tuple[ShownCondition, ...]:
         return self.results.conditions(self.metric)
 
-    def cell(self, encoder: Series, condition: Condition) -> Cell | None:
+    def cell(self, encoder: Series, condition: ShownCondition) -> ScoreCell | None:
         return self.results.get(encoder, self.metric, condition)
 
-    def loss(self, encoder: Series, condition: Condition) -> float | None:
+    def loss(self, encoder: Series, condition: ShownCondition) -> float | None:
         """Points that a condition costs against the encoder's own clean speech; below 0 where it is better. None: not measured."""
         clean, noisy = self.cell(encoder, CLEAN), self.cell(encoder, condition)
         if clean is None or noisy is None:
@@ -90,8 +90,11 @@ def of_grid(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     """The rows of a grid, clean speech among them, and the others."""
     rows = list(rows)
     known = {(r.system, r.encoder, r.metric) for r in rows if r.condition.startswith(GROUPS)}
-    mine = [(r.system, r.encoder, r.metric) in known and (r.condition == "clean" or r.condition.startswith(GROUPS)) for r in rows]
-    return [r for r, m in zip(rows, mine, strict=True) if m], [r for r, m in zip(rows, mine, strict=True) if not m]
+    found: tuple[list[Row], list[Row]] = ([], [])
+    for r in rows:
+        mine = (r.system, r.encoder, r.metric) in known and (r.condition == "clean" or r.condition.startswith(GROUPS))
+        found[not mine].append(r)
+    return found
 
 
 def panels(rows: Sequence[Row], first: Sequence[str] = ()) -> tuple[Panel, ...]:
@@ -122,7 +125,7 @@ def robustness_section(found: Sequence[Panel], summarised: Sequence[Panel]) -> S
     cells = ((panel.label, cell.drawn, cell.groups) for panel in found for cell in panel.results.cells.values())
     curve = f"Bands: 95 % intervals. {drawn_sentence(cells)} Clean speech stands at the right end."
     share = "FF1 of each system over its own FF1 in clean speech: the flatter, the less it minds the noise."
-    figures = [
+    figures: list[tuple[str, str, Drawing | None]] = [
         ("What noise costs, task by task", heat, heat_map(found)),
         ("What noise costs, in decibels", other, heat_map(found, "dB")),
         ("What noise costs, on PESQ's scale", other, heat_map(found, "")),
@@ -131,8 +134,8 @@ def robustness_section(found: Sequence[Panel], summarised: Sequence[Panel]) -> S
     ]
     return Section(
         summary=summarise_grid(summarised),
-        grids=[replace(grid_of(panel.results, panel.metric), name=panel.label) for panel in found],
-        figures=[Figure(title, caption, drawing) for title, caption, drawing in figures if drawing],
+        grids=[grid_of(panel.results, panel.metric, panel.label) for panel in found],
+        figures=figures,
     )
 
 
@@ -201,7 +204,7 @@ def relative_curves(panels: Sequence[Panel]) -> Drawing | None:
         for noise in noises:
             some = points_in(panel.results, encoder, panel.metric, noise)
             clean = next((cell.value for c, cell in some if c == CLEAN), 0.0)
-            shares = [(c, Cell(100 * x.value / clean, None, None, x.n)) for c, x in some] if clean else []
+            shares = [(c, ScoreCell(100 * x.value / clean, None, None, x.n)) for c, x in some] if clean else []
             points[panel.label, encoder, noise] = shares
     encoders, kinds = list(dict.fromkeys(e for _, e in shown)), {"DUAL": "-", "Cascade": (0, (4, 2))}
     with panels_in(1, len(noises), 2.3, entries=encoders, dashes=kinds, above=0.25) as (figure, (axes,)):
@@ -243,7 +246,7 @@ def _curve_panel(ax: Axes, lines: Sequence[tuple[Series, Points, Any]]) -> None:
 def _name_columns(axes: Sequence[Sequence[Axes]], noises: Sequence[str]) -> None:
     """The noise above the first row, the axis below the last."""
     for noise, ax in zip(noises, axes[0], strict=True):
-        ax.set_title(Condition(noise).family, loc="left", fontsize=8.5, color=MUTED, pad=4)
+        ax.set_title(ShownCondition(noise).family, loc="left", fontsize=8.5, color=MUTED, pad=4)
     for ax in axes[-1]:
         ax.set_xlabel("Signal-to-noise ratio (dB)", fontsize=8.5)
 
@@ -311,10 +314,8 @@ def _heat_panel(figure: Canvas, panel: Panel, bottom: float, scale: PowerNorm, c
             if cell is None:
                 ax.text(x, y, "–", ha="center", va="center", fontsize=8, color=MUTED)
                 continue
-            share, number = (
-                float(scale(max(panel.loss(encoder, condition) or 0.0, 0.0))),
-                f"{cell.value:.{decimals(panel.metric)}f}",
-            )
+            share = float(scale(max(panel.loss(encoder, condition) or 0.0, 0.0)))
+            number = f"{cell.value:.{decimals(panel.metric)}f}"
             ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colours(share), linewidth=0))
             ax.text(x, y, number, ha="center", va="center", fontsize=8, color=LIGHT if share > WHITE_FROM else DARK)
     ax.set_xlim(-0.5, len(conditions) - 0.5)

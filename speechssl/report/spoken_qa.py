@@ -6,7 +6,6 @@ Figures: scores over the SNR and over the recognition errors, bars by the length
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -19,12 +18,12 @@ from speechssl.report.figures import (
     METRICS,
     MUTED,
     RULE,
-    Cell,
-    Condition,
     Drawing,
     Points,
     Results,
+    ScoreCell,
     Series,
+    ShownCondition,
     decibels,
     metric_name,
     panels_in,
@@ -33,8 +32,7 @@ from speechssl.report.figures import (
     snr_axis,
     svg_of,
 )
-from speechssl.report.listening import Example, lanes_of
-from speechssl.report.page import Figure, Section, grid_of
+from speechssl.report.page import Example, Section, grid_of, lanes_of
 from speechssl.results import LOWER_IS_BETTER, drawn_sentence
 
 if TYPE_CHECKING:
@@ -62,23 +60,22 @@ def qa_section(results: Results, examples: Sequence[Example], breakdowns: Sequen
     for example in examples:
         if not example.seconds > 0:
             raise InputError(f"the example {example.id} lasts {example.seconds} s; give the length of its passage in seconds")
-    grids = [grid_of(results, metric) for metric in results.metrics]
     drawn = drawn_sentence(("", cell.drawn, cell.groups) for (_, metric, _), cell in results.cells.items() if metric == "ff1")
     snr = f"Error bars: 95 % intervals. {drawn} Points of one condition stand side by side so that the bars do not overlap."
     crossing = (
         "Each point is one condition: along, what the recogniser of the cascade does to the words; up, what is left of "
         "the answer. A dotted upright joins the systems in one condition. Hollow: a condition outside the noise series."
     )
-    what = "as written" if Condition("written") in results.conditions("ff1") else "clean speech"
-    figures = [
+    what = "as written" if ShownCondition("written") in results.conditions("ff1") else "clean speech"
+    figures: list[tuple[str, str, Drawing | None]] = [
         ("FF1 as the noise grows", snr, score_against_snr(results)),
         ("FF1 against the recognition errors of the cascade", crossing, score_against_wer(results)),
         (f"FF1 by the length of the answer, {what}", f"Dark lines: 95 % intervals. {drawn}".strip(), bars(results, breakdowns)),
     ]
     return Section(
         summary=summarise(results),
-        grids=[replace(grid, note=f"{grid.note} {synthetic}".strip()) for grid in grids],
-        figures=[Figure(title, caption, drawing) for title, caption, drawing in figures if drawing],
+        grids=[grid_of(results, metric, more=synthetic) for metric in results.metrics],
+        figures=figures,
         examples=[(example, lanes_of(example, results)) for example in examples],
     )
 
@@ -95,11 +92,11 @@ def summarise(results: Results, metric: str = "ff1") -> str:
     if not conditions:
         return ""
 
-    def ranked(condition: Condition) -> list[tuple[Series, Cell]]:
+    def ranked(condition: ShownCondition) -> list[tuple[Series, ScoreCell]]:
         found = [(s, cell) for s in results.series if (cell := results.get(s, metric, condition))]
         return sorted(found, key=lambda pair: pair[1].value, reverse=metric not in LOWER_IS_BETTER)
 
-    def scores(condition: Condition) -> str:
+    def scores(condition: ShownCondition) -> str:
         found, parts = ranked(condition), []
         for i, (series, cell) in enumerate(found[:MOST]):
             interval = "" if cell.low is None or cell.high is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
@@ -131,10 +128,10 @@ def summarise(results: Results, metric: str = "ff1") -> str:
     return " ".join(sentences)
 
 
-def _where(condition: Condition) -> str:
+def _where(condition: ShownCondition) -> str:
     if condition.snr_db is not None:
         return f"in {condition.family.lower()} at {decibels(condition.snr_db)}"
-    names = {CLEAN: "in clean speech", Condition("written"): "as written"}
+    names = {CLEAN: "in clean speech", ShownCondition("written"): "as written"}
     return names.get(condition, f"with {condition.family.lower()}")
 
 
@@ -163,7 +160,7 @@ def score_against_snr(results: Results, metric: str = "ff1") -> Drawing | None:
                 aside = (number - (len(lines) - 1) / 2) * (high - low) / 98
                 xs = [(clean if c.snr_db is None else c.snr_db) + aside for c, _ in points]
                 _draw_line(ax, xs, [cell for _, cell in points], series)
-            ax.set_xlabel(f"Signal-to-noise ratio, {Condition(noise).family.lower()}")
+            ax.set_xlabel(f"Signal-to-noise ratio, {ShownCondition(noise).family.lower()}")
             ax.set_ylim(0, top)
         axes[0].set_ylabel(f"{metric_name(metric)} (%)")
         lines = panels[-1][1]  # names at the right ends of the lines, instead of a legend
@@ -191,7 +188,7 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
     return moved
 
 
-def _draw_line(ax: Axes, xs: Sequence[float], cells: Sequence[Cell], series: Series, joined: bool = True) -> None:
+def _draw_line(ax: Axes, xs: Sequence[float], cells: Sequence[ScoreCell], series: Series, joined: bool = True) -> None:
     for x, cell in zip(xs, cells, strict=True):
         if cell.low is not None and cell.high is not None:
             ax.plot([x, x], [cell.low, cell.high], color=series.colour, linewidth=1.3, alpha=0.55, solid_capstyle="round")
@@ -200,7 +197,7 @@ def _draw_line(ax: Axes, xs: Sequence[float], cells: Sequence[Cell], series: Ser
     ax.plot(xs, ys, line, marker=series.marker, color=series.colour, markersize=5.5, markerfacecolor=face, linewidth=1.8)
 
 
-def _top(cells: Iterable[Cell]) -> float:
+def _top(cells: Iterable[ScoreCell]) -> float:
     """Upper end of an axis of scores: the next ten above everything."""
     most = max((max(cell.value, cell.high or 0.0) for cell in cells), default=0.0)
     return max(10.0, 10.0 * (int(most * 1.04 / 10) + 1))
@@ -243,7 +240,7 @@ def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
     return Drawing(svg, f"{metric_name(metric)} against the {what} of the cascade, both in percent. {'; '.join(parts)}.")
 
 
-def _crossing_panel(ax: Axes, results: Results, shown: Sequence[Series], wer: Mapping[Condition, float], metric: str) -> None:
+def _crossing_panel(ax: Axes, results: Results, shown: Sequence[Series], wer: Mapping[ShownCondition, float], metric: str) -> None:
     """wer: of the cascade, by condition. A line joins clean with each kind of noise; other conditions stand alone."""
     conditions = list(wer)
     clean = [c for c in conditions if c == CLEAN]
@@ -267,7 +264,7 @@ def _crossing_panel(ax: Axes, results: Results, shown: Sequence[Series], wer: Ma
         ax.text(place, 1.055, names[c], rotation=90, ha="center", va="bottom", fontsize=7.5, color=MUTED, **style)
 
 
-def _short_names(conditions: Sequence[Condition]) -> dict[Condition, str]:
+def _short_names(conditions: Sequence[ShownCondition]) -> dict[ShownCondition, str]:
     """Without the kind of noise where there is one kind only."""
     several = len({c.name for c in conditions if c.snr_db is not None}) > 1
     names = {c: c.label if several or c.snr_db is None else decibels(c.snr_db) for c in conditions}
@@ -280,7 +277,7 @@ def _short_names(conditions: Sequence[Condition]) -> dict[Condition, str]:
 def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1") -> Drawing | None:
     """Grouped bars with intervals, a group a bucket in order of appearance. None where nothing finite is there."""
     cells = {
-        (b["bucket"], series): Cell(b["value"], b.get("low"), b.get("high"), b.get("n"))
+        (b["bucket"], series): ScoreCell(b["value"], b.get("low"), b.get("high"), b.get("n"))
         for b in breakdowns
         if b["value"] == b["value"] and (series := results.named(b["system"]))
     }

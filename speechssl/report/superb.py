@@ -1,6 +1,6 @@
-"""SUPERB on a page: its rows as tables (clean speech, published scores, noise, learning rates), and what lies beside the rows.
+"""The section of SUPERB on a page: scores (clean speech, published, noise, learning rates), figures from what lies beside the rows.
 
-Cards of heads and details are what figures are drawn from (`superb_figures`).
+Figures: confusion matrices, DET curves, who spoke when, layer weights, and sweeps of learning rates.
 """
 
 from __future__ import annotations
@@ -12,16 +12,46 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple
+from statistics import NormalDist, fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from speechssl.data.utterances import Turn
 from speechssl.errors import InputError
 from speechssl.eval.published import CHECKED, MARK, published
 from speechssl.eval.tables import Table
 from speechssl.io import read_json
-from speechssl.report.figures import CLEAN, METRICS, SYSTEMS, Cell, Condition, Series, arrange, decibels, metric_name
+from speechssl.report.figures import (
+    CLEAN,
+    INCHES,
+    INK,
+    METRICS,
+    MUTED,
+    NAMES,
+    PALETTE,
+    PAPER,
+    ROW,
+    RULE,
+    SYSTEMS,
+    Drawing,
+    ScoreCell,
+    Series,
+    ShownCondition,
+    arrange,
+    axes_at,
+    blank,
+    decibels,
+    legend,
+    metric_name,
+    shortened,
+    svg_of,
+)
+from speechssl.report.page import Entry, Heading, Line, ScoreTable, Section
 from speechssl.report.robustness import AT, GROUPS, Panel, panels, series_of
 from speechssl.results import DEFAULT, LOWER_IS_BETTER, Row, decimals, drawn_sentence, unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 ASPECTS = {  # as in the paper of the benchmark, and their tasks in the order of the page
     "Content": ("pr", "asr", "ks", "qbe"),
@@ -33,35 +63,16 @@ ASPECTS = {  # as in the paper of the benchmark, and their tasks in the order of
 TASKS = tuple(task for tasks in ASPECTS.values() for task in tasks)
 ASPECT = {task: aspect for aspect, tasks in ASPECTS.items() for task in tasks}
 ORDER = (
-    ("pr", "per"),
-    ("asr", "wer"),
-    ("asr", "wer_lm"),
-    ("ks", "acc"),
-    ("qbe", "mtwv"),
-    ("sid", "acc"),
-    ("asv", "eer"),
-    ("sd", "der"),
-    ("ic", "acc"),
-    ("sf", "slot_f1"),
-    ("sf", "slot_cer"),
-    ("er", "acc"),
-    ("se", "pesq"),
-    ("se", "stoi"),
-    ("se", "si_sdr"),
-    ("ss", "si_sdri"),
-)
+    ("pr", "per"), ("asr", "wer"), ("asr", "wer_lm"), ("ks", "acc"), ("qbe", "mtwv"), ("sid", "acc"), ("asv", "eer"),
+    ("sd", "der"), ("ic", "acc"), ("sf", "slot_f1"), ("sf", "slot_cer"), ("er", "acc"), ("se", "pesq"), ("se", "stoi"),
+    ("se", "si_sdr"), ("ss", "si_sdri"),
+)  # fmt: skip
 MAIN = {task: metric for task, metric in reversed(ORDER)}  # what heads are chosen by
 OWN = frozenset({"pr", "qbe", "asv", "sd", "sf", "er", "se", "ss"})  # tasks that no robustness grid has
 RATIO = "ratio_cached"
 TOLERANCE = 1e-2  # of a sum of rounded weights to 1
 Measured = tuple[str, str]  # task, metric
-SHORT = {
-    "acc": "Acc",
-    "wer_lm": "WER+LM",
-    "slot_f1": "F1",
-    "slot_cer": "CER",
-    "min_dcf": "minDCF",
-}  # in the head of a column that names the task
+SHORT = {"acc": "Acc", "wer_lm": "WER+LM", "slot_f1": "F1", "slot_cer": "CER", "min_dcf": "minDCF"}  # below the name of the task
 BESIDE = ("atwv", "min_dcf")  # measures that the benchmark does not list
 
 
@@ -98,20 +109,6 @@ class Confusion(NamedTuple):
     counts: tuple[tuple[int, ...], ...]
 
 
-class Errors(NamedTuple):
-    """Shares of impostors accepted and of speakers rejected, threshold by threshold."""
-
-    encoder: str
-    false_alarms: tuple[float, ...]
-    misses: tuple[float, ...]
-
-
-class Turn(NamedTuple):
-    speaker: str
-    start: float  # seconds
-    end: float
-
-
 class Timeline(NamedTuple):
     """Who spoke when in one recording, in truth and as predicted."""
 
@@ -122,26 +119,23 @@ class Timeline(NamedTuple):
     predicted: tuple[Turn, ...]
 
 
-class Transcript(NamedTuple):
-    """The true text of a recording and the recognised one."""
-
-    encoder: str
-    task: str
-    id: str
-    truth: str
-    predicted: str
+Shares = Sequence[float]
 
 
 @dataclass(frozen=True)
 class Artefacts:
-    """What a run left beside its rows. layers: of QbE, by encoder: MTWV (percent) of every layer on dev."""
+    """What a run left beside its rows, by encoder where it is a mapping.
+
+    errors: shares of impostors accepted and of speakers rejected, threshold by threshold. layers: of QbE, MTWV (percent) of every
+    layer on dev. transcripts: encoder, task, id, true text and the recognised one.
+    """
 
     heads: Sequence[Head] = ()
     confusions: Sequence[Confusion] = ()
-    errors: Sequence[Errors] = ()
+    errors: Mapping[str, tuple[Shares, Shares]] | None = None
     timelines: Sequence[Timeline] = ()
-    layers: Mapping[str, Sequence[float]] | None = None
-    transcripts: Sequence[Transcript] = ()
+    layers: Mapping[str, Shares] | None = None
+    transcripts: Sequence[tuple[str, str, str, str, str]] = ()
 
     def __bool__(self) -> bool:
         return any(vars(self).values())
@@ -158,15 +152,14 @@ def read_artefacts(out: Path | str, rows: Iterable[Row] = ()) -> Artefacts:
         return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
     out, names = Path(out), {simple(row.encoder): row.encoder for row in rows}
-    heads: list[Head] = []
-    found = Artefacts(heads, [], [], [], {}, [])
+    found = Artefacts([], [], {}, [], {}, [])
     for path in [*sorted(out.glob("heads/**/seed-*/card.json")), *sorted(out.glob("details/**/*.json"))]:
         value = read_json(path)
         try:
             *folders, task, seed, _ = ["", "", *(x for x in path.relative_to(out).parts[1:] if not x.startswith("fold-"))]
             if path.relative_to(out).parts[0] == "heads":
                 name = "/".join(filter(None, folders))
-                heads.append(_parse_head(value, names.get(simple(name), name), task, int(seed.removeprefix("seed-"))))
+                _parse_head(value, names.get(simple(name), name), task, int(seed.removeprefix("seed-")), found)
             else:
                 _parse_details(value, found)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -175,74 +168,65 @@ def read_artefacts(out: Path | str, rows: Iterable[Row] = ()) -> Artefacts:
     return found
 
 
-def _parse_head(card: Mapping[str, Any], encoder: str, task: str, seed: int) -> Head:
+def _parse_head(card: Mapping[str, Any], encoder: str, task: str, seed: int, found: Any) -> None:
     weights = tuple(_number(w) for w in card.get("layer_weights") or ())
     if weights and (min(weights) < 0 or abs(sum(weights) - 1) > TOLERANCE):
         raise ValueError(f"its layer_weights sum to {sum(weights):.3g}, not 1")
-    rate, default = (None if card.get(k) is None else _positive(card[k]) for k in ("learning_rate", "default_learning_rate"))
+    rate, default = (
+        None if card.get(k) is None else _number(card[k], positive=True) for k in ("learning_rate", "default_learning_rate")
+    )
     sweep = []
     for entry in card.get("sweep") or ():
-        value = entry["value"]
-        broken = value is None or (isinstance(value, float) and not math.isfinite(value))
-        sweep.append(Trial(_positive(entry["learning_rate"]), math.nan if broken else _number(value), _count(entry["steps"])))
-    return Head(encoder, task, seed, weights, rate, default, tuple(sweep))
+        broken = entry["value"] is None or entry["value"] != entry["value"]
+        value, steps = math.nan if broken else _number(entry["value"]), _number(entry["steps"], whole=True)
+        sweep.append(Trial(_number(entry["learning_rate"], positive=True), value, int(steps)))
+    found.heads.append(Head(encoder, task, seed, weights, rate, default, tuple(sweep)))
 
 
-def _parse_details(value: Mapping[str, Any], found: Artefacts) -> None:
-    """Adds the drawable parts of a file of details."""
+def _parse_details(value: Mapping[str, Any], found: Any) -> None:
     encoder, task, detail = value["encoder"], value["task"], value["detail"]
     if not isinstance(encoder, str) or not isinstance(task, str):
         raise ValueError("its encoder and task are no names")
-    parts: Any = found
     for slot, part in detail.get("confusion", {}).items():
-        classes, counts = tuple(map(str, part["classes"])), tuple(tuple(map(_count, line)) for line in part["counts"])
+        classes, counts = (
+            tuple(map(str, part["classes"])),
+            tuple(tuple(int(_number(n, whole=True)) for n in x) for x in part["counts"]),
+        )
         if not classes or any(len(line) != len(classes) for line in (classes, counts, *counts)):
             raise ValueError(f"the confusion of {slot} is not {len(classes)} × {len(classes)}")
-        parts.confusions.append(Confusion(encoder, task, slot, classes, counts))
+        found.confusions.append(Confusion(encoder, task, slot, classes, counts))
     if "det" in detail:
         alarms, misses = (tuple(_number(v) for v in detail["det"][name]) for name in ("false_alarms", "misses"))
         if len(alarms) != len(misses) or not alarms or not all(0 <= v <= 1 for v in (*alarms, *misses)):
             raise ValueError("false_alarms and misses of its det are not equally many shares between 0 and 1")
-        parts.errors.append(Errors(encoder, alarms, misses))
+        found.errors[encoder] = alarms, misses
     if line := detail.get("timeline"):
         turns = []
         for name in ("truth", "predicted"):
-            some = tuple(Turn(str(t["speaker"]), _number(t["start"]), _number(t["end"])) for t in line[name])
-            if backwards := [t.end for t in some if t.end < t.start]:
+            turns.append(tuple(Turn(str(t["speaker"]), _number(t["start"]), _number(t["end"])) for t in line[name]))
+            if backwards := [t.end for t in turns[-1] if t.end < t.start]:
                 raise ValueError(f"a turn ends at {backwards[0]:g} s, before it starts")
-            turns.append(some)
-        parts.timelines.append(Timeline(encoder, str(line["id"]), _positive(line["seconds"]), *turns))
+        found.timelines.append(Timeline(encoder, str(line["id"]), _number(line["seconds"], positive=True), *turns))
     if "layers" in detail:
-        parts.layers[encoder] = tuple(_number(v) for v in detail["layers"])
+        found.layers[encoder] = tuple(_number(v) for v in detail["layers"])
     for example in detail.get("examples", ()):  # phones come one by one
-        texts = [example[name] for name in ("truth", "predicted")]
-        texts = [text if isinstance(text, str) else " ".join(map(str, text)) for text in texts]
-        parts.transcripts.append(Transcript(encoder, task, str(example["id"]), *texts))
+        texts = [text if isinstance(text, str) else " ".join(map(str, text)) for text in (example["truth"], example["predicted"])]
+        found.transcripts.append((encoder, task, str(example["id"]), *texts))
 
 
-def _number(value: Any) -> float:
+def _number(value: Any, positive: bool = False, whole: bool = False) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError(f"{value!r} is not a number")
+    if (positive and value <= 0) or (whole and (value < 0 or value != int(value))):
+        raise ValueError(f"{value!r} is not {'above 0' if positive else 'a count'}")
     return float(value)
-
-
-def _positive(value: Any) -> float:
-    if _number(value) <= 0:
-        raise ValueError(f"{value!r} is not above 0")
-    return float(value)
-
-
-def _count(value: Any) -> int:
-    if _number(value) < 0 or value != int(value):
-        raise ValueError(f"{value!r} is not a count")
-    return int(value)
 
 
 # ---- rows
 
 
 @dataclass(frozen=True)
-class Superb:
+class SuperbResults:
     """The rows of a SUPERB run and what lies beside them. Falsy where there are none."""
 
     rows: tuple[Row, ...] = ()
@@ -267,12 +251,17 @@ class Superb:
 
     @cached_property
     def encoders(self) -> tuple[Series, ...]:
-        found = self.artefacts
-        some: list[Head | Confusion | Errors | Timeline] = [*found.heads, *found.confusions, *found.errors, *found.timelines]
-        return tuple(series_of([*(r.encoder for r in self.rows), *(x.encoder for x in some)]))
+        a = self.artefacts
+        left = [
+            *(x.encoder for x in a.heads),
+            *(x.encoder for x in a.confusions),
+            *(a.errors or ()),
+            *(x.encoder for x in a.timelines),
+        ]
+        return tuple(series_of([*(r.encoder for r in self.rows), *left]))
 
     @cached_property
-    def cells(self) -> Mapping[tuple[str, str, str, Condition], Cell]:
+    def cells(self) -> Mapping[tuple[str, str, str, ShownCondition], ScoreCell]:
         """By encoder, task, metric and condition, a mean over seeds."""
         return {(s.encoder, s.system, metric, c): cell for (s, metric, c), cell in arrange(self.rows).cells.items()}
 
@@ -283,71 +272,26 @@ class Superb:
         rest = sorted(found - set(ORDER), key=lambda m: (TASKS.index(m[0]), m[1]))
         return tuple(sorted([m for m in ORDER if m in found] + rest, key=lambda m: TASKS.index(m[0])))
 
-    def at(self, encoder: str, column: Measured, condition: Condition = CLEAN) -> Cell | None:
+    def at(self, encoder: str, column: Measured, condition: ShownCondition = CLEAN) -> ScoreCell | None:
         return self.cells.get((encoder, *column, condition))
 
 
-def of_superb(rows: Iterable[Row], artefacts: Artefacts = Artefacts()) -> Superb:
+def of_superb(rows: Iterable[Row], artefacts: Artefacts = Artefacts()) -> SuperbResults:
     """Empty where neither the rows nor the artefacts are SUPERB's: keywords, intents, speakers and words alone may be a grid's."""
     rows = list(rows)
-    sure = artefacts or any(r.system in OWN or r.metric in (RATIO, "wer_lm") or r.metric.endswith(DEFAULT) for r in rows)
-    if not sure:
-        return Superb()
-    return Superb(tuple(r for r in rows if r.system in TASKS or r.metric == RATIO), artefacts)
+    if not (artefacts or any(r.system in OWN or r.metric in (RATIO, "wer_lm") or r.metric.endswith(DEFAULT) for r in rows)):
+        return SuperbResults()
+    return SuperbResults(tuple(r for r in rows if r.system in TASKS or r.metric == RATIO), artefacts)
 
 
-def main_panels(found: Sequence[Panel]) -> list[Panel]:
-    """One a task, in percent: losses may be averaged over these."""
-    return [p for p in found if unit(p.metric) == "%" and MAIN.get(p.task, p.metric) == p.metric]
+def superb_section(found: SuperbResults) -> Section:
+    return Section(summarise_superb(found), blocks(found), superb_figures(found), plain_tables(found))
 
 
 # ---- tables with heads of two lines
 
 
-class Heading(NamedTuple):
-    task: str
-    metric: str = ""
-    arrow: str = ""
-    about: str = ""
-
-
-class Entry(NamedTuple):
-    """One cell. small: its interval, or the mark of it; best: of its column."""
-
-    text: str
-    small: str = ""
-    best: bool = False
-
-
-class Line(NamedTuple):
-    """where: the condition, if the block has several. span: lines that the label stands for; 0: that of the line above."""
-
-    label: str
-    series: Series | None
-    entries: Sequence[Entry | None]
-    where: str = ""
-    span: int = 1
-
-
-@dataclass(frozen=True)
-class Block:
-    """One table. aspects: name, number of columns. strange: numbers that were not measured here. of: what the lines are."""
-
-    title: str
-    note: str
-    aspects: Sequence[tuple[str, int]]
-    headings: Sequence[Heading]
-    lines: Sequence[Line]
-    strange: bool = False
-    of: str = "Encoder"
-
-    @property
-    def located(self) -> bool:
-        """Whether lines have conditions."""
-        return any(line.where for line in self.lines)
-
-
-def blocks(found: Superb) -> list[Block]:
+def blocks(found: SuperbResults) -> list[ScoreTable]:
     """Clean speech, published scores, and noise; the ten tasks apart from the extension."""
     ten = [c for c in found.columns if c[0] not in ("se", "ss") and c[1] not in BESIDE]
     extension = [c for c in found.columns if c[0] in ("se", "ss")]
@@ -367,22 +311,17 @@ def printed(column: Measured, value: float) -> str:
     return f"{value:.{decimals(column[1])}f}".replace("-", "\u2212")
 
 
-def best_of(column: Measured, cells: Sequence[Cell | None]) -> str:
+def best_of(column: Measured, cells: Iterable[ScoreCell | None]) -> str:
     """As printed; empty where nothing competes."""
     values = [cell.value for cell in cells if cell]
-    choose = min if column[1] in LOWER_IS_BETTER else max
-    return printed(column, choose(values)) if len(values) > 1 else ""
-
-
-def arrow(metric: str) -> str:
-    return "↓" if metric in LOWER_IS_BETTER else "↑"
+    return printed(column, (min if column[1] in LOWER_IS_BETTER else max)(values)) if len(values) > 1 else ""
 
 
 def _code(task: str) -> str:
     return "QbE" if task == "qbe" else task.upper()
 
 
-def _entry(column: Measured, cell: Cell | None, best: str = "") -> Entry | None:
+def _entry(column: Measured, cell: ScoreCell | None, best: str = "") -> Entry | None:
     if cell is None:
         return None
     ends = [] if cell.low is None or cell.high is None else [printed(column, cell.low), printed(column, cell.high)]
@@ -390,13 +329,13 @@ def _entry(column: Measured, cell: Cell | None, best: str = "") -> Entry | None:
     return Entry(text, dash.join(ends), bool(best) and text == best)
 
 
-def _block(title: str, note: str, columns: Sequence[Measured], lines: Sequence[Line], strange: bool = False) -> Block:
+def _block(title: str, note: str, columns: Sequence[Measured], lines: Sequence[Line], strange: bool = False) -> ScoreTable:
     headings = [
-        Heading(_code(task), SHORT.get(metric, metric_name(metric)), arrow(metric), METRICS.get(metric, ("", metric))[1])
-        for task, metric in columns
+        Heading(_code(task), SHORT.get(m, metric_name(m)), "↓" if m in LOWER_IS_BETTER else "↑", METRICS.get(m, ("", m))[1])
+        for task, m in columns
     ]
     aspects = [(name, len(list(some))) for name, some in groupby(columns, key=lambda c: ASPECT[c[0]])]
-    return Block(title, note, aspects, headings, lines, strange)
+    return ScoreTable(title, note, aspects, headings, lines, strange=strange)
 
 
 def _units(columns: Sequence[Measured]) -> str:
@@ -406,7 +345,7 @@ def _units(columns: Sequence[Measured]) -> str:
     return ", ".join((["Percent"] if "%" in kinds.values() else []) + others)
 
 
-def _clean(found: Superb, columns: Sequence[Measured], title: str) -> Block | None:
+def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> ScoreTable | None:
     columns = [c for c in columns if any(found.at(e.label, c) for e in found.encoders)]
     rows = [(e, [found.at(e.label, c) for c in columns]) for e in found.encoders]
     rows = [(e, cells) for e, cells in rows if any(cells)]
@@ -425,49 +364,41 @@ def _clean(found: Superb, columns: Sequence[Measured], title: str) -> Block | No
     return _block(title, " ".join(notes), columns, lines)
 
 
-def _published(columns: Sequence[Measured]) -> Block | None:
+def _published(columns: Sequence[Measured]) -> ScoreTable | None:
     """The same columns, for encoders that others measured."""
     known = published()
     columns = [c for c in columns if any(c in values for values in known.values())]
     if not columns:
         return None
-    marks = ["" if task in CHECKED else "†" for task, _ in columns]
-    lines = []
+    marks, lines = ["" if task in CHECKED else "†" for task, _ in columns], []
     for name, values in known.items():
-        cells = [values.get(c) for c in columns]
-        entries = [None if v is None else Entry(f"{v:.2f}", mark) for v, mark in zip(cells, marks, strict=True)]
-        lines.append(Line(name, None, entries))
+        cells = zip(map(values.get, columns), marks, strict=True)
+        lines.append(Line(name, None, [None if v is None else Entry(f"{v:.2f}", mark) for v, mark in cells]))
     note = f"{MARK} {_units(columns)}. Those above may be set beside them only where measured on the same sets."
     note += " † Not verified against the leaderboard." if any(marks) else ""
     return _block("Published encoders, on the published sets", note, columns, lines, True)
 
 
-def _noisy(found: Superb, columns: Sequence[Measured], title: str) -> Block | None:
+def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> ScoreTable | None:
     """As the lecture has it: clean above seen above unseen, a column a task; small, what the noise changes."""
     every = dict.fromkeys(c for _, task, metric, c in found.cells if (task, metric) in columns)
-    places: dict[str, list[Condition]] = {}  # conditions that share a line: the mean over them is shown
+    places: dict[str, list[ShownCondition]] = {}  # conditions that share a line: the mean over them is shown
     for group in GROUPS:  # each at the SNR nearest to that of the robustness grid; a group without SNRs as it is
         mine = [c for c in every if c.name.startswith(group)]
         snr = min((c.snr_db for c in mine if c.snr_db is not None), key=lambda x: (abs(x - AT), x), default=None)
         if mine:
-            name = group.rstrip("-") + ("" if snr is None else f", {decibels(snr)}")
-            places[name] = [c for c in mine if c.snr_db == snr]
+            places[group.rstrip("-") + ("" if snr is None else f", {decibels(snr)}")] = [c for c in mine if c.snr_db == snr]
 
-    def mean(encoder: Series, column: Measured, conditions: Sequence[Condition]) -> float | None:
+    def entry(encoder: Series, column: Measured, conditions: Sequence[ShownCondition]) -> Entry | None:
         """None unless all of the conditions were measured: a mean over others would not compare."""
         cells = [found.at(encoder.label, column, c) for c in conditions]
-        values = [cell.value for cell in cells if cell]
-        return fmean(values) if values and len(values) == len(cells) else None
-
-    def entry(encoder: Series, column: Measured, conditions: Sequence[Condition]) -> Entry | None:
-        value, clean = mean(encoder, column, conditions), found.at(encoder.label, column)
-        if value is None:
+        values, clean = [cell.value for cell in cells if cell], found.at(encoder.label, column)
+        if not values or len(values) < len(cells):
             return None
-        if clean is None or conditions == [CLEAN]:
-            return Entry(printed(column, value))
-        return Entry(printed(column, value), f"{value - clean.value:+.{decimals(column[1])}f}".replace("-", "\u2212"))
+        change = "" if clean is None or conditions == [CLEAN] else f"{fmean(values) - clean.value:+.{decimals(column[1])}f}"
+        return Entry(printed(column, fmean(values)), change.replace("-", "\u2212"))
 
-    columns = [c for c in columns if any(mean(e, c, some) is not None for e in found.encoders for some in places.values())]
+    columns = [c for c in columns if any(entry(e, c, some) for e in found.encoders for some in places.values())]
     lines: list[Line] = []
     for e in found.encoders:
         rows = [(name, [entry(e, c, some) for c in columns]) for name, some in ({"clean": [CLEAN]} | places).items()]
@@ -482,55 +413,57 @@ def _noisy(found: Superb, columns: Sequence[Measured], title: str) -> Block | No
     return _block(title, note, columns, lines)
 
 
-def _tuned(found: Superb) -> Block | None:
+def _tuned(found: SuperbResults) -> ScoreTable | None:
     """A line a metric: for each encoder the score with the learning rate that dev chose, and with the default one."""
-    both = {
-        (e, c): (found.at(e.label, c), found.at(e.label, (c[0], c[1] + DEFAULT))) for e in found.encoders for c in found.columns
-    }
-    pairs = {place: cells for place, cells in both.items() if all(cells)}
-    if not pairs:
-        return None
+    pairs: dict[tuple[Series, Measured], tuple[ScoreCell, ScoreCell]] = {}
+    for e in found.encoders:
+        for c in found.columns:
+            if (tuned := found.at(e.label, c)) and (default := found.at(e.label, (c[0], c[1] + DEFAULT))):
+                pairs[e, c] = tuned, default
     encoders = [e for e in found.encoders if any(e == x for x, _ in pairs)]
     columns = [c for c in found.columns if any(c == x for _, x in pairs)]
+    if not pairs:
+        return None
     lines = []
-    for column in columns:
-        task, metric = column
+    for task, metric in columns:
         entries: list[Entry | None] = []
         for e in encoders:
             rates = {h.seed: h.learning_rate for h in found.artefacts.heads if (h.encoder, h.task) == (e.label, task)}
             rate = rates[min(rates)] if rates else None  # of the first seed
             entries.append(Entry(f"{rate:g}".replace("-", "\u2212")) if rate else None)
-            entries += [_entry(column, cell) for cell in pairs.get((e, column), (None, None))]
-        lines.append(Line(f"{_code(task)}, {metric_name(metric)}\u00a0{arrow(metric)}", None, entries))
+            entries += [_entry((task, metric), cell) for cell in pairs.get((e, (task, metric)), (None, None))]
+        arrow = "↓" if metric in LOWER_IS_BETTER else "↑"
+        lines.append(Line(f"{_code(task)}, {metric_name(metric)}\u00a0{arrow}", None, entries))
     note = f"Clean speech, test. tuned: with the learning rate that dev chose; default lr: with none chosen. {_units(columns)}."
     heads = [Heading("lr", about="learning rate that dev chose"), Heading("tuned"), Heading("default lr")]
-    aspects = [(e.label, len(heads)) for e in encoders]
-    return Block("Tuned and default learning rate", note, aspects, heads * len(encoders), lines, of="Task")
+    groups = [(e.label, len(heads)) for e in encoders]
+    return ScoreTable("Tuned and default learning rate", note, groups, heads * len(encoders), lines, of="Task")
 
 
 # ---- plain tables, and the paragraph
 
 
-def superb_tables(found: Superb) -> list[Table]:
+def plain_tables(found: SuperbResults) -> list[Table]:
     """The gain by caching, and recognised texts; tables without rows are left out."""
     cells = {(task, encoder): cell for (encoder, task, metric, _), cell in found.cells.items() if metric == RATIO}
     order = sorted(cells, key=lambda k: (TASKS.index(k[0]) if k[0] in TASKS else len(TASKS), k[0]))
     ratios = [(SYSTEMS.get(task, task), encoder, f"{cells[task, encoder].value:.2f} ×") for task, encoder in order]
-    known = [t for t in found.artefacts.transcripts if t.task in TASKS]
-    texts = [
-        (SYSTEMS[t.task], t.encoder, t.truth, t.predicted or "–")
-        for t in sorted(known, key=lambda t: (TASKS.index(t.task), t.id))
-    ]  # fmt: skip
+    known = sorted((t for t in found.artefacts.transcripts if t[1] in TASKS), key=lambda t: (TASKS.index(t[1]), t[2]))
+    texts = [(SYSTEMS[task], encoder, truth, predicted or "–") for encoder, task, _, truth, predicted in known]
     cached = "Time of training a head with the encoder in the loop, over the time from hidden states computed once."
-    spoken = "The first recordings of the test set."
     made = [
         Table("Features once", ("Task", "Encoder", "times faster"), tuple(ratios), cached),
-        Table("What was recognised", ("Task", "Encoder", "Spoken", "What was recognised"), tuple(texts), spoken),
+        Table(
+            "What was recognised",
+            ("Task", "Encoder", "Spoken", "What was recognised"),
+            tuple(texts),
+            "The first recordings of the test set.",
+        ),
     ]
     return [table for table in made if table.rows]
 
 
-def summarise_superb(found: Superb) -> str:
+def summarise_superb(found: SuperbResults) -> str:
     """How many encoders, tasks and seeds, and who is best how often. Empty without clean speech."""
     main = [(task, metric) for task, metric in found.columns if MAIN.get(task) == metric]
     scores = {c: {e.label: cell for e in found.encoders if (cell := found.at(e.label, c))} for c in main}
@@ -541,19 +474,455 @@ def summarise_superb(found: Superb) -> str:
     seeds = max(cell.seeds for cells in scores.values() for cell in cells.values())
     who = names[0] if len(names) == 1 else f"{len(names)} encoders"
     counted = f"{len(scores)} {'task' if len(scores) == 1 else 'tasks'} of SUPERB"
-    return f"{who} on {counted}{f', {seeds} seeds each' if seeds > 1 else ''}." + _leaders(scores, names)
-
-
-def _leaders(scores: Mapping[Measured, Mapping[str, Cell]], names: Sequence[str]) -> str:
-    """Of the tasks that all did; a draw counts for all that share it."""
+    text = f"{who} on {counted}{f', {seeds} seeds each' if seeds > 1 else ''}."
     common = {c: cells for c, cells in scores.items() if len(cells) == len(names)}
     if len(names) < 2 or not common:
-        return ""
-    wins = dict.fromkeys(names, 0)
+        return text
+    wins = dict.fromkeys(names, 0)  # of the tasks that all did; a draw counts for all that share it
     for column, cells in common.items():
-        top = best_of(column, list(cells.values()))
+        top = best_of(column, cells.values())
         for name, cell in cells.items():
             wins[name] += printed(column, cell.value) == top
-    ranked = sorted(names, key=lambda n: -wins[n])
-    leaders = ", ".join(f"{name} in {wins[name]}" for name in ranked if wins[name])
-    return f" Best in clean speech, of {len(common)} that all did: {leaders}."
+    leaders = ", ".join(f"{name} in {wins[name]}" for name in sorted(names, key=lambda n: -wins[n]) if wins[name])
+    return f"{text} Best in clean speech, of {len(common)} that all did: {leaders}."
+
+
+# ---- figures
+
+SHADE = PALETTE[0][0]  # of cells: the more opaque the more, on a light page and on a dark one
+TURNS_AT = 0.78  # of full opacity: from here on numbers have the colour of the page
+PLACE: Mapping[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+LAYERS = (
+    "Softmax weights of the sum that each head sees, in percent, a mean over seeds; column CNN is the output of the convolutions, "
+    "the others are the layers of the transformer. QbE has no weights: the square marks the layer that dev chose."
+)
+CONFUSION = (
+    "A line is what it was, a column what it was taken for; percent of the line, the stronger the colour the more (on a "
+    "square-root scale, so that a few are seen as well)."
+)
+DET = (
+    "Both axes are normal deviates. The marks are the equal error rates, where a curve crosses the dotted diagonal; the nearer to "
+    "the lower left corner, the better."
+)
+TIMELINE = "The first recording of the test set: for each speaker the truth, and below it what each encoder's head predicted."
+SWEEP = (
+    "Ringed: the learning rate that dev chose. Dotted: the default. Hollow: given up before the end, as others were better by then."
+)
+
+
+def superb_figures(found: SuperbResults) -> list[tuple[str, str, Drawing | None]]:
+    return [
+        ("Which layers the tasks use", LAYERS, layer_weights(found)),
+        *((f"What was taken for what: {name}", CONFUSION, drawing) for name, drawing in confusions(found)),
+        ("Speaker verification: misses against false alarms", DET, det_curves(found)),
+        ("Diarisation: who spoke when", TIMELINE, timelines(found)),
+        ("Score on dev by learning rate", SWEEP, sweeps(found)),
+    ]
+
+
+def heading(figure: Canvas, text: str, top: float) -> None:
+    """At the left edge. top: inches from the lower edge of the figure."""
+    figure.text(0.05 / INCHES, top / figure.get_figheight(), text, fontsize=9, fontweight="bold", va="center")
+
+
+# ---- confusion matrices: legible for four classes, and for as many as there are speakers
+
+PRINTED = 14  # classes up to which a cell has its number and every class its name
+NAMED = 34  # up to which every class has its name
+MOST = 60  # of more classes those that are confused most are shown
+SHADES = 20
+GAP = 0.1  # inches between two matrices
+SQUARE = ((-0.48, -0.48), (0.48, -0.48), (0.48, 0.48), (-0.48, 0.48), (-0.48, -0.48))
+WIDE = 3.05  # inches: a matrix at most
+CELL, LEFT = 0.22, 0.95  # inches: a cell at most, beside a matrix
+LONGEST = 13  # letters of a class's name
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """shares: a line a true class, how its recordings were classified; a class without any has zeros. Lengths are inches."""
+
+    encoder: str
+    slot: str  # empty where there is but one
+    classes: tuple[str, ...]
+    shares: tuple[tuple[float, ...], ...]
+    of: int  # classes there are; more than are shown where they are too many
+
+    @property
+    def side(self) -> float:
+        return min(WIDE, max(CELL * len(self.classes), 0.8))
+
+    @property
+    def about(self) -> str:
+        """What stands below the encoder's name."""
+        some = f"{len(self.classes)} of {self.of:,} classes" if self.of > len(self.classes) else ""
+        return ", ".join(filter(None, [self.slot, some]))
+
+    @property
+    def above(self) -> float:
+        """For both."""
+        return 0.5 if self.about else 0.33
+
+    @property
+    def height(self) -> float:
+        """With both, the upright names, and a gap."""
+        return self.above + self.side + 0.25 + 0.066 * min(LONGEST, max(map(len, self.classes)))
+
+
+def matrix(found: Confusion, several: bool) -> Matrix:
+    """several: whether the slot is named beside the encoder. Of too many classes those with the most errors are kept."""
+    every = range(len(found.classes))
+    kept = list(every)
+    if len(found.classes) > MOST:
+        both = [sum(found.counts[i]) + sum(line[i] for line in found.counts) - 2 * found.counts[i][i] for i in every]
+        kept = sorted(sorted(every, key=lambda i: -both[i])[:MOST])
+    sums = [sum(line) for line in found.counts]
+    shares = tuple(tuple(found.counts[i][j] / sums[i] if sums[i] else 0.0 for j in kept) for i in kept)
+    return Matrix(found.encoder, found.slot if several else "", tuple(found.classes[i] for i in kept), shares, len(found.classes))
+
+
+def confusions(found: SuperbResults) -> list[tuple[str, Drawing]]:
+    """For every task that classifies: its name, and a matrix for every encoder and slot."""
+    made = []
+    for task in TASKS:
+        some = [c for e in found.encoders for c in found.artefacts.confusions if (c.encoder, c.task) == (e.label, task)]
+        if not some:
+            continue
+        matrices = [matrix(c, len({c.slot for c in some}) > 1) for c in some]
+        lines: list[list[Matrix]] = []  # as many in each as fit; the slots of an encoder begin a new one
+        for m in matrices:
+            room = INCHES - sum(LEFT + x.side + GAP for x in lines[-1]) if lines else 0.0
+            if room < LEFT + m.side or (m.slot and m.encoder != lines[-1][0].encoder):
+                lines.append([])
+            lines[-1].append(m)
+        heights = [max(m.height for m in line) for line in lines]
+        with blank(sum(heights)) as figure:
+            top = sum(heights)
+            for line, height in zip(lines, heights, strict=True):
+                left = 0.0
+                for m in line:
+                    _draw_matrix(figure, m, left + LEFT, top - max(x.above for x in line) - m.side)
+                    left += LEFT + m.side + GAP
+                top -= height
+            svg = svg_of(figure, f"confusion-{task}")
+        texts = []
+        for m in matrices:  # the diagonal, and the worst confusion
+            right = ", ".join(f"{name} {100 * line[i]:.0f}" for i, (name, line) in enumerate(zip(m.classes, m.shares, strict=True)))
+            off = {(i, j): s for i, line in enumerate(m.shares) for j, s in enumerate(line) if i != j}
+            (i, j), most = max(off.items(), key=lambda x: x[1], default=((0, 0), 0.0))
+            worst = f"; most often {m.classes[i]} is taken for {m.classes[j]} ({100 * most:.0f})" if most else ""
+            texts.append(f"{', '.join(filter(None, [m.encoder, m.slot]))}, right: {right}{worst}.")
+        alt = f"{SYSTEMS[task]}: percent of each class that was taken for another. {' '.join(texts)}"
+        made.append((SYSTEMS[task], Drawing(svg, alt)))
+    return made
+
+
+def _draw_matrix(figure: Canvas, m: Matrix, left: float, bottom: float) -> None:
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    count = len(m.classes)
+    ax = axes_at(figure, left, bottom, m.side, m.side)
+    # All squares of one shade are one path: 40 classes have 1,600 cells. The root shows a few confusions beside the diagonal.
+    squares: dict[int, list[Path]] = {}
+    cells = [(x, y, share) for y, line in enumerate(m.shares) for x, share in enumerate(line) if share]
+    for x, y, share in cells:
+        corners = [(x + i, y + j) for i, j in SQUARE]
+        squares.setdefault(max(1, round(share**0.5 * SHADES)), []).append(Path(corners, closed=True))
+    for level, paths in sorted(squares.items()):
+        ax.add_patch(PathPatch(Path.make_compound_path(*paths), facecolor=SHADE, alpha=level / SHADES, linewidth=0))
+    for x, y, share in cells if count <= PRINTED else ():
+        if round(100 * share):
+            ink = PAPER if share**0.5 > TURNS_AT else INK
+            ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7.5 if count <= 12 else 6.5, color=ink)
+    ax.set_xlim(-0.5, count - 0.5)
+    ax.set_ylim(count - 0.5, -0.5)
+    step = 1 if count <= NAMED else -(-count // 20)
+    names = [shortened(m.classes[i], LONGEST) for i in range(0, count, step)]
+    ax.set_xticks(range(0, count, step), names, rotation=90)
+    ax.set_yticks(range(0, count, step), names)
+    ax.tick_params(labelsize=7.5 if count <= PRINTED else 6.0 if step == 1 else 6.5, length=0, pad=2, labelcolor=MUTED)
+    ax.grid(False)
+    ax.spines[:].set(visible=True, color=RULE)
+    title, up = shortened(m.encoder, int((LEFT + m.side) / 0.083)), 19 if m.about else 7
+    ax.annotate(title, (0, 1), xytext=(4 - LEFT * 72, up), fontsize=8.5, fontweight="bold", **PLACE)
+    ax.annotate(m.about, (0, 1), xytext=(4 - LEFT * 72, 7), fontsize=8, color=MUTED, **PLACE)
+
+
+# ---- verification
+
+DET_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
+
+
+def det_curves(found: SuperbResults) -> Drawing | None:
+    """Misses against false alarms on normal-deviate axes, with the equal error rate of each encoder marked; None without any."""
+    lines = [(e, error_points(*errors)) for e in found.encoders if (errors := (found.artefacts.errors or {}).get(e.label))]
+    if not lines:
+        return None
+    rates = [equal_error(points) for _, points in lines]
+    inner = [[(a, m) for a, m in points if 0 < a < 1 and 0 < m < 1] for _, points in lines]
+    # From just below the least error that is drawn to just above the greatest equal one.
+    shares = [share for points in inner for point in points for share in point]
+    low = deviate(max(0.0007, 0.7 * min([*shares, *(r for r in rates if r), 0.01])))
+    high = deviate(min(0.9, max(0.5, 1.6 * max(rates))))
+    with blank(4.5) as figure:
+        ax = axes_at(figure, 0.75, 0.55, 3.85, 3.85)
+        for (series, _), rate, points in zip(lines, rates, inner, strict=True):
+            ax.plot([deviate(a) for a, _ in points], [deviate(m) for _, m in points], color=series.colour, linewidth=1.6)
+            edge: dict[str, Any] = {"markersize": 7, "markeredgecolor": INK, "markeredgewidth": 0.8}
+            ax.plot([deviate(rate)], [deviate(rate)], marker=series.marker, color=series.colour, **edge)
+        ax.plot([low, high], [low, high], color=MUTED, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=1)
+        ticks = [t for t in DET_TICKS if low <= deviate(t / 100) <= high]
+        places, labels = [deviate(t / 100) for t in ticks], [f"{t:g}" for t in ticks]
+        ax.set_xticks(places, labels)
+        ax.set_yticks(places, labels)
+        ax.grid(True, axis="both")
+        ax.set_xlim(low, high)
+        ax.set_ylim(low, high)
+        ax.set_xlabel("False alarms: impostors let in (%)")
+        ax.set_ylabel("Misses: speakers turned away (%)")
+        named = [(e, f"{shortened(e.label, 34)}: EER {100 * r:.1f} %") for (e, _), r in zip(lines, rates, strict=True)]
+        legend(figure, named, (4.75 / INCHES, 0.985), 1.8, labelspacing=0.8)
+        svg = svg_of(figure, "det")
+    text = "; ".join(f"{e.label} {100 * r:.1f} %" for (e, _), r in zip(lines, rates, strict=True))
+    return Drawing(svg, f"Misses against false alarms of speaker verification. Equal error rates: {text}.")
+
+
+def error_points(false_alarms: Shares, misses: Shares) -> list[tuple[float, float]]:
+    """False alarms and misses, from the threshold that rejects most."""
+    return sorted(zip(false_alarms, misses, strict=True), key=lambda p: (p[0], -p[1]))
+
+
+def equal_error(points: Sequence[tuple[float, float]]) -> float:
+    """The share at which misses equal false alarms, interpolated between the two thresholds on either side."""
+    before = (0.0, 1.0)
+    for alarm, miss in [*points, (1.0, 0.0)]:
+        if alarm >= miss:
+            gap, past = before[1] - before[0], alarm - miss
+            part = gap / (gap + past) if gap + past else 0.0
+            return before[0] + part * (alarm - before[0])
+        before = (alarm, miss)
+    return 0.5  # not reached: the last point is (1, 0)
+
+
+def deviate(share: float) -> float:
+    """The quantile of the normal distribution: a score that is normal for both kinds of trial gives a straight line."""
+    return NormalDist().inv_cdf(min(max(share, 1e-5), 1 - 1e-5))
+
+
+# ---- diarisation
+
+LANE = 0.2  # inches: one line of a timeline
+Lane = tuple[str, Series | None, Sequence[Turn]]  # label, encoder (None: the truth), turns
+
+
+def timelines(found: SuperbResults) -> Drawing | None:
+    """For every speaker the true turns, and below them those that each encoder's head predicted; None without any."""
+    groups: dict[str, list[tuple[Series, Timeline]]] = {}
+    for encoder in found.encoders:
+        for line in found.artefacts.timelines:
+            if line.encoder == encoder.label:
+                groups.setdefault(line.id, []).append((encoder, line))
+    if not groups:
+        return None
+    lanes = {name: _lanes(lines) for name, lines in groups.items()}
+    heights = [0.95 + sum(len(some) * LANE + 0.16 for _, some in speakers) for speakers in lanes.values()]
+    top, texts = sum(heights), []
+    with blank(top) as figure:
+        for (name, speakers), height in zip(lanes.items(), heights, strict=True):
+            heading(figure, name, top - 0.16)
+            depth = height - 0.95
+            ax = axes_at(figure, NAMES + 0.55, top - 0.4 - depth, INCHES - NAMES - 0.7, depth)
+            y, ticks = 0.0, []
+            for speaker, some in speakers:
+                middle, across = y + LANE * len(some) / 2, ax.get_yaxis_transform()
+                ax.text(-0.235, middle, shortened(speaker, 8), transform=across, fontsize=8.5, va="center")
+                for label, series, turns in some:
+                    spans = [(t.start, t.end - t.start) for t in turns]
+                    ax.broken_barh(spans, (y + 0.03, LANE - 0.06), color=INK if series is None else series.colour, linewidth=0)
+                    ticks.append((y + LANE / 2, shortened(label, 22)))
+                    y += LANE
+                    when = ", ".join(f"{t.start:.1f} to {t.end:.1f}" for t in turns) or "never"
+                    texts.append(f"{name}, {speaker}, {label}: {when}")
+                y += 0.16
+            ax.set_yticks([place for place, _ in ticks], [label for _, label in ticks])
+            ax.set_xlim(0, groups[name][0][1].seconds)
+            ax.set_ylim(y - 0.08, -0.06)
+            ax.grid(True, axis="x")
+            ax.grid(False, axis="y")
+            ax.spines["left"].set_visible(False)
+            ax.tick_params(axis="y", labelsize=7.5)
+            ax.set_xlabel("Seconds")
+            top -= height
+        svg = svg_of(figure, "timeline")
+    return Drawing(svg, f"Who spoke when, in seconds. {'; '.join(texts)}.")
+
+
+def _lanes(lines: Sequence[tuple[Series, Timeline]]) -> list[tuple[str, list[Lane]]]:
+    """By speaker. A speaker that a head made up, or one too many, has lanes without truth."""
+    truth = lines[0][1].truth
+    speakers = list(dict.fromkeys(t.speaker for t in truth))
+    matched = [(encoder, match(truth, line.predicted), line.predicted) for encoder, line in lines]
+    further = max((len(set(found.values()) - set(speakers)) for _, found, _ in matched), default=0)
+    made = []
+    for name in [*speakers, *(f"nobody {i + 1}" for i in range(further))]:
+        some: list[Lane] = [("truth", None, [t for t in truth if t.speaker == name])]
+        some += [(e.label, e, [t for t in predicted if found.get(t.speaker) == name]) for e, found, predicted in matched]
+        made.append((name, some))
+    return made
+
+
+def match(truth: Sequence[Turn], predicted: Sequence[Turn]) -> dict[str, str]:
+    """Predicted speaker -> true speaker: greedily by the time that they share, since a head's names mean nothing."""
+    pairs = {(p.speaker, t.speaker): 0.0 for p in predicted for t in truth}
+    for p in predicted:
+        for t in truth:
+            pairs[p.speaker, t.speaker] += max(0.0, min(p.end, t.end) - max(p.start, t.start))
+    found: dict[str, str] = {}
+    for (mine, real), shared in sorted(pairs.items(), key=lambda pair: -pair[1]):
+        if shared > 0 and mine not in found and real not in found.values():
+            found[mine] = real
+    left = [t for t in dict.fromkeys(t.speaker for t in truth) if t not in found.values()]
+    strangers = (f"nobody {i + 1}" for i in range(len(predicted)))
+    others = [name for name in dict.fromkeys(p.speaker for p in predicted) if name not in found]
+    return found | {name: left.pop(0) if left else next(strangers) for name in others}
+
+
+# ---- layer weights
+
+WIDEST = 13  # hidden states whose shares are printed in their cells
+
+
+def layer_weights(found: SuperbResults) -> Drawing | None:
+    """A panel an encoder, a line a task, a column a hidden state (0: CNN output), darker for a greater share.
+
+    For QbE, which has no weights, a square at the layer that dev chose. None where no encoder has two states to weigh.
+    """
+    shown: dict[Series, dict[str, tuple[float, ...]]] = {}  # task -> the share of each hidden state, a mean over seeds
+    for e in found.encoders:
+        for task in TASKS:
+            heads = [h.weights for h in found.artefacts.heads if (h.encoder, h.task) == (e.label, task) and h.weights]
+            if heads and len(heads[0]) > 1 and all(len(shares) == len(heads[0]) for shares in heads):
+                shown.setdefault(e, {})[task] = tuple(map(fmean, zip(*heads, strict=True)))
+    if not shown:
+        return None
+    chosen: dict[Series, int | None] = {}  # the layer of QbE
+    for e in shown:
+        layers = (found.artefacts.layers or {}).get(e.label, ())
+        chosen[e] = layers.index(max(layers)) if len(layers) > 1 else None
+    most = max(max(shares) for weights in shown.values() for shares in weights.values())
+    heights = [0.62 + ROW * (len(weights) + (chosen[e] is not None)) + 0.2 for e, weights in shown.items()]
+    top, texts = sum(heights), []
+    with blank(top) as figure:
+        for (e, weights), height in zip(shown.items(), heights, strict=True):
+            heading(figure, e.label, top - 0.14)
+            _draw_weights(figure, e, weights, chosen[e], top, most)
+            top -= height
+            each = [f"{task.upper()} {' '.join(f'{100 * s:.0f}' for s in shares)}" for task, shares in weights.items()]
+            texts.append(f"{e.label}, CNN output first: {'; '.join(each)}.")
+        svg = svg_of(figure, "layers")
+    return Drawing(svg, f"Share of each hidden state in percent. {' '.join(texts)}")
+
+
+def _draw_weights(
+    figure: Canvas, encoder: Series, weights: Mapping[str, tuple[float, ...]], chosen: int | None, top: float, most: float
+) -> None:
+    """top: inches from the lower edge of the figure."""
+    from matplotlib.patches import Rectangle
+
+    tasks = [*weights, *(["qbe"] if chosen is not None else [])]
+    states = max([*map(len, weights.values()), (chosen or 0) + 1])
+    width, height = min(INCHES - NAMES - 0.15, 0.62 * states), ROW * len(tasks)
+    ax = axes_at(figure, NAMES, top - 0.62 - height, width, height)
+    for y, shares in enumerate(weights.values()):
+        for x, share in enumerate(shares):
+            shade = share / most
+            ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=SHADE, alpha=shade, linewidth=0))
+            if states <= WIDEST:
+                ink, weight = PAPER if shade > TURNS_AT else INK, "bold" if share == max(shares) else "normal"
+                ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7.5, color=ink, fontweight=weight)
+    if chosen is not None:
+        ax.plot([chosen], [len(tasks) - 1], "s", markersize=8, color=encoder.colour, markerfacecolor="none", markeredgewidth=1.6)
+    ax.set_xlim(-0.5, states - 0.5)
+    ax.set_ylim(len(tasks) - 0.5, -0.5)
+    ax.set_yticks(range(len(tasks)), [shortened(SYSTEMS[t]) for t in tasks])
+    step = -(-states // 26)
+    ax.set_xticks(range(0, states, step), ["CNN" if not i else str(i) for i in range(0, states, step)])
+    ax.xaxis.tick_top()
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(axis="x", length=0, labelsize=7.5, pad=1)
+    ax.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
+
+
+# ---- learning rates
+
+ACROSS = 4  # panels of the sweep in a line
+
+
+def sweeps(found: SuperbResults) -> Drawing | None:
+    """Score on dev by learning rate, a panel a task, a line an encoder; a dotted upright at the default.
+
+    Filled where it was trained to the end, hollow where it was dropped on the way, ringed where it was chosen. None without a sweep
+    of two rates.
+    """
+    lines: dict[str, list[tuple[Series, Head]]] = {}
+    for task in TASKS:
+        for e in found.encoders:
+            heads = [h for h in found.artefacts.heads if (h.encoder, h.task) == (e.label, task) and len(_tried(h)) > 1]
+            if heads:
+                lines.setdefault(task, []).append((e, min(heads, key=lambda h: h.seed)))
+    if not lines:
+        return None
+    shown = [e for e in found.encoders if any(e == s for some in lines.values() for s, _ in some)]
+    deep, wide, height, between = -(-len(lines) // ACROSS), min(len(lines), ACROSS), 1.25, 0.62  # the last two: inches
+    above = 0.24 * -(-len(shown) // 4) + 0.45
+    total, texts = above + deep * (height + between) - 0.2, []
+    with blank(total) as figure:
+        axes = figure.subplots(deep, wide, squeeze=False).ravel()
+        right = 0.985 if wide == ACROSS else 0.985 * (wide + 0.3) / (ACROSS + 0.3)
+        figure.subplots_adjust(left=0.055, right=right, top=1 - above / total, bottom=0.3 / total)
+        figure.subplots_adjust(wspace=0.3, hspace=between / height)
+        legend(figure, [(e, e.label) for e in shown], (0.04, 1.0), 1.8, ncols=min(len(shown), 4), columnspacing=1.6)
+        for ax, (task, some) in zip(axes, lines.items(), strict=False):
+            _draw_sweeps(ax, task, some)
+            for e, head in some:
+                rates = ", ".join(f"{t.learning_rate:g} {t.value:.{decimals(MAIN[task])}f}" for t in _tried(head))
+                chosen = f" (chosen {head.learning_rate:g})" if head.learning_rate else ""
+                texts.append(f"{SYSTEMS[task]}, {e.label}: {rates}{chosen}")
+        for ax in axes[len(lines) :]:
+            ax.set_visible(False)
+        svg = svg_of(figure, "sweep")
+    return Drawing(svg, f"Score on dev by learning rate. {'; '.join(texts)}.")
+
+
+def _tried(head: Head) -> list[Trial]:
+    """Of every learning rate the value when it had been trained longest."""
+    longest = {trial.learning_rate: trial for trial in sorted(head.sweep, key=lambda t: t.steps)}
+    return sorted((t for t in longest.values() if not math.isnan(t.value)), key=lambda t: t.learning_rate)
+
+
+def _draw_sweeps(ax: Axes, task: str, lines: Sequence[tuple[Series, Head]]) -> None:
+    metric = MAIN[task]
+    for default in {h.default for _, h in lines if h.default}:
+        ax.axvline(default, color=MUTED, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=1)
+    for series, head in lines:
+        tried = _tried(head)
+        longest = max(t.steps for t in tried)
+        ax.plot([t.learning_rate for t in tried], [t.value for t in tried], color=series.colour, linewidth=1.3)
+        ax.margins(0.12)
+        for trial in tried:
+            x, y = [trial.learning_rate], [trial.value]
+            face = series.colour if trial.steps == longest else "none"
+            ax.plot(x, y, marker=series.marker, color=series.colour, markersize=4, markerfacecolor=face)
+            if head.learning_rate and math.isclose(trial.learning_rate, head.learning_rate, rel_tol=1e-6):
+                ax.plot(x, y, "o", color=INK, markersize=9, markerfacecolor="none", markeredgewidth=1, clip_on=False)
+    ax.set_xscale("log")
+    powers = sorted({round(math.log10(t.learning_rate)) for _, h in lines for t in _tried(h)})
+    some = powers[:: -len(powers) // 4]
+    ax.set_xticks([10.0**p for p in some], [f"1e{p}".replace("-", "\u2212") for p in some])
+    ax.minorticks_off()
+    ax.tick_params(labelsize=7.5)
+    below = f"{metric_name(metric)} ({unit(metric)})" if unit(metric) else metric_name(metric)
+    ax.annotate(SYSTEMS[task], (0, 1), xytext=(0, 15), fontsize=8.5, fontweight="bold", **PLACE)
+    ax.annotate(below, (0, 1), xytext=(0, 4), fontsize=7.5, color=MUTED, **PLACE)

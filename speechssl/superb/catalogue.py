@@ -14,7 +14,7 @@ from typing import Any
 
 from speechssl.cascade.decode import NgramModel, read_arpa
 from speechssl.data.utterances import UtteranceSet, load_labelled, load_set
-from speechssl.superb.task import Settings, Task
+from speechssl.superb.task import HeadSettings, Task
 from speechssl.superb.tasks import classification, diarisation, enhancement, transcription, verification
 from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.tasks.diarisation import Diarisation
@@ -35,39 +35,39 @@ class Entry:
     about: str
     metric: str  # the first measure
     make: Callable[..., Task]  # (data, grid, **sizes)
-    published: Settings
-    small: Settings
+    published: HeadSettings
+    small: HeadSettings
     sizes: Mapping[str, Any] = field(default_factory=dict)  # of the small head
     folders: tuple[str, ...] = ()
 
 
 def _classes(name: str, about: str, folders: tuple[str, ...] = ()) -> Entry:
     make = partial(Classification, name)
-    return Entry(about, "acc", make, classification.PUBLISHED[name], Settings(1e-3, 3000, 32, 100, patience=8), folders=folders)
+    return Entry(about, "acc", make, classification.PUBLISHED[name], HeadSettings(1e-3, 3000, 32, 100, patience=8), folders=folders)
 
 
 _TEXT = {"projection": 192, "lstm_width": 192, "lstm_layers": 1, "dropout": 0.1, "masks": None}
 _MASKS = {"hidden": 64, "layers": 2}
-_MASKING = Settings(1e-3, 400, 8, 100, "AdamW", patience=3)
+_MASKING = HeadSettings(1e-3, 400, 8, 100, "AdamW", patience=3)
 
 TASKS: dict[str, Entry] = {
-    "pr": Entry("phone recognition", "per", Phones, transcription.PUBLISHED_PR, Settings(1e-2, 1200, 16, 100, patience=5)),
+    "pr": Entry("phone recognition", "per", Phones, transcription.PUBLISHED_PR, HeadSettings(1e-2, 1200, 16, 100, patience=5)),
     "asr": Entry(
-        "speech recognition", "wer", Speech, transcription.PUBLISHED_ASR, Settings(3e-3, 1600, 16, 200, patience=4), _TEXT
+        "speech recognition", "wer", Speech, transcription.PUBLISHED_ASR, HeadSettings(3e-3, 1600, 16, 200, patience=4), _TEXT
     ),
     "ks": _classes("ks", "keyword spotting"),
     "sid": _classes("sid", "speaker identification"),
     "asv": Entry(
         "speaker verification", "eer", Verification, verification.PUBLISHED,
-        Settings(1e-3, 600, 32, 100, "AdamW", 1e3, 4), {"projection": 128, "last": 384, "crop": 3.0},
+        HeadSettings(1e-3, 600, 32, 100, "AdamW", 1e3, 4), {"projection": 128, "last": 384, "crop": 3.0},
     ),
     "sd": Entry(
         "speaker diarisation", "der", Diarisation, diarisation.PUBLISHED,
-        Settings(1e-3, 600, 8, 100, patience=4), {"hidden": 128},
+        HeadSettings(1e-3, 600, 8, 100, patience=4), {"hidden": 128},
     ),
     "ic": _classes("ic", "intent classification"),
     "sf": Entry(
-        "slot filling", "slot_f1", SlotFilling, transcription.PUBLISHED_SF, Settings(3e-3, 1200, 16, 200, patience=6), _TEXT
+        "slot filling", "slot_f1", SlotFilling, transcription.PUBLISHED_SF, HeadSettings(3e-3, 1200, 16, 200, patience=6), _TEXT
     ),
     "er": _classes("er", "emotion recognition", folders=("style",)),
     "se": Entry("speech enhancement", "pesq", Enhancement, enhancement.PUBLISHED["se"], _MASKING, _MASKS),
@@ -95,7 +95,7 @@ def preset_for(data: UtteranceSet, wanted: str) -> str:
     return "small" if hours < HOURS else "published"
 
 
-def make_task(name: str, data: UtteranceSet, grid: FrameGrid, preset: str) -> tuple[Task, Settings]:
+def make_task(name: str, data: UtteranceSet, grid: FrameGrid, preset: str) -> tuple[Task, HeadSettings]:
     """A task with a head, and how it is trained. preset: published or small."""
     entry = TASKS[name]
     if preset == "small":

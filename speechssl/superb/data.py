@@ -1,4 +1,5 @@
-"""Batches for heads: hidden states that were computed once and cached, or the encoder in the loop.
+"""What heads are trained on: batches of hidden states, computed once and cached or with the encoder in the loop; any encoder, or
+spectral features as the baseline.
 
 A cache folder is named after its contents, so that tasks on the same recordings (PR and ASR) share it.
 Letters: B batch, S hidden states, T frames, D width, N samples.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,20 +19,24 @@ from typing import Protocol
 
 import numpy as np
 import torch
+import torchaudio.compliance.kaldi as kaldi
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from speechssl.audio import read_audio
+from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter
 from speechssl.data.sources import Recording
 from speechssl.data.utterances import Utterance, UtteranceSet
 from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.load import load_encoder
 from speechssl.encoders.states import AudioReader, CachedStates, CacheOptions, ConditionReader, cache_states, encoder_card, estimate
 from speechssl.errors import InputError
-from speechssl.io import hash_json
+from speechssl.io import SHIPPED, hash_json
 from speechssl.signal import generator
 from speechssl.superb.task import Batch, Task
+from speechssl.timing import FrameGrid
+from speechssl.units.features import coefficients
 
 TRAINING = ("train", "dev")
 FREE_SHARE = 0.9  # of the free disk that caches may fill
@@ -266,3 +271,45 @@ def recordings_of(data: UtteranceSet, splits: Sequence[str]) -> list[Recording]:
 def _gigabytes(folder: Path) -> float:
     """Of the states in a folder; a killed run may have left some."""
     return sum(f.stat().st_size for f in folder.rglob("*.safetensors")) / 1e9
+
+
+MELS = 80
+GRID = FrameGrid(SAMPLE_RATE, 160, 400)  # Kaldi's: a window of 25 ms every 10 ms
+
+
+def log_mel(samples: np.ndarray) -> torch.Tensor:
+    """(T, 80) log filterbank energies. samples: (N,) float32."""
+    return kaldi.fbank(torch.from_numpy(samples)[None] * 32768, num_mel_bins=MELS, sample_frequency=SAMPLE_RATE, dither=0.0)
+
+
+SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {"fbank": (log_mel, MELS), "mfcc": (coefficients, 39)}
+
+
+@dataclass(frozen=True)
+class SpectralEngine:
+    """Spectral features as the one layer of an encoder. They are not normalised over the utterance: mean pooling would give 0."""
+
+    compute: Callable[[np.ndarray], torch.Tensor]
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """None: there is nothing to normalise."""
+
+    def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
+        """(T, D), once. piece: (N,) float32."""
+        yield self.compute(piece.numpy())
+
+
+def find_upstream(where: str | Path) -> str | Path:
+    """The encoder in a folder of models, or in the shipped one of this name; else `where` itself."""
+    folders = [folder / "encoder" for folder in (Path(where), SHIPPED / where) if (folder / "encoder").is_dir()]
+    return folders[0] if folders else where
+
+
+def load_upstream(name: str | Path, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
+    """`fbank` (80 log-mel), `mfcc` (13 with differences), or what `load_encoder` takes; its errors are raised."""
+    if str(name) not in SPECTRAL:
+        return load_encoder(name, precision, device)
+    compute, width = SPECTRAL[str(name)]
+    return SpeechEncoder(
+        str(name), SpectralEngine(compute), GRID, 0, width, normalise=True, hash=hash_json({"spectral": str(name)})
+    )

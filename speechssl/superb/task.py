@@ -94,7 +94,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Settings:
+class HeadSettings:
     """How a head is trained. The published settings of each task are those of s3prl 0.4.18 (its config.yaml)."""
 
     learning_rate: float

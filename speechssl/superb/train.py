@@ -1,13 +1,20 @@
-"""Trained heads: a sweep of learning rates into a folder, and back.
+"""Trains heads: one run at one learning rate up to a step, a sweep of rates into a folder, several runs in processes.
 
-`head.safetensors` is the best head on dev, `default.safetensors` that of the task's own learning rate, `card.json` describes both.
-An encoder that was trained with them (`tuning`) lies beside them: `encoder`, and `encoder-default` where the rates differ. During
-training each rate has a folder of its own, from which a killed run resumes.
+A run is a folder with one file, `state.safetensors`: weights (of the head, and of what is trained with it: `tuning`), the
+optimiser's moments, and the best head so far by the first measure on dev. It is written at every evaluation on dev, whole or not at
+all, so that a killed run resumes there and comes to the same head: what is random in a step depends on the seed and the number of
+the step alone. Heads do not train with `speechssl/trainer.py`: on one core the Hugging Face Trainer took 128 steps a second of a KS
+head on cached means, this loop 200, and choosing the best head on dev, its ties and the resumed sweep would all be callbacks.
+
+A trained head is a folder: `head.safetensors` is the best on dev, `default.safetensors` that of the task's own learning rate,
+`card.json` describes both. An encoder that was trained with them (`tuning`) lies beside them: `encoder`, and `encoder-default`
+where the rates differ.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import math
 import multiprocessing
 import os
@@ -19,43 +26,312 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cmp_to_key
 from pathlib import Path
+from statistics import fmean as mean
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import nn
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save, save_file
+from torch import Tensor, nn
 from tqdm import tqdm
 
+from speechssl.data.utterances import Utterance
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, replacing, stage, write_json
-from speechssl.superb.fit import Attempt, Run, advance, best_models, own_generator, task_card
-from speechssl.superb.task import Task
-from speechssl.superb.tuning import save_upstream
+from speechssl.io import hash_files, hash_json, read_json, replacing, stage, write_json
+from speechssl.results import LOWER_IS_BETTER
+from speechssl.superb.data import Loader
+from speechssl.superb.task import Batch, HeadSettings, Task
 
+STATE = "state.safetensors"
+UNSIZED = ("name", "data", "grid", "language_model", "beam")  # fields of a task that its head does not depend on
+POOL = 20  # batches whose recordings are sorted by length, so that little is padding
+_GENERATOR = threading.RLock()
 KIND = "superb-head"
 NEEDED = {"task", "encoder", "states", "width", "settings", "learning_rate", "weights"}  # of a card
 HEADS = {"tuned": "head.safetensors", "default": "default.safetensors"}
-TrainRuns = Callable[[Sequence[Run], int], list[Attempt]]  # runs, step -> each trained to the step
+
+
+# ---- a run
 
 
 @dataclass(frozen=True)
-class TrainedHead:
-    """A head in eval mode with the task it was trained for."""
+class Attempt:
+    """How far a learning rate was trained, and its best evaluation on dev."""
+
+    learning_rate: float
+    value: float  # the first measure on dev, percent or dB; NaN before the first evaluation
+    tie: float  # decides between equal values: the loss on dev, nats, where the task gives it
+    best: int  # the step of that evaluation
+    steps: int  # steps done
+    stale: int = 0  # evaluations since the best
+    ended: bool = False  # patience is used up, or loss or gradient are not finite
+    seconds: float = 0.0  # of training, evaluations included
+
+    def beats(self, other: Attempt, metric: str) -> bool:
+        """Whether it is better on dev; False for equals."""
+        if math.isnan(self.value) or math.isnan(other.value):
+            return math.isnan(other.value) and not math.isnan(self.value)
+        sign = -1 if metric in LOWER_IS_BETTER else 1
+        return (sign * self.value, -self.tie) > (sign * other.value, -other.tie)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A task's head, trained on the batches of a loader, in a folder. tuning: None for a frozen encoder in clean speech."""
 
     task: Task
-    head: nn.Module
-    card: Mapping[str, Any]
-    which: str = "tuned"  # or default: of the task's own learning rate
-    upstream: Path | None = None  # the encoder that was trained with it; None: the frozen one it was trained on
+    loader: Loader
+    settings: HeadSettings
+    seed: int
+    folder: Path
+    device: str = "cpu"
+    tuning: Any = None  # a `tuning.Tuning`
 
     @property
-    def weights(self) -> str:
-        """Their hash."""
-        return str(self.card["weights"][self.which])
+    def card(self) -> dict[str, Any]:
+        """What decides the head, beside the hidden states."""
+        settings = {name: value for name, value in asdict(self.settings).items() if name != "steps"}  # a run may be made longer
+        card = {"task": task_card(self.task), "settings": settings, "seed": self.seed, "shape": list(self.loader.shape)}
+        return card | ({} if self.tuning is None else {"tuning": self.tuning.card, "steps": self.settings.steps})  # its schedules
+
+    def trainer(self) -> Trainer:
+        return Trainer(self) if self.tuning is None else self.tuning.trainer(self)
+
+
+def task_card(task: Task) -> dict[str, Any]:
+    """The task with its data and the sizes of its head, as JSON values."""
+    names: list[str] = [f.name for f in fields(task)] if is_dataclass(task) else []
+    sizes = {name: getattr(task, name) for name in names if name not in UNSIZED}
+    return {"name": task.name, "data": task.data.hash, "sizes": json.loads(json.dumps(sizes, default=str))}
+
+
+@contextmanager
+def own_generator() -> Iterator[None]:
+    """torch's generator for one thread alone; its state is restored afterwards."""
+    with _GENERATOR, torch.random.fork_rng(devices=[]):
+        yield
+
+
+def advance(run: Run, until: int, on_step: Callable[[int], None] = lambda steps: None) -> Attempt:
+    """Train to this step, or resume there; does nothing where the run has come so far or has ended.
+
+    on_step: called with 1 after every step; an exception from it ends the run, which resumes from its last evaluation. The state of
+    torch's generator is left alone.
+    Raises InputError where no recording of a split can be read or the folder holds another run.
+    """
+    with own_generator():
+        return run.trainer().advance(min(until, run.settings.steps), on_step)
+
+
+def best_models(run: Run) -> nn.ModuleDict:
+    """`head` as it was at the best evaluation on dev, and what was trained with it."""
+    with own_generator():
+        trainer = run.trainer()
+    trainer.models.load_state_dict(trainer.best)
+    return trainer.models.eval()
+
+
+class Trainer:
+    """models: all that is trained, the head first. `tuning.TuningTrainer` replaces build, rates, prepare, loss and dev_loaders."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.card = run, hash_json(run.card)
+        torch.manual_seed(run.seed)
+        self.models = self.build().to(run.device)
+        self.head = self.models["head"]
+        kinds: dict[str, Any] = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
+        groups = [{"params": list(self.models[name].parameters()), "lr": rate} for name, rate in self.rates().items()]
+        self.optimiser = kinds[run.settings.optimiser](groups, run.settings.learning_rate, fused=True)
+        self.best: dict[str, Tensor] = {}
+        self.attempt = Attempt(run.settings.learning_rate, math.nan, 0.0, 0, 0)
+        if (run.folder / STATE).is_file():
+            self._restore(run.folder / STATE)
+
+    def build(self) -> nn.ModuleDict:
+        """New models, on the CPU."""
+        return nn.ModuleDict({"head": self.run.task.build(*self.run.loader.shape)})
+
+    def rates(self) -> dict[str, float]:
+        """The learning rate of each model."""
+        return dict.fromkeys(self.models, self.run.settings.learning_rate)
+
+    def prepare(self, steps: Iterator[tuple[int, list[Utterance]]]) -> Iterator[tuple[int, Any]]:
+        """(step, input of `loss`). It may read ahead."""
+        return steps
+
+    def loss(self, utterances: Any, step: int) -> Tensor:
+        """The loss of this step. Raises InputError where none of the recordings can be read."""
+        batch = self.run.loader.batch(utterances)
+        if batch is None:
+            raise InputError(unreadable(utterances))
+        return self.run.task.loss(self.head, on_device(batch, self.run.device))
+
+    def dev_loaders(self) -> list[Loader]:
+        """A head is chosen by its mean score over these."""
+        return [self.run.loader]
+
+    def advance(self, until: int, on_step: Callable[[int], None]) -> Attempt:
+        if self.attempt.ended or self.attempt.steps >= until:
+            return self.attempt
+        run, splits = self.run, self.run.task.data.splits
+        train, dev = (run.loader.usable(splits[name]) for name in ("train", "dev"))
+        for name, usable in (("train", train), ("dev", dev)):
+            if not usable:
+                path = run.task.data.root / f"{name}.jsonl"
+                raise InputError(f"no recording of {path} could be read; fix them or prepare the set again")
+        if run.settings.balanced:
+            weights = run.task.weights(train)  # type: ignore[attr-defined]
+            batches = weighted_batches(train, run.settings.batch, run.seed, weights)
+        else:
+            batches = shuffled_batches(train, run.settings.batch, run.seed, run.tuning is not None or not run.task.pooled)
+
+        began = time.perf_counter()
+        if not self.best:
+            self._evaluate(dev, 0)
+        done = self.attempt.steps
+        ahead = ((step, batch) for step, batch in enumerate(batches, 1) if step > done)
+        for step, batch in self.prepare(ahead):
+            finite = self.update(batch, step)
+            on_step(1)
+            if finite and step % run.settings.every and step < until:
+                continue
+            if finite:
+                self._evaluate(dev, step)
+            else:
+                self.attempt = replace(self.attempt, steps=step, ended=True)
+            self.attempt = replace(self.attempt, seconds=self.attempt.seconds + time.perf_counter() - began)
+            began = time.perf_counter()
+            self._save()
+            if self.attempt.ended or step >= until:
+                break
+        return self.attempt
+
+    def update(self, prepared: Any, step: int) -> bool:
+        """One step of the optimiser. Whether loss and gradient were finite; the weights stay as they are where not."""
+        if self.run.tuning or not self.run.task.pooled:  # heads of means have nothing random in them
+            torch.manual_seed(self.run.seed * 1_000_003 + step)
+        self.models.train()
+        loss = self.loss(prepared, step)
+        self.optimiser.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.models.parameters(), self.run.settings.clip)
+        if not torch.isfinite(norm):
+            return False
+        self.optimiser.step()
+        return True
+
+    def _evaluate(self, dev: Sequence[Utterance], step: int) -> None:
+        """Evaluate the head on dev; keep it where it is the best so far."""
+        run, before = self.run, self.attempt
+        self.models.eval()
+        heads = {"head": (run.task, self.head)}
+        predicted = [predictions(heads, x, dev, run.settings.batch, run.device)["head"] for x in self.dev_loaders()]
+        found = [run.task.evaluate("dev", each, 0) for each in predicted]
+        value = mean(x.measures[0].value for x in found)
+        tie = mean(float(x.detail.get("loss", 0.0)) for x in found)
+        attempt = replace(before, value=value, tie=tie, best=step, steps=step, stale=0)
+        if attempt.beats(before, found[0].measures[0].metric):
+            self.attempt = attempt
+            self.best = {name: weight.detach().cpu().clone() for name, weight in self.models.state_dict().items()}
+        else:
+            stale = before.stale + 1
+            self.attempt = replace(before, steps=step, stale=stale, ended=0 < run.settings.patience <= stale)
+
+    def _save(self) -> None:
+        moments = self.optimiser.state_dict()["state"]
+        tensors = {f"now.{name}": weight for name, weight in self.models.state_dict().items()}
+        tensors |= {f"best.{name}": weight for name, weight in self.best.items()}
+        tensors |= {f"moments.{i}.{name}": value for i, state in moments.items() for name, value in state.items()}
+        facts = {"card": self.card, "attempt": json.dumps(asdict(self.attempt))}
+        with replacing(self.run.folder / STATE) as temporary:
+            temporary.write_bytes(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, facts))
+
+    def _restore(self, path: Path) -> None:
+        try:
+            with safe_open(path, "pt") as file:
+                facts, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"{path} is damaged ({reason}); delete it and give the same command") from error
+        if facts["card"] != self.card:
+            raise InputError(f"{path} was trained with other settings, data or states; choose another folder or delete it")
+        parts: dict[str, dict[str, Tensor]] = {"now": {}, "best": {}, "moments": {}}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition(".")
+            parts[part][rest] = tensor
+        self.attempt = Attempt(**json.loads(facts["attempt"]))
+        self.models.load_state_dict(parts["now"])
+        self.best = parts["best"]
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in parts["moments"].items():
+            number, _, key = name.partition(".")
+            state.setdefault(int(number), {})[key] = tensor
+        self.optimiser.load_state_dict({"state": state, "param_groups": self.optimiser.state_dict()["param_groups"]})
+
+
+@torch.no_grad()
+def predictions(
+    heads: Mapping[str, tuple[Task, nn.Module]],
+    loader: Loader,
+    utterances: Sequence[Utterance],
+    batch: int,
+    device: str = "cpu",
+    what: str = "",
+) -> dict[str, dict[str, Any]]:
+    """By head the predictions for all recordings that can be read, by id; every recording is encoded once for all heads.
+
+    Batches are of like lengths, so that little is padding. what: for the progress bar, which there is none of without it.
+    """
+    ordered = sorted(loader.usable(utterances), key=lambda u: u.seconds)
+    found: dict[str, dict[str, Any]] = {name: {} for name in heads}
+    for at in tqdm(range(0, len(ordered), batch), desc=what, unit="batch", disable=not what):
+        if part := loader.batch(ordered[at : at + batch]):
+            for name, (task, head) in heads.items():
+                predicted = task.predict(head, on_device(part, device))
+                found[name] |= {u.id: x for u, x in zip(part.utterances, predicted, strict=True)}
+    return found
+
+
+def unreadable(utterances: Sequence[Utterance]) -> str:
+    return f"the recordings {', '.join(u.id for u in utterances)} cannot be read; fix them or remove their lines"
+
+
+def on_device(batch: Batch, device: str) -> Batch:
+    return batch if device == "cpu" else replace(batch, states=batch.states.to(device), lengths=batch.lengths.to(device))
+
+
+def weighted_batches(utterances: Sequence[Utterance], size: int, seed: int, weights: Tensor) -> Iterator[list[Utterance]]:
+    """Batches without end, drawn with replacement. weights: of each utterance."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield [utterances[i] for i in torch.multinomial(weights, size, replacement=True, generator=generator).tolist()]
+
+
+def shuffled_batches(utterances: Sequence[Utterance], size: int, seed: int, by_length: bool) -> Iterator[list[Utterance]]:
+    """Batches without end: all utterances in a new order, again and again. An incomplete last batch is left out.
+
+    by_length: of every POOL batches those of like length go together.
+    """
+    generator, size = torch.Generator().manual_seed(seed), min(size, len(utterances))
+    while True:
+        order = torch.randperm(len(utterances), generator=generator).tolist()
+        if not by_length:
+            yield from ([utterances[i] for i in order[at : at + size]] for at in range(0, len(order) - size + 1, size))
+            continue
+        whole = order[: len(order) // size * size]
+        for at in range(0, len(whole), POOL * size):
+            near = sorted(whole[at : at + POOL * size], key=lambda i: utterances[i].seconds)
+            starts = torch.randperm(len(near) // size, generator=generator).tolist()
+            yield from ([utterances[i] for i in near[start * size : (start + 1) * size]] for start in starts)
+
+
+# ---- processes
+
+REPORT_EVERY = 0.5  # seconds
+_QUEUE: Any = None  # in a worker process: steps done, to the process that started it
 
 
 def one_after_another(runs: Sequence[Run], steps: int, on_step: Callable[[int], None] = lambda steps: None) -> list[Attempt]:
@@ -70,172 +346,6 @@ def one_after_another(runs: Sequence[Run], steps: int, on_step: Callable[[int], 
         return found
     finally:
         torch.set_num_threads(before)
-
-
-def train_head(
-    run: Run,
-    encoder: Mapping[str, Any],
-    rates: Sequence[float],
-    metric: str,
-    train_runs: TrainRuns = one_after_another,
-    halving: bool = True,
-) -> TrainedHead:
-    """Train (once) and save a head in run.folder. encoder: the card of what gave the states; metric: the first of the task.
-
-    The learning rate and the steps of run.settings are the task's own. Raises InputError where the folder was made from other
-    inputs, or no recording of a split can be read.
-    """
-    made_from = {
-        "encoder": dict(encoder),
-        "task": task_card(run.task),
-        "settings": asdict(run.settings),
-        "rates": list(rates),
-        "halving": halving,
-        "seed": run.seed,
-    }
-    with stage(run.folder, made_from):
-        if not (run.folder / "card.json").is_file():
-            _save(run, encoder, sweep(run, rates, metric, train_runs, halving), metric)
-    return load_head(run.folder, run.task, encoder)
-
-
-def load_head(folder: Path | str, task: Task, encoder: Mapping[str, Any], which: str = "tuned") -> TrainedHead:
-    """which: tuned or default.
-
-    Raises InputError where a file is missing or damaged, or head, task and encoder do not belong together.
-    """
-    path, weights = Path(folder) / "card.json", Path(folder) / HEADS[which]
-    card = read_json(path)
-    if not isinstance(card, dict) or card.get("kind") != KIND or not NEEDED <= set(card):
-        raise InputError(f"{path} is not the card of a head; give the folder that training wrote")
-    if card["encoder"] != dict(encoder):
-        raise InputError(f"{path} was trained on another encoder (or with another precision); load that one or train again")
-    if card["task"] != task_card(task):
-        raise InputError(f"{path} was trained for another set than {task.data.root}, or another head; give its own, or train again")
-    with own_generator():
-        head = task.build(card["states"], card["width"])
-    try:
-        head.load_state_dict(load_file(weights))
-        if hash_files([weights]) != card["weights"][which]:
-            raise ValueError("its contents are not those the card was written for")
-    except (OSError, SafetensorError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(
-            f"{weights} does not have the weights of its card ({reason}); delete the folder and train again"
-        ) from error
-    upstream = Path(folder) / card["upstreams"][which] if card.get("upstreams") else None
-    return TrainedHead(task, head.eval(), card, which, upstream)
-
-
-# ---- learning rates
-
-LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)  # the rates of SUPERB's rules for its constrained track
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """attempts: every rate as far as it was trained, in the given order."""
-
-    attempts: tuple[Attempt, ...]
-    tuned: Run
-    default: Run
-    best: Attempt  # of `tuned`
-    untuned: Attempt  # of `default`
-
-
-def sweep(run: Run, rates: Sequence[float], metric: str, train_runs: TrainRuns, halving: bool = True) -> Sweep:
-    """Find the rate that does best on dev by successive halving (Jamieson and Talwalkar, arXiv 1502.07943).
-
-    All rates begin with the same weights and batches. After a small share of the steps the better half goes on for as many again,
-    and so on; the last one is trained for all steps: seven rates cost less than three trainings. The task's own rate is trained for
-    all steps as well, so that a table can say what tuning is worth.
-
-    run.settings.learning_rate is the task's own; run.folder gets a folder a rate. metric: the task's first. halving: False trains
-    every rate for all steps. A single rate is taken, however the task's own does. Ties go to the rate nearest to the task's own.
-    """
-    own = run.settings.learning_rate
-    runs = {rate: run_at(run, rate) for rate in dict.fromkeys([*rates, own])}
-    found: dict[float, Attempt] = {}
-    left = list(dict.fromkeys(rates)) or [own]
-    for steps in rungs(len(left) if halving else 1, run.settings.steps):
-        found.update(zip(left, train_runs([runs[rate] for rate in left], steps), strict=True))
-        left = better_half([found[rate] for rate in left], metric, own) if steps < run.settings.steps else left
-    finalists = left if own in left else [*left, own]
-    found.update(zip(finalists, train_runs([runs[rate] for rate in finalists], run.settings.steps), strict=True))
-    best = better_half([found[rate] for rate in (finalists if len(rates) > 1 else left)], metric, own)[0]
-    return Sweep(tuple(found[rate] for rate in runs), runs[best], runs[own], found[best], found[own])
-
-
-def run_at(run: Run, rate: float) -> Run:
-    """The same run at another learning rate, in a folder of its own."""
-    return replace(run, settings=replace(run.settings, learning_rate=rate), folder=Path(run.folder) / f"lr-{rate:g}")
-
-
-def rungs(rates: int, steps: int) -> list[int]:
-    """The steps after which half of the rates go on: 7 rates and 800 steps give 100 (7 left), 200 (4), 400 (2), 800 (1)."""
-    count = max(math.ceil(math.log2(max(rates, 1))), 0)
-    return [max(steps >> k, 1) for k in range(count, -1, -1)]
-
-
-def better_half(attempts: Sequence[Attempt], metric: str, own: float) -> list[float]:
-    """The rates of the better half (at least one), the best first; of equals those nearest to the task's own."""
-
-    def compare(a: Attempt, b: Attempt) -> int:
-        return -1 if a.beats(b, metric) else 1 if b.beats(a, metric) else 0
-
-    near = sorted(attempts, key=lambda a: abs(math.log(a.learning_rate / own)))
-    ordered = sorted(near, key=cmp_to_key(compare))
-    return [a.learning_rate for a in ordered[: math.ceil(len(ordered) / 2)]]
-
-
-def _save(run: Run, encoder: Mapping[str, Any], swept: Sweep, metric: str) -> None:
-    models = {"tuned": best_models(swept.tuned), "default": best_models(swept.default)}
-    upstreams: dict[str, str] = {}
-    if "upstream" in models["tuned"]:
-        upstreams = {"tuned": "encoder", "default": "encoder" if swept.tuned == swept.default else "encoder-default"}
-        save_upstream(models["tuned"], run.folder / upstreams["tuned"], swept.tuned)
-        if swept.tuned != swept.default:
-            save_upstream(models["default"], run.folder / upstreams["default"], swept.default)
-    for which, name in HEADS.items():
-        weights = models[which]["head"].state_dict()
-        with replacing(run.folder / name) as temporary:
-            save_file({name: weight.detach().cpu().contiguous() for name, weight in weights.items()}, temporary)
-    tried = [
-        {"learning_rate": a.learning_rate, "value": None if math.isnan(a.value) else a.value, "best": a.best, "steps": a.steps}
-        for a in swept.attempts
-    ]
-    states, width = run.loader.shape
-    head: Any = models["tuned"]["head"]
-    card = {
-        "kind": KIND,
-        "task": task_card(run.task),
-        "encoder": dict(encoder),
-        "states": states,
-        "width": width,
-        "metric": metric,
-        "settings": asdict(run.settings),
-        "seed": run.seed,
-        "learning_rate": swept.best.learning_rate,
-        "default_learning_rate": swept.untuned.learning_rate,
-        "dev": {metric: swept.best.value, "step": swept.best.best},
-        "default": {metric: swept.untuned.value, "step": swept.untuned.best},
-        "sweep": tried,
-        "layer_weights": head.featurizer.shares.tolist(),
-        "upstreams": upstreams,
-        "seconds": round(sum(a.seconds for a in swept.attempts), 1),
-        "steps": sum(a.steps for a in swept.attempts),
-        "weights": {which: hash_files([run.folder / name]) for which, name in HEADS.items()},
-        "versions": {"torch": importlib.metadata.version("torch")},
-    }
-    write_json(run.folder / "card.json", card)
-    for folder in run.folder.glob("lr-*"):
-        shutil.rmtree(folder)
-
-
-# ---- processes
-
-REPORT_EVERY = 0.5  # seconds
-_QUEUE: Any = None  # in a worker process: steps done, to the process that started it
 
 
 class Stopped(Exception):
@@ -320,3 +430,172 @@ def _train_in_worker(run: Run, steps: int) -> Attempt:
     found = advance(run, steps, on_step)
     _QUEUE.put(done)
     return found
+
+
+# ---- learning rates
+
+TrainRuns = Callable[[Sequence[Run], int], list[Attempt]]  # runs, step -> each trained to the step
+LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)  # the rates of SUPERB's rules for its constrained track
+
+
+def sweep(
+    run: Run, rates: Sequence[float], metric: str, train_runs: TrainRuns, halving: bool = True
+) -> tuple[list[Attempt], Attempt, Attempt]:
+    """Find the rate that does best on dev by successive halving (Jamieson and Talwalkar, arXiv 1502.07943).
+
+    Returns every rate as far as it was trained, in the given order, the best of them, and the task's own.
+
+    All rates begin with the same weights and batches. After a small share of the steps the better half goes on for as many again,
+    and so on; the last one is trained for all steps: seven rates cost less than three trainings. The task's own rate is trained for
+    all steps as well, so that a table can say what tuning is worth.
+
+    run.settings.learning_rate is the task's own; run.folder gets a folder a rate. metric: the task's first. halving: False trains
+    every rate for all steps. A single rate is taken, however the task's own does. Ties go to the rate nearest to the task's own.
+    """
+    own = run.settings.learning_rate
+    runs = {rate: run_at(run, rate) for rate in dict.fromkeys([*rates, own])}
+    found: dict[float, Attempt] = {}
+    left = list(dict.fromkeys(rates)) or [own]
+    for steps in rungs(len(left) if halving else 1, run.settings.steps):
+        found.update(zip(left, train_runs([runs[rate] for rate in left], steps), strict=True))
+        left = better_half([found[rate] for rate in left], metric, own) if steps < run.settings.steps else left
+    finalists = left if own in left else [*left, own]
+    found.update(zip(finalists, train_runs([runs[rate] for rate in finalists], run.settings.steps), strict=True))
+    best = better_half([found[rate] for rate in (finalists if len(rates) > 1 else left)], metric, own)[0]
+    return [found[rate] for rate in runs], found[best], found[own]
+
+
+def run_at(run: Run, rate: float) -> Run:
+    """The same run at another learning rate, in a folder of its own."""
+    return replace(run, settings=replace(run.settings, learning_rate=rate), folder=Path(run.folder) / f"lr-{rate:g}")
+
+
+def rungs(rates: int, steps: int) -> list[int]:
+    """The steps after which half of the rates go on: 7 rates and 800 steps give 100 (7 left), 200 (4), 400 (2), 800 (1)."""
+    count = max(math.ceil(math.log2(max(rates, 1))), 0)
+    return [max(steps >> k, 1) for k in range(count, -1, -1)]
+
+
+def better_half(attempts: Sequence[Attempt], metric: str, own: float) -> list[float]:
+    """The rates of the better half (at least one), the best first; of equals those nearest to the task's own."""
+
+    def compare(a: Attempt, b: Attempt) -> int:
+        return -1 if a.beats(b, metric) else 1 if b.beats(a, metric) else 0
+
+    near = sorted(attempts, key=lambda a: abs(math.log(a.learning_rate / own)))
+    ordered = sorted(near, key=cmp_to_key(compare))
+    return [a.learning_rate for a in ordered[: math.ceil(len(ordered) / 2)]]
+
+
+# ---- trained heads
+
+
+@dataclass(frozen=True)
+class TrainedHead:
+    """A head in eval mode with the task it was trained for."""
+
+    task: Task
+    head: nn.Module
+    card: Mapping[str, Any]
+    which: str = "tuned"  # or default: of the task's own learning rate
+    upstream: Path | None = None  # the encoder that was trained with it; None: the frozen one it was trained on
+
+    @property
+    def weights(self) -> str:
+        """Their hash."""
+        return str(self.card["weights"][self.which])
+
+
+def train_head(
+    run: Run,
+    encoder: Mapping[str, Any],
+    rates: Sequence[float],
+    metric: str,
+    train_runs: TrainRuns = one_after_another,
+    halving: bool = True,
+) -> TrainedHead:
+    """Train (once) and save a head in run.folder. encoder: the card of what gave the states; metric: the first of the task.
+
+    The learning rate and the steps of run.settings are the task's own. Raises InputError where the folder was made from other
+    inputs, or no recording of a split can be read.
+    """
+    made_from = {
+        "encoder": dict(encoder),
+        "task": task_card(run.task),
+        "settings": asdict(run.settings),
+        "rates": list(rates),
+        "halving": halving,
+        "seed": run.seed,
+    }
+    with stage(run.folder, made_from):
+        if not (run.folder / "card.json").is_file():
+            attempts, best, own = sweep(run, rates, metric, train_runs, halving)
+            runs = {which: run_at(run, a.learning_rate) for which, a in (("tuned", best), ("default", own))}
+            models, upstreams = {which: best_models(found) for which, found in runs.items()}, dict[str, str]()
+            if "upstream" in models["tuned"]:
+                upstreams = {"tuned": "encoder", "default": "encoder" if runs["tuned"] == runs["default"] else "encoder-default"}
+                for which in ("tuned", "default")[: len(set(upstreams.values()))]:
+                    run.tuning.save(models[which], run.folder / upstreams[which], runs[which])
+            for which, name in HEADS.items():
+                weights = models[which]["head"].state_dict()
+                with replacing(run.folder / name) as temporary:
+                    save_file({name: weight.detach().cpu().contiguous() for name, weight in weights.items()}, temporary)
+            states, width = run.loader.shape
+            head: Any = models["tuned"]["head"]
+            card = {
+                "kind": KIND,
+                "task": task_card(run.task),
+                "encoder": dict(encoder),
+                "states": states,
+                "width": width,
+                "metric": metric,
+                "settings": asdict(run.settings),
+                "seed": run.seed,
+                "learning_rate": best.learning_rate,
+                "default_learning_rate": own.learning_rate,
+                "dev": {metric: best.value, "step": best.best},
+                "default": {metric: own.value, "step": own.best},
+                "sweep": [
+                    {"learning_rate": a.learning_rate, "value": None if math.isnan(a.value) else a.value}
+                    | {"best": a.best, "steps": a.steps}
+                    for a in attempts
+                ],
+                "layer_weights": head.featurizer.shares.tolist(),
+                "upstreams": upstreams,
+                "seconds": round(sum(a.seconds for a in attempts), 1),
+                "steps": sum(a.steps for a in attempts),
+                "weights": {which: hash_files([run.folder / name]) for which, name in HEADS.items()},
+                "versions": {"torch": importlib.metadata.version("torch")},
+            }
+            write_json(run.folder / "card.json", card)
+            for folder in run.folder.glob("lr-*"):
+                shutil.rmtree(folder)
+    return load_head(run.folder, run.task, encoder)
+
+
+def load_head(folder: Path | str, task: Task, encoder: Mapping[str, Any], which: str = "tuned") -> TrainedHead:
+    """which: tuned or default.
+
+    Raises InputError where a file is missing or damaged, or head, task and encoder do not belong together.
+    """
+    path, weights = Path(folder) / "card.json", Path(folder) / HEADS[which]
+    card = read_json(path)
+    if not isinstance(card, dict) or card.get("kind") != KIND or not NEEDED <= set(card):
+        raise InputError(f"{path} is not the card of a head; give the folder that training wrote")
+    if card["encoder"] != dict(encoder):
+        raise InputError(f"{path} was trained on another encoder (or with another precision); load that one or train again")
+    if card["task"] != task_card(task):
+        raise InputError(f"{path} was trained for another set than {task.data.root}, or another head; give its own, or train again")
+    with own_generator():
+        head = task.build(card["states"], card["width"])
+    try:
+        head.load_state_dict(load_file(weights))
+        if hash_files([weights]) != card["weights"][which]:
+            raise ValueError("its contents are not those the card was written for")
+    except (OSError, SafetensorError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{weights} does not have the weights of its card ({reason}); delete the folder and train again"
+        ) from error
+    upstream = Path(folder) / card["upstreams"][which] if card.get("upstreams") else None
+    return TrainedHead(task, head.eval(), card, which, upstream)

@@ -44,8 +44,8 @@ from speechssl.errors import InputError
 from speechssl.io import hash_files, write_json
 from speechssl.pretrain.auxiliary import AdversaryOptions, DomainAdversary
 from speechssl.superb.data import Loader, OnlineLoader
-from speechssl.superb.fit import Run, Trainer
 from speechssl.superb.task import Batch
+from speechssl.superb.train import Run, Trainer
 
 UPSTREAM_RATE = 0.1  # of the head's; the authors' repository: "at least ten times smaller"
 SHARE = 0.5  # of the training recordings that are distorted; ours
@@ -97,6 +97,14 @@ class Tuning:
 
     def trainer(self, run: Run) -> Trainer:
         return TuningTrainer(run, self)
+
+    def save(self, models: nn.ModuleDict, folder: Path, run: Run) -> None:
+        """The encoder that was trained with a head, as Hugging Face's folder; its card names its start and its training."""
+        assert isinstance(run.loader, OnlineLoader)
+        save_encoder(models["upstream"], folder, run.loader.encoder.normalise)
+        facts = {"task": run.task.name, "learning_rate": run.settings.learning_rate, "seed": run.seed}
+        what = {"what": "an encoder trained with a head of SUPERB", "from": run.loader.encoder.hash}
+        write_json(folder / "card.json", what | {"options": self.card | facts})
 
 
 @dataclass(frozen=True)
@@ -224,12 +232,3 @@ class DevLoader:
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch:
         return self.trainer.encode(self.trainer.read(utterances, self.distort, [f"dev {u.id}" for u in utterances], 1.0))[0]
-
-
-def save_upstream(models: nn.ModuleDict, folder: Path, run: Run) -> None:
-    """An encoder that was trained with a head, as Hugging Face's folder; its card names its start and its training."""
-    assert isinstance(run.loader, OnlineLoader) and run.tuning is not None
-    save_encoder(models["upstream"], folder, run.loader.encoder.normalise)
-    facts = {"task": run.task.name, "learning_rate": run.settings.learning_rate, "seed": run.seed}
-    what = {"what": "an encoder trained with a head of SUPERB", "from": run.loader.encoder.hash}
-    write_json(folder / "card.json", what | {"options": run.tuning.card | facts})

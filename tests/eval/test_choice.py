@@ -14,9 +14,9 @@ from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cli import main
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.eval.choice import evaluate_choice
 from speechssl.eval.compare import compare, read_results
 from speechssl.eval.published import published_choice
+from speechssl.eval.spoken_qa import evaluate_choice
 from speechssl.io import model_folder, write_json
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
 from speechssl.report.build import write_report

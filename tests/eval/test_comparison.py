@@ -8,8 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.errors import InputError
-from speechssl.eval.compare import WER, compare, crossings, default_pairs, falling, paired_tests, read_results, zero
-from speechssl.eval.compare_tables import analyses, by_own_wer, crossing_text
+from speechssl.eval.compare import (
+    WER,
+    analyses,
+    by_own_wer,
+    compare,
+    crossing_text,
+    crossings,
+    default_pairs,
+    falling,
+    paired_tests,
+    read_results,
+    zero,
+)
 from speechssl.io import hash_bytes
 from speechssl.report.comparison import run_comparison
 from speechssl.report.config import Compare

@@ -10,20 +10,23 @@ from hypothesis import strategies as st
 
 from speechssl.augment import parse_condition
 from speechssl.errors import InputError
-from speechssl.eval.degradation import (
+from speechssl.eval.grid import Cell, Setting
+from speechssl.eval.robustness import (
     against_cascade,
     clean_gain,
     degradation,
+    degradation_tables,
     gain,
     gather,
+    lecture_columns,
+    lecture_table,
     loses,
     loss,
     relative,
     removed,
     rows_of,
+    score_tables,
 )
-from speechssl.eval.grid import Cell, Setting
-from speechssl.eval.robustness import degradation_tables, lecture_columns, lecture_table, score_tables
 from speechssl.stats import ItemScore
 
 CLEAN = Setting("clean", parse_condition("clean"))

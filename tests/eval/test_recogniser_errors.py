@@ -9,9 +9,9 @@ from speechssl.audio import write_flac
 from speechssl.cascade.confusions import read_confusions
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.errors import InputError
-from speechssl.eval import recogniser_errors
+from speechssl.eval import spoken_qa
 from speechssl.eval.config import Confusions
-from speechssl.eval.recogniser_errors import fit_on_corpus
+from speechssl.eval.spoken_qa import fit_on_corpus
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ class Failing:
 
 @pytest.mark.slow
 def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(corpus, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(recogniser_errors, "shared_encoder", lambda folder: None)
-    monkeypatch.setattr(recogniser_errors, "load_recogniser", lambda *_: (Failing(), "0123"))
+    monkeypatch.setattr(spoken_qa, "shared_encoder", lambda folder: None)
+    monkeypatch.setattr(spoken_qa, "load_recogniser", lambda *_: (Failing(), "0123"))
     (corpus / "dev/p1.flac").write_bytes(b"no audio")
     assert "2 texts with a WER of 66.7 %" in fit_on_corpus(Confusions(corpus=corpus, out=tmp_path / "out", workers=1))
     model = read_confusions(tmp_path / "out" / "confusions.json")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from speechssl.augment import parse_condition
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.errors import InputError
 from speechssl.eval.scores import TYPES, answer_type, located, question_lines, read_lines, recognition_errors, sentence, write_lines
@@ -109,11 +110,11 @@ def test_what_is_not_known_is_none_and_times_give_length_and_position(tmp_path):
 def test_a_file_has_a_card_with_its_hash(tmp_path):
     data = corpus(tmp_path / "mini", [question(name="a"), question("boat", name="b")])
     lines = question_lines([scored("a"), scored("b", 1.0)], data, {"p": TEXT})
-    path = write_lines(tmp_path / "out", "text", "clean", lines, data, {"data": "0123"})
+    path = write_lines(tmp_path / "out", "text", parse_condition("clean"), lines, data, {"data": "0123"})
     assert [(line["id"], line["f1"], line["sentence_wer"]) for line in read_lines(path)] == [("a", 0.5, 0), ("b", 1, 0)]
     card = read_json(path.with_suffix(".card.json"))
-    assert card == {"corpus": "mini", "data": "0123", "languages": ["en"], "lines": hash_bytes(path.read_bytes()), "split": "test",
-                    "synthetic": "", "system": "text"}  # fmt: skip
+    assert card == {"condition": "clean", "snr_db": None, "corpus": "mini", "data": "0123", "languages": ["en"], "split": "test",
+                    "lines": hash_bytes(path.read_bytes()), "synthetic": "", "system": "text"}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"id": 3}', '{"id": "a"}\n{"id": "a"}'])

@@ -12,9 +12,8 @@ from speechssl.encoders import states as features
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval import superb
-from speechssl.eval.superb import Plan, combine_folds, find_data, folder_of, name_encoders, parts_of, run_superb
+from speechssl.eval.superb import Plan, combine_folds, find_data, folder_of, name_encoders, parts_of, run_superb, superb_tables
 from speechssl.eval.superb_speed import compare_cached
-from speechssl.eval.superb_tables import superb_tables
 from speechssl.io import read_json
 from speechssl.pretrain.auxiliary import AdversaryOptions
 from speechssl.results import read_rows
@@ -32,7 +31,7 @@ def plan(hubert_folder, tmp_path):
         "pr": texts(tmp_path / "data/pr", "pr", "phones"),
         "qbe": searched(tmp_path / "data/qbe"),
     }
-    return Plan({"tiny": str(hubert_folder())}, data, "small", rates=(1e-2, 1e-3), steps=6, workers=1)
+    return Plan({"tiny": str(hubert_folder())}, data, "small", learning_rates=(1e-2, 1e-3), steps=6, workers=1)
 
 
 def rows_of(out):
@@ -83,7 +82,7 @@ def test_snrs_over_the_whole_signal_are_reported(plan, tmp_path):
 
 @pytest.mark.slow
 def test_in_noise_and_with_seeds(plan, tmp_path):
-    noisy = replace(plan, seeds=(0, 3), seen=("pink@5",), unseen=("gaussian",), snrs=(10.0, 0.0))
+    noisy = replace(plan, seeds=(0, 3), seen=("pink@5",), unseen=("gaussian",), snr=(10.0, 0.0))
     printed = run_superb(tmp_path / "out", noisy)
     rows = rows_of(tmp_path / "out")
     assert {key[2:4] for key in rows} == {("clean", None), ("seen-pink", 5.0), ("unseen-gaussian", 10.0), ("unseen-gaussian", 0.0)}
@@ -113,7 +112,7 @@ def test_training_recordings_are_distorted_anew_each_time_and_others_never(plan,
     read = [loader.read(train).tobytes() for _ in range(8)]
     assert isinstance(loader, OnlineLoader) and 2 <= len(set(read)) < 8  # clean now and then
     assert len({loader.read(dev).tobytes() for _ in range(8)}) == 1
-    noisy = replace(plan, data={"ks": plan.data["ks"]}, augment=("pink",), snrs=(5.0,))
+    noisy = replace(plan, data={"ks": plan.data["ks"]}, augment=("pink",), snr=(5.0,))
     run_superb(tmp_path / "out", noisy)
     with pytest.raises(InputError, match="encoder.augmentation differ"):
         run_superb(tmp_path / "out", replace(noisy, augment=()))
@@ -214,7 +213,7 @@ def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
 @pytest.mark.slow
 def test_terms_are_searched_with_the_encoder_in_the_loop(plan, tmp_path):
     for mode, limit in (("cached", 50.0), ("loop", 50.0), ("auto", 1e-6)):
-        chosen = replace(plan, features=mode, cache_gb=limit, data={"qbe": plan.data["qbe"]}, unseen=("gaussian",), snrs=(5.0,))
+        chosen = replace(plan, features=mode, cache_gb=limit, data={"qbe": plan.data["qbe"]}, unseen=("gaussian",), snr=(5.0,))
         run_superb(tmp_path / mode, chosen)
     found = {mode: {k: r.value for k, r in rows_of(tmp_path / mode).items()} for mode in ("cached", "loop", "auto")}
     assert found["loop"] == found["auto"] == pytest.approx(found["cached"], abs=15)  # the cache has two bytes a number
@@ -253,7 +252,7 @@ def test_a_language_model_that_cannot_be_read_is_reported_before_anything_is_com
     (tmp_path / "lm.arpa").write_text("no model")
     data = {"asr": texts(tmp_path / "data/asr", "asr", "text")}
     with pytest.raises(InputError, match=r"lm\.arpa"):
-        run_superb(tmp_path / "out", replace(plan, data=data, arpa=tmp_path / "lm.arpa"))
+        run_superb(tmp_path / "out", replace(plan, data=data, lm=tmp_path / "lm.arpa"))
     assert not (tmp_path / "out").exists()
 
 

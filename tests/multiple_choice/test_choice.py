@@ -13,7 +13,7 @@ from torch import nn
 from speechssl.dual.data import Layout
 from speechssl.dual.model import save_reader
 from speechssl.errors import InputError
-from speechssl.multiple_choice.data import Choice, ChoiceBatches, ChoiceExample, by_overlap
+from speechssl.multiple_choice.data import ChoiceBatches, ChoiceExample, ChoiceTokens, by_overlap
 from speechssl.multiple_choice.decode import ChoiceReader, chosen
 from speechssl.multiple_choice.model import COMBINATIONS, ChoiceModel, load_choice, log_sum_of_sets
 
@@ -35,7 +35,7 @@ def choice_model(text_encoder):
 
 def choice(seed=0, options=(3, 5, 4, 6), passage=40):
     rng = np.random.default_rng(seed)
-    return Choice(rng.integers(0, 30, 5), tuple(rng.integers(0, 30, n) for n in options), rng.integers(0, 30, passage))
+    return ChoiceTokens(rng.integers(0, 30, 5), tuple(rng.integers(0, 30, n) for n in options), rng.integers(0, 30, passage))
 
 
 def examples(*choices, correct=(1,)):
@@ -54,7 +54,7 @@ def test_a_sequence_is_question_option_window():
 
 def test_a_long_question_loses_its_tail_before_the_option_does():
     rng = np.random.default_rng(0)
-    item = Choice(rng.integers(0, 30, 50), (rng.integers(0, 30, 4), rng.integers(0, 30, 50)), rng.integers(0, 30, 9))
+    item = ChoiceTokens(rng.integers(0, 30, 50), (rng.integers(0, 30, 4), rng.integers(0, 30, 50)), rng.integers(0, 30, 9))
     for option, kept, asked in ((0, 4, 7), (1, 6, 5)):
         ids, offset = item.sequence(LAYOUT, option, item.windows(LAYOUT)[0])
         assert ids[1 : offset - 1].tolist() == [*item.question[:asked], 31, *item.options[option][:kept]]
@@ -108,7 +108,7 @@ def test_training_and_answering_score_alike_where_all_windows_are_read(choice_mo
 
 def test_options_trade_places_with_their_scores(choice_model):
     reader, item = ChoiceReader(choice_model(), LAYOUT), choice()
-    swapped = Choice(item.question, item.options[::-1], item.passage)
+    swapped = ChoiceTokens(item.question, item.options[::-1], item.passage)
     np.testing.assert_allclose(reader.score_many([swapped])[0][::-1], reader.score_many([item])[0], atol=1e-5)
 
 
@@ -210,7 +210,7 @@ def test_a_batch_is_a_function_of_seed_and_step():
 
 @pytest.mark.parametrize("windows", [0, 1, 2, 3, 5, 99])
 def test_no_window_is_read_twice_and_the_likeliest_always(windows):
-    (example,) = examples(Choice(np.array([99]), (np.array([99]),) * 2, np.arange(70)))  # a token says where it stands
+    (example,) = examples(ChoiceTokens(np.array([99]), (np.array([99]),) * 2, np.arange(70)))  # a token says where it stands
     for step in range(5):
         batch = ChoiceBatches([example], replace(LAYOUT, cls=100, sep=101, pad=102), windows=windows)(step)
         drawn = batch["ids"][0, 0, :, 5].tolist()  # [CLS] question [SEP] option [SEP]
@@ -221,7 +221,7 @@ def test_no_window_is_read_twice_and_the_likeliest_always(windows):
 def test_the_window_that_says_what_is_asked_comes_first():
     passage = np.tile(np.arange(6), 12)
     passage[50:53] = [20, 21, 22]
-    item = Choice(np.array([20, 1]), (np.array([21, 22]), np.array([3])), passage)
+    item = ChoiceTokens(np.array([20, 1]), (np.array([21, 22]), np.array([3])), passage)
     first = by_overlap(item, item.windows(LAYOUT))[0]
     assert first.first <= 50 and first.stop >= 53
 

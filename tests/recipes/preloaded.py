@@ -72,8 +72,8 @@ def serve(path: str) -> None:
 
     import speechssl.cascade.system
     import speechssl.cli
-    import speechssl.eval.choice
     import speechssl.eval.robustness
+    import speechssl.eval.spoken_qa
     import speechssl.eval.superb
     import speechssl.pretrain.run  # noqa: F401
 

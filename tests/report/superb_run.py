@@ -91,7 +91,9 @@ def card(task: str, number: int, rng: np.random.Generator, seed: int) -> dict[st
         }
         for p, s in ((1, 100), (2, 400), (3, 400), (4, 200), (5, 100))
     ]
+    default = 1e-2 if task == "pr" else 1e-3 if task in ("se", "ss") else 1e-4
     found = {"layer_weights": (weights / weights.sum()).tolist(), "states": states, "learning_rate": 1e-3}
+    found["default_learning_rate"] = default
     return found | ({"sweep": sweep} if not seed else {})
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.report.figures import PALETTE, Condition, Drawing, arrange
+from speechssl.report.figures import PALETTE, Drawing, ShownCondition, arrange
 from speechssl.report.spoken_qa import Breakdown, bars, score_against_snr, score_against_wer, spread
 from speechssl.results import Row
 
@@ -149,7 +149,7 @@ def test_rows_are_arranged_from_easy_to_hard_with_names_that_tell_apart():
     assert [c.label for c in results.conditions("ff1")] == [
         "Clean speech", "Pink noise, 20\u00a0dB", "Pink noise, 0\u00a0dB", "Reverberation",
     ]  # fmt: skip
-    cell = results.get(results.series[0], "ff1", Condition("clean"))
+    cell = results.get(results.series[0], "ff1", ShownCondition("clean"))
     assert (cell.value, cell.low, cell.high, cell.seeds) == (16.0, 11.0, 22.0, 2)
     # series are reported apart by encoder only where needed
     rows = [row("dual", "ff1", 1.0), row("dual", "ff1", 2.0, encoder="wavlm"), row("cascade", "ff1", 3.0)]

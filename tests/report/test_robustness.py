@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.report.build import build_report
-from speechssl.report.figures import PALETTE, Condition
+from speechssl.report.figures import PALETTE, ShownCondition
 from speechssl.report.robustness import CLEAN, curves, fitted, heat_map, of_grid, panels, relative_curves, shortened, summarise_grid
 from speechssl.results import Row
 
@@ -46,9 +46,9 @@ def test_rows_of_a_grid_become_panels_with_one_colour_an_encoder():
     assert slots == {("zeta", 0), ("alpha", 1)}
     # losses point the same way for scores and for errors
     ks, asr, *_ = panels(rows())
-    hum = Condition("unseen-hum", 5.0)
+    hum = ShownCondition("unseen-hum", 5.0)
     assert [p.loss(p.encoders[0], hum) for p in (ks, asr)] == [25, 25]
-    assert ks.loss(ks.encoders[0], CLEAN) == 0 and ks.loss(ks.encoders[0], Condition("seen-x", 1.0)) is None
+    assert ks.loss(ks.encoders[0], CLEAN) == 0 and ks.loss(ks.encoders[0], ShownCondition("seen-x", 1.0)) is None
     # rows of a grid are reported from those of systems
     clean = Row("dual", "hubert", "clean", None, "ff1", 50.0, None, None, 9, 0, "c")
     grid, others = of_grid([*rows(), clean, plain()])

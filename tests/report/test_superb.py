@@ -13,34 +13,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speechssl.data.utterances import Turn
 from speechssl.errors import InputError
 from speechssl.eval.published import COLUMNS, VALUES, published
 from speechssl.eval.tables import results_table
 from speechssl.report.build import build_report, write_report
 from speechssl.report.config import Report
 from speechssl.report.superb import (
+    MOST,
     Artefacts,
     Confusion,
-    Errors,
     Head,
     Timeline,
     Trial,
-    Turn,
     blocks,
-    of_superb,
-    read_artefacts,
-    summarise_superb,
-    superb_tables,
-)
-from speechssl.report.superb_figures import (
-    MOST,
     confusions,
     det_curves,
     deviate,
     equal_error,
+    error_points,
     layer_weights,
     match,
     matrix,
+    of_superb,
+    plain_tables,
+    read_artefacts,
+    summarise_superb,
     sweeps,
     timelines,
 )
@@ -174,7 +172,7 @@ def test_columns_of_clean_speech_stand_in_the_benchmarks_order(found):
     # default and ratio rows are no columns of clean speech
     block = blocks(found)[0]
     assert not any("default" in h.metric or "speed" in h.metric for h in block.headings)
-    assert sum(width for _, width in block.aspects) == len(block.headings) == 12
+    assert sum(width for _, width in block.groups) == len(block.headings) == 12
 
 
 # ---- tables
@@ -247,8 +245,8 @@ def test_the_lectures_table_averages_the_noises_of_a_group_at_5_db(found):
 
 
 def test_tuned_and_default_speed_ups_and_recognised_texts_have_tables(found):
-    assert ("KS (keywords)", ENCODERS[0], "7.40 ×") in superb_tables(found)[0].rows
-    assert ("PR (phones)", ENCODERS[1], "DH AH K AE T", "DH AH K AH T") in superb_tables(found)[1].rows
+    assert ("KS (keywords)", ENCODERS[0], "7.40 ×") in plain_tables(found)[0].rows
+    assert ("PR (phones)", ENCODERS[1], "DH AH K AE T", "DH AH K AH T") in plain_tables(found)[1].rows
     made = [row("asv", "a", "clean", None, m, v) for m, v in (("eer", 5.0), ("eer_default", 8.0))]
     found = of_superb(made, Artefacts(heads=(Head("a", "asv", 0, (1.0,), 1e-3),)))
     block = next(b for b in blocks(found) if b.title.startswith("Tuned"))
@@ -307,15 +305,15 @@ def test_the_equal_error_rate_lies_between_misses_and_false_alarms(trials):
     real, false = [s for s, b in trials if b], [s for s, b in trials if not b]
     alarms = tuple(sum(s >= m for s in false) / len(false) for m in marks)
     misses = tuple(sum(s < m for s in real) / len(real) for m in marks)
-    rate = equal_error(Errors("a", alarms, misses))
+    rate = equal_error(error_points(alarms, misses))
     assert min(max(a, m) for a, m in zip(alarms, misses, strict=True)) + 1e-9 >= rate
     assert rate >= max(min(a, m) for a, m in zip(alarms, misses, strict=True)) - 1e-9
 
 
 def test_det_axes_are_normal_deviates():
     assert deviate(0.5) == pytest.approx(0) and deviate(0.1) == pytest.approx(-1.2816, abs=1e-4) and math.isfinite(deviate(0.0))
-    assert equal_error(Errors("a", (0.3, 0.1), (0.0, 0.2))) == pytest.approx(0.15)  # crosses half-way
-    two = Artefacts(errors=(Errors("a", (1.0, 0.2, 0.0), (0.0, 0.2, 1.0)), Errors("b", (1.0, 0.0), (0.0, 0.0))))
+    assert equal_error(error_points((0.3, 0.1), (0.0, 0.2))) == pytest.approx(0.15)  # crosses half-way
+    two = Artefacts(errors={"a": ((1.0, 0.2, 0.0), (0.0, 0.2, 1.0)), "b": ((1.0, 0.0), (0.0, 0.0))})
     drawing = det_curves(of_superb([], two))
     assert "a: EER 20.0 %" in drawn(drawing) and "b: EER 0.0 %" in drawing.svg
 

@@ -10,7 +10,7 @@ import pytest
 from speechssl.data.utterances import load_labelled
 from speechssl.errors import InputError
 from speechssl.results import LOWER_IS_BETTER
-from speechssl.superb import s3prl_tasks
+from speechssl.superb import export
 from speechssl.superb.catalogue import ABOUT, ORDER, QBE, TASKS, make_task, preset_for, read_data
 
 
@@ -57,7 +57,7 @@ def test_specaugment_is_that_of_s3prls_own_recipe(task):
     masks = inspect.signature(TASKS[task].make).parameters["masks"].default
     mine = dict(freq_mask_width_range=(0, masks.frequency_width), num_freq_mask=masks.frequency_masks)
     mine |= dict(time_mask_width_range=(0, masks.time_width), num_time_mask=masks.time_masks)
-    exported = next(t.specaug for t in s3prl_tasks.TASKS if t.name == task)
+    exported = next(t.specaug for t in export.TASKS if t.name == task)
     assert (masks.time_masks, masks.time_width, masks.adaptive, exported["adaptive"]) == (2, 40, False, False)
     assert {name: tuple(value) if isinstance(value, list) else value for name, value in exported.items() if name in mine} == mine
     assert recipe(task)["build_downstream"]["specaug_conf"] == mine

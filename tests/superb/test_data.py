@@ -1,4 +1,6 @@
-"""Batches: the same from the cache and from the encoder in the loop; random crops of them."""
+"""What heads are trained on: from the cache as from the encoder in the loop; crops; spectral features; weighted sums."""
+
+from __future__ import annotations
 
 import pickle
 
@@ -9,8 +11,8 @@ import torch
 from speechssl.audio import read_audio
 from speechssl.data.utterances import Utterance, load_labelled
 from speechssl.encoders.states import CacheOptions, cache_states
-from speechssl.superb.data import CachedLoader, OnlineLoader, padded, random_crops, recordings_of
-from speechssl.superb.task import Batch
+from speechssl.superb.data import CachedLoader, OnlineLoader, load_upstream, log_mel, padded, random_crops, recordings_of
+from speechssl.superb.task import Batch, Featurizer
 
 
 class Now:
@@ -103,3 +105,40 @@ def test_what_is_short_enough_is_left_alone():
     given = batch(4, 2)
     found, starts = random_crops(given, 4)
     assert found is given and starts == [0, 0]
+
+
+@pytest.mark.parametrize(("name", "width"), [("fbank", 80), ("mfcc", 39)])
+def test_spectral_features_are_an_encoder_of_one_state(name, width):
+    upstream, samples = load_upstream(name), np.random.default_rng(0).normal(0, 0.1, 16_123).astype(np.float32)
+    states = upstream.hidden_states(samples)
+    assert states.shape == (1, upstream.grid.frames(16_123), width) == (1, 99, width)
+    assert torch.allclose(upstream.hidden_states(3 * samples), states, atol=1e-2)  # loudness is no cue
+    assert upstream.hash != load_upstream("mfcc" if name == "fbank" else "fbank").hash
+    with pytest.raises(ValueError, match="399 samples are fewer than the 400"):
+        upstream.hidden_states(samples[:399])
+
+
+def test_log_mel_is_kaldis_above_the_floor():
+    tone = np.sin(2 * np.pi * 1_000 * np.arange(16_000) / 16_000).astype(np.float32)
+    found = log_mel(tone)
+    assert found.shape == (98, 80) and 25 <= int(found.mean(0).argmax()) <= 32  # 1 kHz is mel 28 of 80 below 8 kHz
+
+
+def test_an_encoder_is_loaded_by_its_name(hubert_folder, encoder):
+    assert load_upstream(hubert_folder("layer")).hash == encoder.hash
+
+
+def test_weights_begin_equal():
+    states = torch.randn(2, 5, 7, 3)
+    assert torch.allclose(Featurizer(5)(states), states.mean(1), atol=1e-6)
+    assert torch.allclose(Featurizer(5).shares, torch.full((5,), 0.2))
+
+
+def test_one_state_is_itself():
+    states = torch.randn(2, 1, 7, 3)
+    assert torch.equal(Featurizer(1)(states), states[:, 0])
+
+
+def test_another_number_of_states_is_refused():
+    with pytest.raises(ValueError, match="4 hidden states are to be summed, not 5"):
+        Featurizer(4)(torch.zeros(1, 5, 2, 2))

@@ -18,8 +18,7 @@ from transformers import Wav2Vec2FeatureExtractor
 from speechssl.cli import main
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.superb.export import export_upstream, variables
-from speechssl.superb.s3prl_tasks import TASKS
+from speechssl.superb.export import TASKS, export_upstream, variables
 
 QUICK = "config.runner.total_steps=2,,config.runner.eval_step=2,,config.runner.save_step=2,,config.runner.log_step=1"
 QUICK += ",,config.optimizer.lr=0.1,,config.runner.gradient_accumulate_steps=1,,config.downstream_expert.datarc.num_workers=0"

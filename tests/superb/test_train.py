@@ -1,20 +1,41 @@
-"""Heads that are trained side by side equal those that are trained one after another."""
+"""Training resumes where it was killed, comes to the same head; a sweep keeps the best rate; runs side by side."""
+
+from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from dataclasses import replace
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from speechssl.data.utterances import load_labelled
+from speechssl.data.utterances import Utterance, UtteranceSet, load_labelled
 from speechssl.encoders.states import cache_states
 from speechssl.errors import InputError
-from speechssl.superb.data import CachedLoader, recordings_of
-from speechssl.superb.fit import Run, advance
-from speechssl.superb.task import Settings
+from speechssl.superb.data import CachedLoader, padded, recordings_of
+from speechssl.superb.task import Evaluation, Featurizer, HeadSettings, Measure
 from speechssl.superb.tasks.classification import Classification
-from speechssl.superb.train import Stopped, parallel_training
+from speechssl.superb.train import (
+    LEADERBOARD,
+    STATE,
+    Attempt,
+    Run,
+    Stopped,
+    advance,
+    best_models,
+    better_half,
+    one_after_another,
+    parallel_training,
+    rungs,
+    shuffled_batches,
+    sweep,
+    weighted_batches,
+)
+from speechssl.timing import FrameGrid
 
 
 @pytest.fixture
@@ -23,7 +44,7 @@ def runs(labelled, encoder, tmp_path):
     cache_states(encoder, recordings_of(data, ("train", "dev")), tmp_path / "features")
     loader = CachedLoader(data, (tmp_path / "features",), True, False)
     task = Classification("ks", data, encoder.grid)
-    settings = Settings(1e-2, 30, 4, 10)
+    settings = HeadSettings(1e-2, 30, 4, 10)
     return [Run(task, loader, settings, seed, tmp_path / f"{seed}") for seed in (0, 1)]
 
 
@@ -43,7 +64,7 @@ def test_what_trains_in_this_process_ends_when_the_rest_does(runs):
 
     def train(train_runs):
         try:
-            train_runs([replace(runs[0], settings=Settings(1e-2, 10**9, 4, 10**9))], 10**9)
+            train_runs([replace(runs[0], settings=HeadSettings(1e-2, 10**9, 4, 10**9))], 10**9)
         except Stopped:
             ended.append("stopped")
 
@@ -55,3 +76,185 @@ def test_what_trains_in_this_process_ends_when_the_rest_does(runs):
         raise KeyboardInterrupt
     thread.join(10)
     assert not thread.is_alive() and ended == ["stopped"]
+
+
+SETTINGS = HeadSettings(1e-2, steps=40, batch=4, every=10)
+
+
+class Head(torch.nn.Module):
+    def __init__(self, states, width):
+        super().__init__()
+        self.featurizer = Featurizer(states)
+        self.output = torch.nn.Linear(width, 1)
+        self.dropout = torch.nn.Dropout(0.3)
+
+    def forward(self, states):
+        return self.output(self.dropout(self.featurizer(states))).mean(1)[:, 0]
+
+
+class Loudness:
+    """A toy task: the mean over time of the first number of the second state. Its head has dropout."""
+
+    name, grid, pooled, wants_waves = "toy", FrameGrid(16_000, 320, 400), False, False
+
+    def __init__(self, broken=False):
+        splits = {"train": 24, "dev": 8}
+        made = {s: tuple(Utterance(f"{s}-{i}", "x", 0.1 * (i % 5 + 1)) for i in range(n)) for s, n in splits.items()}
+        self.data, self._broken = UtteranceSet("/none", "toy", made, "hash"), broken
+
+    def build(self, states, width):
+        return Head(states, width)
+
+    def loss(self, head, batch):
+        wanted = batch.states[:, 1, :, 0].mean(1)
+        return (head(batch.states) - wanted).square().mean() * (math.nan if self._broken else 1)
+
+    def predict(self, head, batch):
+        return (head(batch.states) - batch.states[:, 1, :, 0].mean(1)).abs().tolist()
+
+    def evaluate(self, split, predicted, resamples):
+        wrong = 100 * sum(predicted.values()) / len(predicted)
+        return Evaluation((Measure("per", wrong, wrong, wrong, len(predicted)),))
+
+
+class Invented:
+    """Hidden states that follow from the id."""
+
+    shape = (3, 4)
+
+    def usable(self, utterances):
+        return list(utterances)
+
+    def batch(self, utterances):
+        states = []
+        for u in utterances:
+            generator = torch.Generator().manual_seed(int(u.id.split("-")[1]) + 100 * (u.id[0] == "d"))
+            states.append(torch.randn(round(u.seconds * 50), 3, 4, generator=generator))
+        return padded(utterances, states, ())
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(Loudness(), Invented(), SETTINGS, 0, tmp_path / "run")
+
+
+def weights(run):
+    return best_models(run).state_dict()
+
+
+def same(a, b):
+    return all(torch.equal(value, b[name]) for name, value in a.items())
+
+
+def test_it_learns_and_leaves_the_random_state_alone(run):
+    before = torch.get_rng_state()
+    first, last = advance(replace(run, folder=run.folder / "a"), 10), advance(run, 40)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert last.value < first.value and last.steps == 40 and best_models(run)["head"].featurizer.shares.argmax() == 1
+
+
+@pytest.mark.parametrize("stops", [(10, 40), (10, 20, 30, 40), (20, 20, 40)])
+def test_in_pieces_it_comes_to_the_same_head(run, tmp_path, stops):
+    whole, parts = advance(run, 40), replace(run, folder=tmp_path / "parts")
+    for stop in stops:
+        found = advance(parts, stop)
+    assert replace(found, seconds=0) == replace(whole, seconds=0) and same(weights(run), weights(parts))
+
+
+def test_killed_between_evaluations_it_comes_to_the_same_head(run, tmp_path, monkeypatch):
+    whole, killed = advance(run, 40), replace(run, folder=tmp_path / "killed", loader=Invented())
+    calls = []
+
+    def dying(utterances, batch=Invented.batch):
+        calls.append(1)
+        if len(calls) == 25:
+            raise KeyboardInterrupt
+        return batch(Invented(), utterances)
+
+    monkeypatch.setattr(killed.loader, "batch", dying, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        advance(killed, 40)
+    found = advance(killed, 40)
+    assert (found.value, found.best) == (whole.value, whole.best) and same(weights(run), weights(killed))
+
+
+def test_a_folder_belongs_to_its_run_and_damage_is_reported(run):
+    advance(run, 10)
+    with pytest.raises(InputError, match="trained with other settings"):
+        advance(replace(run, seed=1), 10)
+    advance(replace(run, settings=replace(SETTINGS, steps=50)), 50)  # a run may be made longer
+    path = run.folder / STATE
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"state.safetensors is damaged"):
+        advance(run, 10)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(run):
+    found = advance(replace(run, task=Loudness(broken=True)), 40)
+    assert found.ended and found.steps == 1 and found.best == 0
+
+
+def test_patience(run):
+    patient = replace(run, settings=replace(SETTINGS, learning_rate=1e-9, steps=200, patience=2))
+    found = advance(patient, 200)
+    assert found.ended and found.steps < 200
+    assert advance(patient, 200) == found
+
+
+@pytest.mark.slow
+def test_a_sweep_keeps_the_best_rate_and_trains_the_own_one(run):
+    rungs_seen = []
+
+    def train_runs(runs, steps):
+        rungs_seen.append((len(runs), steps))
+        return one_after_another(runs, steps)
+
+    attempts, best, own = sweep(run, LEADERBOARD, "per", train_runs)
+    assert rungs_seen == [(7, 5), (4, 10), (2, 20), (1, 40), (rungs_seen[-1][0], 40)]
+    by_rate = {a.learning_rate: a for a in attempts}
+    assert own.learning_rate == 1e-2 and own.steps == 40 and by_rate[1e-7].steps == 5
+    assert best.steps == 40 and best.value <= own.value
+
+
+def test_without_halving_every_rate_gets_all_steps(run):
+    attempts, best, _ = sweep(run, (1e-3, 1e-1), "per", one_after_another, halving=False)
+    assert [a.steps for a in attempts] == [40, 40, 40]  # and the task's own
+    assert best.value == min(a.value for a in attempts)
+
+
+def test_equals_are_decided_by_the_tie_then_by_nearness():
+    def attempt(rate, value, tie=0.0):
+        return Attempt(rate, value, tie, 1, 1)
+
+    assert better_half([attempt(1e-1, 90), attempt(1e-3, 90), attempt(1e-6, 90)], "acc", 1e-4) == [1e-3, 1e-6]
+    assert better_half([attempt(1e-1, 90, 0.2), attempt(1e-3, 90, 0.3)], "acc", 1e-4) == [1e-1]
+    assert better_half([attempt(1e-1, 5), attempt(1e-3, 9)], "eer", 1e-4) == [1e-1]
+    assert better_half([attempt(1e-1, math.nan), attempt(1e-6, 3)], "acc", 1e-1) == [1e-6]
+
+
+@given(st.integers(1, 9), st.integers(1, 10_000))
+def test_rungs_rise_to_all_steps_and_halve_to_one(rates, steps):
+    found = rungs(rates, steps)
+    assert found[-1] == steps and found == sorted(found)
+    left = rates
+    for _ in found[:-1]:
+        left = math.ceil(left / 2)
+    assert left == 1
+
+
+@given(st.integers(1, 50), st.integers(1, 8), st.booleans(), st.integers(0, 3))
+def test_batches_go_through_all_utterances(count, size, by_length, seed):
+    utterances = [Utterance(str(i), "x", 1.0 + i % 7) for i in range(count)]
+    stream = shuffled_batches(utterances, size, seed, by_length)
+    size = min(size, count)
+    epoch = [next(stream) for _ in range(count // size)]
+    names = [u.id for batch in epoch for u in batch]
+    assert len(set(names)) == len(names) == count // size * size and all(len(batch) == size for batch in epoch)
+
+
+def test_drawn_batches_balance_the_classes():
+    utterances = [Utterance(str(i), "x", 1.0) for i in range(100)]
+    weights = torch.tensor([1 / 90] * 90 + [1 / 10] * 10)  # two classes
+    stream = weighted_batches(utterances, 50, 0, weights)
+    drawn = [int(u.id) for _ in range(40) for u in next(stream)]
+    assert 0.45 < sum(i >= 90 for i in drawn) / len(drawn) < 0.55

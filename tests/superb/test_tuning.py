@@ -18,14 +18,13 @@ from speechssl.errors import InputError
 from speechssl.pretrain.auxiliary import AdversaryOptions
 from speechssl.superb import tuning
 from speechssl.superb.data import OnlineLoader
-from speechssl.superb.fit import Run, advance, best_models
-from speechssl.superb.task import Settings
+from speechssl.superb.task import HeadSettings
 from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.tasks.transcription import Phones
-from speechssl.superb.train import train_head
+from speechssl.superb.train import Run, advance, best_models, train_head
 from speechssl.superb.tuning import Tuning
 
-SETTINGS = Settings(1e-2, steps=20, batch=4, every=5)
+SETTINGS = HeadSettings(1e-2, steps=20, batch=4, every=5)
 NOISE = parse_distortions("g+b", probability=(0.5, 0.5), snr=(0.0, 10.0))
 DAT = AdversaryOptions("multi", weight=0.5, width=8, schedule="constant")
 FIRST = (0, 1, 2, 3)  # of the training utterances

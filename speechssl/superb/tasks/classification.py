@@ -23,17 +23,16 @@ from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.states import CacheOptions, cache_states, encoder_card
 from speechssl.stats import mean_interval
 from speechssl.superb.data import TRAINING, CachedLoader, recordings_of
-from speechssl.superb.fit import Run
-from speechssl.superb.task import Batch, Evaluation, Featurizer, Measure, Settings
-from speechssl.superb.train import TrainedHead, train_head
+from speechssl.superb.task import Batch, Evaluation, Featurizer, HeadSettings, Measure
+from speechssl.superb.train import Run, TrainedHead, train_head
 from speechssl.timing import FrameGrid
 
 METRIC = "acc"
 PUBLISHED = {  # s3prl 0.4.18, downstream/{speech_commands,voxceleb1,fluent_commands,emotion}/config.yaml
-    "ks": Settings(1e-4, 200_000, 32, 5_000, balanced=True),
-    "sid": Settings(1e-4, 200_000, 32, 5_000),
-    "ic": Settings(1e-4, 200_000, 32, 5_000),
-    "er": Settings(1e-4, 30_000, 32, 1_000),
+    "ks": HeadSettings(1e-4, 200_000, 32, 5_000, balanced=True),
+    "sid": HeadSettings(1e-4, 200_000, 32, 5_000),
+    "ic": HeadSettings(1e-4, 200_000, 32, 5_000),
+    "er": HeadSettings(1e-4, 30_000, 32, 1_000),
 }
 
 
@@ -156,7 +155,7 @@ def train_classifier(
     folder = out.with_name(f"{out.name}-features") / "train-dev"
     if not (out / "card.json").is_file():
         cache_states(encoder, recordings_of(data, TRAINING), folder, CacheOptions(pooled=True), workers=workers)
-    settings = Settings(options.learning_rates[0], options.steps, options.batch, options.every, patience=options.patience)
+    settings = HeadSettings(options.learning_rates[0], options.steps, options.batch, options.every, patience=options.patience)
     loader = CachedLoader(data, (folder,), task.pooled, task.wants_waves)
     run = Run(task, loader, settings, options.seed, out)
     return train_head(run, encoder_card(encoder), options.learning_rates, METRIC, halving=False)

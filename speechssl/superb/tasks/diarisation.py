@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,10 +29,10 @@ from speechssl.data.utterances import Turn, Utterance, UtteranceSet, recording_u
 from speechssl.errors import InputError
 from speechssl.stats import ratio_interval
 from speechssl.superb.data import random_crops
-from speechssl.superb.task import Batch, Evaluation, Featurizer, Measure, Settings
+from speechssl.superb.task import Batch, Evaluation, Featurizer, HeadSettings, Measure
 from speechssl.timing import FrameGrid, RunLength
 
-PUBLISHED = Settings(learning_rate=1e-4, steps=30_000, batch=32, every=500)
+PUBLISHED = HeadSettings(learning_rate=1e-4, steps=30_000, batch=32, every=500)
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
 MEDIANS = (1, 11)
 
@@ -97,12 +96,9 @@ class Diarisation:
         if self.median < 1 or self.median % 2 == 0:
             raise InputError(f"a median filter of {self.median} frames is even; give an odd number")
 
-    @cached_property
-    def _outputs(self) -> int:
-        return self.speakers or max(len({turn.speaker for turn in u.turns}) for u in self.data.splits["train"])
-
     def build(self, states: int, width: int) -> SpeakerActivity:
-        return SpeakerActivity(states, width, self._outputs, self.hidden, self.layers)
+        outputs = self.speakers or max(len({turn.speaker for turn in u.turns}) for u in self.data.splits["train"])
+        return SpeakerActivity(states, width, outputs, self.hidden, self.layers)
 
     def loss(self, head: Any, batch: Batch) -> Tensor:
         """Of a random chunk of every recording, nats a frame and output."""
@@ -124,7 +120,7 @@ class Diarisation:
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> Evaluation:
         """predicted: probabilities. Of a recording that could not be read all speech is missed."""
         errors = self._errors(split, predicted)
-        total = sum(errors, Errors())
+        total = sum(errors, DiarisationErrors())
         if not total.speech:
             raise InputError(f"a collar of {self.collar} s leaves no speech in {self.data.root / split}.jsonl; give a smaller one")
         measure = Measure.fixed("der", 100 * total.rate, len(errors))
@@ -144,7 +140,7 @@ class Diarisation:
         for median in MEDIANS:
             for threshold in THRESHOLDS:
                 errors = replace(self, threshold=threshold, median=median)._errors(split, predicted)
-                found.append({"threshold": threshold, "median": median, "der": 100 * sum(errors, Errors()).rate})
+                found.append({"threshold": threshold, "median": median, "der": 100 * sum(errors, DiarisationErrors()).rate})
         return found
 
     def tuned(self, predicted: Mapping[str, Any]) -> Diarisation:
@@ -161,7 +157,7 @@ class Diarisation:
             for start, end in intervals(frames, self.grid, utterance.seconds)
         )
 
-    def _errors(self, split: str, predicted: Mapping[str, Any]) -> list[Errors]:
+    def _errors(self, split: str, predicted: Mapping[str, Any]) -> list[DiarisationErrors]:
         """Of every recording."""
         utterances = self.data.splits[split]
         turns = [self.turns(u, predicted[u.id]) if u.id in predicted else () for u in utterances]
@@ -212,7 +208,7 @@ def intervals(active: np.ndarray, grid: FrameGrid, seconds: float) -> list[tuple
 
 
 @dataclass(frozen=True)
-class Errors:
+class DiarisationErrors:
     """Of one recording or several; seconds of speech, each speaker's counted."""
 
     speech: float = 0.0  # in truth
@@ -229,11 +225,11 @@ class Errors:
         """The diarisation error rate; more than 1 is possible. NaN where nobody speaks."""
         return self.wrong / self.speech if self.speech else float("nan")
 
-    def __add__(self, other: Errors) -> Errors:
-        return Errors(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+    def __add__(self, other: DiarisationErrors) -> DiarisationErrors:
+        return DiarisationErrors(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
-def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn], collar: float = 0.0) -> Errors:
+def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn], collar: float = 0.0) -> DiarisationErrors:
     """The errors of one recording, exactly. Turns of one speaker may touch or overlap: they are merged.
 
     Time is cut at every border of a turn, so that in each piece the same persons speak all the while. Of a piece with R true and K
@@ -246,7 +242,7 @@ def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn], collar:
     persons, predictions = real.sum(0), found.sum(0)
     rows, columns = _matched(durations, real, found)
     right = (real[rows] & found[columns]).sum(0)
-    return Errors(
+    return DiarisationErrors(
         speech=float(durations @ persons),
         missed=float(durations @ (persons - predictions).clip(min=0)),
         false_alarms=float(durations @ (predictions - persons).clip(min=0)),

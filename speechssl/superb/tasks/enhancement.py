@@ -27,12 +27,12 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.data.utterances import Utterance, UtteranceSet, recording_units
 from speechssl.errors import InputError, MissingExtra
 from speechssl.stats import mean_interval
-from speechssl.superb.task import Batch, Evaluation, Featurizer, Measure, Settings
+from speechssl.superb.task import Batch, Evaluation, Featurizer, HeadSettings, Measure
 from speechssl.timing import FrameGrid
 
 PUBLISHED = {
-    "se": Settings(1e-3, 100_000, 8, 1_250, optimiser="AdamW"),
-    "ss": Settings(1e-3, 150_000, 8, 2_000, optimiser="AdamW"),
+    "se": HeadSettings(1e-3, 100_000, 8, 1_250, optimiser="AdamW"),
+    "ss": HeadSettings(1e-3, 150_000, 8, 2_000, optimiser="AdamW"),
 }
 RECORDINGS = 256  # clean ones that are kept in memory: 160 MB of ten seconds each
 OVERLAP = 2.5  # hops in a window, at least: 400 / 160 of the published settings

@@ -22,13 +22,12 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.data.utterances import DOCUMENTS, Utterance, UtteranceSet, recording_units
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError
-from speechssl.stats import Interval, Units, mean_interval, percentiles
+from speechssl.stats import Interval, Units, drawn_counts, mean_interval, percentiles
 from speechssl.superb.task import Evaluation, Measure
 
 StatesOf = Callable[[str], Tensor]  # id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
 BLOCK = 1 << 26  # numbers of hidden states of documents, and of queries, held at a time: 256 MB each
 PAIRS = 1 << 23  # numbers of distances held at a time by every worker
-_DRAWN = 1 << 22  # numbers held at a time by the bootstrap
 FLAT = 1e-5  # distances, which lie in [0, 6.4], are equal when they differ by no more
 
 
@@ -111,8 +110,26 @@ class SpokenTerms:
         Normalised to mean 0 and deviation 1 over the finite scores of a query; 0 where all are equal.
         """
         documents, queries, layers = self.data.splits[DOCUMENTS], self.queries(split), list(layers)
-        features = normalised(states_of, [u.id for u in (*documents, *self.data.splits[split])], layers)
-        frames, size = features.frames, features.mean.numel()
+        # mean and standard deviation of every dimension, (L, D), over all frames of what can be read
+        frames: dict[str, int] = {}  # id -> T of what could be read and has a frame
+        sums = torch.zeros(2, 1, 1, dtype=torch.float64)
+        for name in (u.id for u in (*documents, *self.data.splits[split])):
+            try:
+                states = states_of(name)[:, layers].double()
+            except KeyError:
+                continue
+            if len(states):
+                frames[name] = len(states)
+                sums = sums + torch.stack([states.sum(0), states.square().sum(0)])
+        count = max(sum(frames.values()), 1)
+        mean = sums[0] / count
+        deviation = ((sums[1] - count * mean.square()).clamp(min=0) / max(count - 1, 1)).sqrt().float().clamp(min=1e-9)
+        mean, size = mean.float(), mean.numel()
+
+        def normalised(name: str) -> Tensor:
+            """(L, T, D) float32."""
+            return ((states_of(name)[:, layers].float() - mean) / deviation).transpose(0, 1)
+
         columns = [i for i, d in enumerate(documents) if d.id in frames]
         if not columns:
             path = self.data.root / f"{DOCUMENTS}.jsonl"
@@ -123,55 +140,21 @@ class SpokenTerms:
         long = [i for i in rows if frames[queries[i].id] >= self.shortest]
         with single_threaded(workers) as pool:
             for part in _parts(long, [frames[queries[i].id] for i in long], BLOCK // size):
-                spoken = [features.states(queries[i].id) for i in part]
+                spoken = [normalised(queries[i].id) for i in part]
                 most = min(BLOCK // size, PAIRS // max(frames[queries[i].id] for i in part))
                 for block in _parts(columns, [frames[documents[i].id] for i in columns], most):
-                    states = [features.states(documents[i].id) for i in block]
+                    read = [normalised(documents[i].id) for i in block]
                     costs = np.empty((len(layers), len(part), len(block)))
                     for layer in range(len(layers)):
-                        together = side_by_side([x[layer] for x in states])
+                        together = side_by_side([x[layer] for x in read])
                         of_queries = pool.map(lambda q, at=layer, found=together: subsequence_costs(q[at], *found), spoken)
                         costs[layer] = torch.stack(list(of_queries)).numpy()
                     found[np.ix_(range(len(layers)), part, block)] = -costs
         known = np.isfinite(found)
-        count = np.maximum(known.sum(2, keepdims=True), 1)
+        number = np.maximum(known.sum(2, keepdims=True), 1)
         kept = np.where(known, found, 0)
-        kept = np.where(known, kept - kept.sum(2, keepdims=True) / count, 0)
-        deviation = np.sqrt(np.square(kept).sum(2, keepdims=True) / count)
-        return np.where(known, kept / np.maximum(deviation, 1e-9), -np.inf)
-
-
-@dataclass(frozen=True)
-class NormalisedStates:
-    """Hidden states with every dimension normalised over all frames."""
-
-    states_of: StatesOf
-    layers: list[int]
-    frames: dict[str, int]  # id -> T of what could be read and has a frame
-    mean: Tensor  # (L, D)
-    deviation: Tensor  # (L, D)
-
-    def states(self, name: str) -> Tensor:
-        """(L, T, D) float32."""
-        return ((self.states_of(name)[:, self.layers].float() - self.mean) / self.deviation).transpose(0, 1)
-
-
-def normalised(states_of: StatesOf, names: Sequence[str], layers: list[int]) -> NormalisedStates:
-    """Mean and standard deviation of every dimension over all frames of what can be read."""
-    frames: dict[str, int] = {}
-    sums = torch.zeros(2, 1, 1, dtype=torch.float64)
-    for name in names:
-        try:
-            states = states_of(name)[:, layers].double()
-        except KeyError:
-            continue
-        if len(states):
-            frames[name] = len(states)
-            sums = sums + torch.stack([states.sum(0), states.square().sum(0)])
-    count = max(sum(frames.values()), 1)
-    mean = sums[0] / count
-    variance = (sums[1] - count * mean.square()).clamp(min=0) / max(count - 1, 1)
-    return NormalisedStates(states_of, layers, frames, mean.float(), variance.sqrt().float().clamp(min=1e-9))
+        kept = np.where(known, kept - kept.sum(2, keepdims=True) / number, 0)
+        return np.where(known, kept / np.maximum(np.sqrt(np.square(kept).sum(2, keepdims=True) / number), 1e-9), -np.inf)
 
 
 def _parts(items: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[list[int]]:
@@ -282,10 +265,6 @@ def max_term_value(curves: Curves, resamples: int, units: Units | None = None, s
     of_group = np.zeros((len(order), queries))
     of_group[[order[label] for label in labels], range(queries)] = 1
     sums, sizes = of_group @ curves.values, of_group.sum(1)
-    generator, drawn = np.random.default_rng(seed), []
-    block = max(1, _DRAWN // (queries + thresholds))
-    for start in range(0, resamples, block):
-        counts = generator.multinomial(len(order), np.full(len(order), 1 / len(order)), min(block, resamples - start))
-        drawn.append((counts @ sums).max(1) / (counts @ sizes))
-    ends = percentiles(np.concatenate(drawn))
+    blocks = drawn_counts(len(order), (queries + thresholds) / 2, seed, resamples)
+    ends = percentiles(np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks]))
     return Interval(value, *ends, queries, len(order) > 1, units.name if units else "query", len(order))

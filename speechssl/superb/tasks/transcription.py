@@ -23,12 +23,12 @@ from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_de
 from speechssl.data.utterances import Slot, Utterance, UtteranceSet, recording_units
 from speechssl.errors import InputError
 from speechssl.stats import Units, mean_interval, ratio_interval
-from speechssl.superb.task import Batch, Evaluation, Featurizer, Measure, Settings
+from speechssl.superb.task import Batch, Evaluation, Featurizer, HeadSettings, Measure
 from speechssl.text import spelt
 from speechssl.timing import FrameGrid
 
-PUBLISHED_PR = Settings(learning_rate=1e-2, steps=100_000, batch=32, every=1_000)
-PUBLISHED_ASR = Settings(learning_rate=1e-4, steps=200_000, batch=32, every=2_000)
+PUBLISHED_PR = HeadSettings(learning_rate=1e-2, steps=100_000, batch=32, every=1_000)
+PUBLISHED_ASR = HeadSettings(learning_rate=1e-4, steps=200_000, batch=32, every=2_000)
 PUBLISHED_SF = PUBLISHED_ASR
 EXAMPLES = 5
 SEPARATOR = "|"  # between words

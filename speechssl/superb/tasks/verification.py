@@ -10,7 +10,7 @@ Letters: B batch, S hidden states, T frames, D width, E embedding, C speakers, N
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,17 +24,16 @@ from torch.nn.functional import cross_entropy, normalize, relu
 
 from speechssl.data.utterances import Trial, UtteranceSet, load_trials, recording_units
 from speechssl.errors import InputError
-from speechssl.stats import Interval, percentiles
+from speechssl.stats import Interval, drawn_weights, percentiles
 from speechssl.superb.data import random_crops
-from speechssl.superb.task import Batch, Evaluation, Featurizer, Measure, Settings
+from speechssl.superb.task import Batch, Evaluation, Featurizer, HeadSettings, Measure
 from speechssl.timing import FrameGrid
 
-PUBLISHED = Settings(learning_rate=1e-4, steps=200_000, batch=50, every=10_000, optimiser="AdamW", clip=1e3)
+PUBLISHED = HeadSettings(learning_rate=1e-4, steps=200_000, batch=50, every=10_000, optimiser="AdamW", clip=1e3)
 CONTEXTS = ((5, 1), (3, 2), (3, 3), (1, 1), (1, 1))  # of every TDNN layer: frames in its window, how far apart
 CONTEXT = sum((frames - 1) * apart for frames, apart in CONTEXTS)  # 14 frames fewer come out than go in
 LEAST = CONTEXT + 2  # a standard deviation needs two
 DET_POINTS = 200
-_BLOCK = 1 << 21  # resampled trials held at a time: 16 MB an array
 
 
 class XVector(nn.Module):
@@ -258,27 +257,19 @@ def verification_intervals(
     """The equal error rate and the least cost with their 95 % intervals; [value, value] without resamples or with one group.
 
     scores, same: (N,) as `ErrorCurve.of_scores` takes them. first, second: the speaker of either recording, N each. Trials that
-    share a speaker are not independent: speakers are drawn with replacement, and a trial counts as often as both of its speakers
-    were drawn together (once for every time, where it is one): the pigeonhole bootstrap (Owen 2007).
+    share a speaker are not independent: speakers are drawn, and trials count as `stats.drawn_weights` says.
     """
+    order = np.argsort(-scores, kind="stable")
+    ranked, right = scores[order], same[order]
+    pairs, drawn = [tuple(dict.fromkeys((first[i], second[i]))) for i in order], [np.zeros((0, 2))]
+    for weights in drawn_weights(pairs, [*first, *second], seed, resamples):
+        weights = weights[(weights * right).any(1) & (weights * ~right).any(1)]  # resamples that have trials of both kinds
+        curve = ErrorCurve.of_scores(ranked, right, weights)
+        drawn.append(np.stack([curve.eer, curve.min_dcf()], 1))
+    curve, found = ErrorCurve.of_scores(scores, same), np.concatenate(drawn)
 
-    def resampled() -> Iterator[np.ndarray]:
-        """Blocks of (r, 2): both measures of resamples that have trials of both kinds."""
-        order = np.argsort(-scores, kind="stable")
-        index = {name: i for i, name in enumerate(dict.fromkeys([*first, *second]))}
-        a, b = (np.array([index[name] for name in names])[order] for names in (first, second))
-        generator, block = np.random.default_rng(seed), max(1, _BLOCK // len(scores))
-        for start in range(0, resamples, block):
-            times = generator.multinomial(len(index), np.full(len(index), 1 / len(index)), min(block, resamples - start))
-            weights = times[:, a] * np.where(a == b, 1, times[:, b])
-            weights = weights[(weights * same[order]).any(1) & (weights * ~same[order]).any(1)]
-            curve = ErrorCurve.of_scores(scores[order], same[order], weights)
-            yield np.stack([curve.eer, curve.min_dcf()], 1)
+    def interval(value: float, of_resamples: np.ndarray) -> Interval:
+        ends = percentiles(of_resamples) if len(found) else (value, value)
+        return Interval(float(value), *ends, len(scores), len(found) > 0)
 
-    def interval(value: float, drawn: np.ndarray) -> Interval:
-        low, high = percentiles(drawn) if len(drawn) else (value, value)
-        return Interval(float(value), low, high, len(scores), len(drawn) > 0)
-
-    curve = ErrorCurve.of_scores(scores, same)
-    drawn = np.concatenate(list(resampled())) if resamples else np.zeros((0, 2))
-    return interval(curve.eer, drawn[:, 0]), interval(curve.min_dcf(), drawn[:, 1])
+    return interval(curve.eer, found[:, 0]), interval(curve.min_dcf(), found[:, 1])

@@ -15,9 +15,9 @@ from speechssl.encoders.s3prl import stand_in_for_programs
 from speechssl.encoders.s3prl_upstream import register
 from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError
-from speechssl.superb import fit, train
+from speechssl.superb import train
 from speechssl.superb.data import CachedLoader
-from speechssl.superb.s3prl_tasks import TASKS
+from speechssl.superb.export import TASKS
 from speechssl.superb.task import Featurizer
 from speechssl.superb.tasks.classification import Classification, ClassifierOptions, UtteranceClassifier, train_classifier
 from speechssl.superb.train import load_head
@@ -27,7 +27,7 @@ QUICK = ClassifierOptions(learning_rates=(1e-3, 1e-2), steps=60, every=20, patie
 
 def evaluated(made, folder, split="dev"):
     loader = CachedLoader(made.task.data, (folder,), True, False)
-    predicted = fit.predictions(made.task, made.head, loader, made.task.data.splits[split], 3)
+    predicted = train.predictions({"it": (made.task, made.head)}, loader, made.task.data.splits[split], 3)["it"]
     return predicted, made.task.evaluate(split, predicted, 0)
 
 

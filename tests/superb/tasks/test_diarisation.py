@@ -20,7 +20,7 @@ from speechssl.superb.task import Batch
 from speechssl.superb.tasks.diarisation import (
     PUBLISHED,
     Diarisation,
-    Errors,
+    DiarisationErrors,
     SpeakerActivity,
     active_frames,
     diarisation_errors,
@@ -339,7 +339,7 @@ def test_errors_by_hand():
     assert found.rate == 4 / 7 and matching_names(truth, predicted) == {"1": "ann", "2": "bob"}
     assert diarisation_errors(truth, ()).missed == diarisation_errors(truth, ()).wrong == 7
     assert diarisation_errors((), predicted).false_alarms == 6 and math.isnan(diarisation_errors((), predicted).rate)
-    assert diarisation_errors((), ()) == Errors() == diarisation_errors((), (), 0.25)
+    assert diarisation_errors((), ()) == DiarisationErrors() == diarisation_errors((), (), 0.25)
     truth, predicted = (Turn("ann", 1, 2), Turn("ann", 2, 3)), (Turn("1", 1.2, 3.1),)
     found = diarisation_errors(truth, predicted, 0.25)  # at 2 s nobody begins
     assert (found.speech, found.wrong) == (pytest.approx(1.5), 0)
