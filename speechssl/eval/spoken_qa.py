@@ -32,7 +32,7 @@ from speechssl.eval.scores import choice_lines, question_lines, write_lines
 from speechssl.eval.tables import results_table
 from speechssl.io import differing, hash_files, hash_json, model_folder, read_json, write_json
 from speechssl.multiple_choice.data import written
-from speechssl.multiple_choice.decode import chosen, longest_options, score_chance, score_choice
+from speechssl.multiple_choice.decode import chosen, longest_options, score_choice
 from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQuestion, WrittenChoice, load_choice_systems
 from speechssl.results import Row, append_rows, read_rows
 from speechssl.signal import snr_note
@@ -190,10 +190,7 @@ def evaluate_choice(
 
     def score(system: ChoiceSystem, predictions: Mapping[str, Any]) -> tuple[Any, ...]:
         choices, transcripts = predictions["choices"], predictions["transcripts"]
-        # None: all sets alike; a question that could not be answered scores 0
-        scored = [
-            score_chance(q) if choices.get(q.id, ()) is None else score_choice(q, choices.get(q.id, ())) for q in corpus.choices
-        ]
+        scored = [score_choice(q, choices.get(q.id, ())) for q in corpus.choices]  # () where it could not be answered
         if isinstance(system, WrittenChoice):  # its transcript is what it reads
             transcripts = {q.passage: written(corpus.passages[q.passage], system.source) for q in corpus.choices}
         return scored, transcripts, choice_lines(scored, corpus, transcripts), {}

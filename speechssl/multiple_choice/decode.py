@@ -74,17 +74,9 @@ class ScoredChoice:
     chosen: tuple[int, ...] | None  # None: by chance; (): the question could not be answered
 
 
-def score_choice(question: Question, picked: Sequence[int]) -> ScoredChoice:
-    """Of the options picked, in any order."""
-    return _scored(question, float(sorted(picked) == sorted(question.correct)), tuple(sorted(picked)))
-
-
-def score_chance(question: Question) -> ScoredChoice:
-    """Exact: what a set drawn from all of the right size is worth on average."""
-    return _scored(question, 1 / math.comb(len(question.options), len(question.correct)), None)
-
-
-def _scored(question: Question, value: float, picked: tuple[int, ...] | None) -> ScoredChoice:
-    single = value if len(question.correct) == 1 else None
-    right = tuple(sorted(question.correct))
-    return ScoredChoice(question.id, question.passage, value, single, len(question.options), right, picked)
+def score_choice(question: Question, picked: Sequence[int] | None) -> ScoredChoice:
+    """Of the options picked, in any order; None: exactly what a set drawn from all of the right size is worth on average."""
+    right = sorted(question.correct)
+    value = 1 / math.comb(len(question.options), len(right)) if picked is None else float(sorted(picked) == right)
+    single, chosen_ones = value if len(right) == 1 else None, None if picked is None else tuple(sorted(picked))
+    return ScoredChoice(question.id, question.passage, value, single, len(question.options), tuple(right), chosen_ones)

@@ -235,29 +235,25 @@ def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
     folder.chmod(0o755)
     try:
         converted = convert(encoder, folder / "encoder", "huggingface")
-        card = _card("/".join(Path(encoder).parts[-2:]), converted, folder / "encoder")
+        config: Any = load_checkpoint(folder / "encoder").model.config
+        hop = math.prod(config.conv_stride)
+        facts = {"model_type": config.model_type, "layers": config.num_hidden_layers, "width": config.hidden_size, "hop": hop}
+        native = [NATIVE[config.model_type]] if config.model_type in NATIVE and hop == HOP else []
+        made_from = {"name": "/".join(Path(encoder).parts[-2:])} | {key: converted["made_from"][key] for key in ("kind", "hash")}
+        card = {
+            "what": KIND,
+            "made_from": made_from,
+            "encoder": facts | {"normalise": converted["normalise"]},
+            "upstreams": ["speechssl", *native],
+            "tasks": {task.name: hash_bytes(_yaml(task.config()).encode()) for task in TASKS},
+            "s3prl": "0.4.18",
+        }
         _write_texts(folder, card)
         write_json(folder / "card.json", card)
         os.replace(folder, out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return card
-
-
-def _card(name: str, converted: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    config: Any = load_checkpoint(folder).model.config
-    hop = math.prod(config.conv_stride)
-    made_from = {"name": name} | {key: converted["made_from"][key] for key in ("kind", "hash")}
-    facts = {"model_type": config.model_type, "layers": config.num_hidden_layers, "width": config.hidden_size, "hop": hop}
-    native = [NATIVE[config.model_type]] if config.model_type in NATIVE and hop == HOP else []
-    return {
-        "what": KIND,
-        "made_from": made_from,
-        "encoder": facts | {"normalise": converted["normalise"]},
-        "upstreams": ["speechssl", *native],
-        "tasks": {task.name: hash_bytes(_yaml(task.config()).encode()) for task in TASKS},
-        "s3prl": "0.4.18",
-    }
 
 
 def _write_texts(folder: Path, card: Mapping[str, Any]) -> None:

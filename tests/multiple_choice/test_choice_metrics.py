@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.records import Question
-from speechssl.multiple_choice.decode import longest_options, score_chance, score_choice
+from speechssl.multiple_choice.decode import longest_options, score_choice
 
 
 def question(options, correct):
@@ -32,7 +32,9 @@ def test_only_the_right_set_scores_in_any_order(asked, data):
 @given(questions())
 def test_chance_is_the_mean_over_all_sets_of_the_right_size(asked):
     sets = list(combinations(range(len(asked.options)), len(asked.correct)))
-    assert score_chance(asked).set_accuracy == pytest.approx(sum(score_choice(asked, s).set_accuracy for s in sets) / len(sets))
+    assert score_choice(asked, None).set_accuracy == pytest.approx(
+        sum(score_choice(asked, s).set_accuracy for s in sets) / len(sets)
+    )
 
 
 @given(questions())
@@ -44,4 +46,8 @@ def test_the_longest_are_as_many_as_are_right_and_none_left_out_is_longer(asked)
 
 
 def test_chance_on_four_options():
-    assert [score_chance(question("abcd", right)).set_accuracy for right in ((0,), (0, 3), (0, 1, 2))] == [1 / 4, 1 / 6, 1 / 4]
+    assert [score_choice(question("abcd", right), None).set_accuracy for right in ((0,), (0, 3), (0, 1, 2))] == [
+        1 / 4,
+        1 / 6,
+        1 / 4,
+    ]
