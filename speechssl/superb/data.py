@@ -58,42 +58,34 @@ class Loader(Protocol):
 
 @dataclass(frozen=True)
 class CachedLoader:
-    """Hidden states from disk. folders: of `cache_states`; together they hold the set."""
+    """Hidden states from disk. folder: of `cache_states`."""
 
     data: UtteranceSet
-    folders: tuple[Path, ...]
+    folder: Path
     pooled: bool
     waves: bool
 
     @cached_property
-    def states(self) -> tuple[CachedStates, ...]:
-        return tuple(CachedStates.load(folder) for folder in self.folders)
+    def states(self) -> CachedStates:
+        return CachedStates.load(self.folder)
 
     @cached_property
     def means(self) -> tuple[dict[str, int], Tensor]:
         """The row of every id, and (R, S, D) float32: pooled states are few enough to be kept in memory."""
-        parts = [(list(states.rows), states.stacked(list(states.rows))) for states in self.states]
-        names = [name for part, _ in parts for name in part]
-        return {name: row for row, name in enumerate(names)}, torch.cat([means for _, means in parts])
+        names = list(self.states.rows)
+        return {name: row for row, name in enumerate(names)}, self.states.stacked(names)
 
     @property
     def shape(self) -> tuple[int, int]:
-        first = self[next(iter(self.states[0].rows))]
+        first = self.states[next(iter(self.states.rows))]
         return first.shape[-2], first.shape[-1]
-
-    def __getitem__(self, name: str) -> Tensor:
-        """(S, D) where pooled, else (T, S, D). Raises KeyError for a recording that is not in the cache."""
-        for states in self.states:
-            if name in states:
-                return states[name]
-        raise KeyError(name)
 
     def __getstate__(self) -> dict[str, object]:
         """Without open files and what was read: another process opens and reads them itself."""
-        return {name: self.__dict__[name] for name in ("data", "folders", "pooled", "waves")}
+        return {name: self.__dict__[name] for name in ("data", "folder", "pooled", "waves")}
 
     def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
-        return [u for u in utterances if any(u.id in states for states in self.states)]
+        return [u for u in utterances if u.id in self.states]
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch:
         """Raises KeyError for an utterance that is not usable."""
@@ -101,7 +93,7 @@ class CachedLoader:
         if self.pooled:
             rows, means = self.means
             return Batch(tuple(utterances), means[[rows[u.id] for u in utterances]], torch.ones(len(utterances)).long(), waves)
-        return padded(utterances, [self[u.id].float() for u in utterances], waves)
+        return padded(utterances, [self.states[u.id].float() for u in utterances], waves)
 
 
 @dataclass(frozen=True)
@@ -207,7 +199,7 @@ class FeatureCache:
         if augmented or self.mode == "loop" or not self.fits(task.name, task.data, splits, options):
             return self.online(task)
         self.states(task.data, splits, options)
-        return CachedLoader(task.data, (folder,), task.pooled, task.wants_waves)
+        return CachedLoader(task.data, folder, task.pooled, task.wants_waves)
 
     def online(self, task: Task) -> OnlineLoader:
         """With the encoder in the loop: clean recordings, but for training recordings where there is an augmentation."""

@@ -378,7 +378,7 @@ def parallel_training(workers: int, what: str) -> Iterator[TrainRuns]:
         bar.update(steps)
 
     def train_runs(runs: Sequence[Run], steps: int) -> list[Attempt]:
-        if workers == 1 or any(run.device != "cpu" or not hasattr(run.loader, "folders") for run in runs):
+        if workers == 1 or any(run.device != "cpu" or not hasattr(run.loader, "folder") for run in runs):
             return one_after_another(runs, steps, on_step)
         try:
             return [future.result() for future in [pool.submit(_train_in_worker, run, steps) for run in runs]]

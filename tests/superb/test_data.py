@@ -28,7 +28,7 @@ def data(labelled):
 
 def cache_of(data, encoder, folder, pooled, precision="float32", waves=False):
     cache_states(encoder, recordings_of(data, ("train", "dev")), folder, CacheOptions(pooled, precision))
-    return CachedLoader(data, (folder,), pooled, waves)
+    return CachedLoader(data, folder, pooled, waves)
 
 
 @pytest.mark.parametrize("pooled", [True, False])
@@ -67,7 +67,7 @@ def test_unreadable_recordings_are_left_out(data, encoder, tmp_path):
     stored = cache_of(data, encoder, tmp_path / "f", True)
     assert [u.id for u in stored.usable(dev)] == ["dev-2", "dev-3"]
     with pytest.raises(KeyError):
-        stored["dev-0"]
+        stored.states["dev-0"]
 
 
 def test_padding_is_zero():

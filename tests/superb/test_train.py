@@ -42,7 +42,7 @@ from speechssl.timing import FrameGrid
 def runs(labelled, encoder, tmp_path):
     data = load_labelled(labelled())
     cache_states(encoder, recordings_of(data, ("train", "dev")), tmp_path / "features")
-    loader = CachedLoader(data, (tmp_path / "features",), True, False)
+    loader = CachedLoader(data, tmp_path / "features", True, False)
     task = Classification("ks", data, encoder.grid)
     settings = HeadSettings(1e-2, 30, 4, 10)
     return [Run(task, loader, settings, seed, tmp_path / f"{seed}") for seed in (0, 1)]

@@ -156,7 +156,7 @@ def train_classifier(
     if not (out / "card.json").is_file():
         cache_states(encoder, recordings_of(data, TRAINING), folder, CacheOptions(pooled=True), workers=workers)
     settings = HeadSettings(options.learning_rates[0], options.steps, options.batch, options.every, patience=options.patience)
-    loader = CachedLoader(data, (folder,), task.pooled, task.wants_waves)
+    loader = CachedLoader(data, folder, task.pooled, task.wants_waves)
     run = Run(task, loader, settings, options.seed, out)
     return train_head(run, encoder_card(encoder), options.learning_rates, METRIC, halving=False)
 

@@ -26,7 +26,7 @@ QUICK = ClassifierOptions(learning_rates=(1e-3, 1e-2), steps=60, every=20, patie
 
 
 def evaluated(made, folder, split="dev"):
-    loader = CachedLoader(made.task.data, (folder,), True, False)
+    loader = CachedLoader(made.task.data, folder, True, False)
     predicted = train.predictions({"it": (made.task, made.head)}, loader, made.task.data.splits[split], 3)["it"]
     return predicted, made.task.evaluate(split, predicted, 0)
 
