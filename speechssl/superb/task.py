@@ -37,9 +37,7 @@ class Featurizer(nn.Module):
         return self.weights.detach().softmax(0)
 
     def forward(self, states: Tensor) -> Tensor:
-        """(B, S, ..., D) -> (B, ..., D). Raises ValueError for another number of states."""
-        if states.shape[1] != len(self.weights):
-            raise ValueError(f"{len(self.weights)} hidden states are to be summed, not {states.shape[1]}")
+        """(B, S, ..., D) -> (B, ..., D)."""
         return torch.einsum("s,bs...->b...", self.weights.softmax(0), states)
 
 

@@ -137,8 +137,3 @@ def test_weights_begin_equal():
 def test_one_state_is_itself():
     states = torch.randn(2, 1, 7, 3)
     assert torch.equal(Featurizer(1)(states), states[:, 0])
-
-
-def test_another_number_of_states_is_refused():
-    with pytest.raises(ValueError, match="4 hidden states are to be summed, not 5"):
-        Featurizer(4)(torch.zeros(1, 5, 2, 2))

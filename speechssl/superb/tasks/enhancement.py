@@ -46,18 +46,11 @@ Score = Callable[[np.ndarray, np.ndarray, np.ndarray], float]  # clean (M, N), e
 
 @dataclass(frozen=True)
 class Stft:
-    """Short-time spectra with a Hann window, frame f centred on sample f * hop; beyond the recording lies silence.
-
-    Raises ValueError for windows that are longer than the transform, or that overlap too little to give the samples back.
-    """
+    """Short-time spectra with a Hann window, frame f centred on sample f * hop; beyond the recording lies silence."""
 
     size: int  # samples of a transform
     window: int  # samples, at most size
     hop: int  # samples
-
-    def __post_init__(self) -> None:
-        if not 1 <= OVERLAP * self.hop <= self.window <= self.size:
-            raise ValueError(f"a window of {self.window} samples fits neither {self.size} nor hops of {self.hop}")
 
     @property
     def bins(self) -> int:

@@ -200,14 +200,9 @@ class ErrorCurve:
     def of_scores(cls, scores: ArrayLike, same: ArrayLike, weights: ArrayLike | None = None) -> ErrorCurve:
         """scores: (N,), higher is likelier. same: (N,) whether one person speaks in both. weights: (..., N), counts of trials.
 
-        Every curve needs weight on both kinds of trial. Raises ValueError where there is no trial of a kind, a score is NaN, or
-        lengths differ.
+        Every curve needs weight on both kinds of trial.
         """
         scores, same = np.asarray(scores, np.float64), np.asarray(same, bool)
-        if scores.shape != same.shape or scores.ndim != 1 or np.isnan(scores).any():
-            raise ValueError(f"scores must be one vector of numbers as long as the {same.size} decisions")
-        if same.all() or not same.any():
-            raise ValueError("trials of one person and of two are needed")
         order = np.argsort(-scores, kind="stable")
         scores, same = scores[order], same[order]
         weights = np.ones(len(scores)) if weights is None else np.asarray(weights)[..., order]

@@ -260,17 +260,6 @@ def test_values_by_hand():
     assert values_at(scores, truth, -1e9)[1] == 0  # a score of minus infinity is missed even at the lowest threshold
 
 
-@pytest.mark.parametrize("wrong", ["no match", "nan", "no query"])
-def test_bad_input(wrong):
-    scores, truth = drawn(3, 4, 0)
-    if wrong == "no match":
-        truth[1] = False
-    if wrong == "nan":
-        scores[0, 0] = np.nan
-    with pytest.raises(ValueError, match="every query"):
-        term_curves(scores[:0], truth[:0]) if wrong == "no query" else term_curves(scores, truth)
-
-
 @pytest.mark.slow
 def test_the_interval_is_that_of_resampled_queries():
     scores, truth = drawn(40, 60, 1, informed=3.0)

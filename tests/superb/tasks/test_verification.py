@@ -386,15 +386,6 @@ def test_a_det_curve_of_few_points(count):
     assert thin.eer == pytest.approx(curve.eer, abs=0.02)
 
 
-@pytest.mark.parametrize(
-    ("scores", "same"),
-    [([1, 2], [True, True]), ([1, 2], [False, False]), ([1, float("nan")], [True, False]), ([1], [True, False]), ([], [])],
-)
-def test_what_cannot_be_scored(scores, same):
-    with pytest.raises(ValueError):
-        ErrorCurve.of_scores(scores, same)
-
-
 def trials_of(persons, count, seed):
     rng = np.random.default_rng(seed)
     first, same = rng.integers(0, persons, count), rng.random(count) < 0.5
