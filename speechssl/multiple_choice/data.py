@@ -38,7 +38,6 @@ from speechssl.timing import RunLength
 from speechssl.trainer import Batch
 
 LONGEST = 4  # tokens of an n-gram: a word piece says something by itself, a unit only together with its neighbours
-SOURCES = ("text", "given")  # texts of a record: the reference, or the transcript that came with the corpus
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +137,7 @@ def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) 
 
 
 def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
-    """One example a question, of its words; and the questions left out: id -> why. Raises InputError for an unknown source."""
-    if source not in SOURCES:
-        raise InputError(f"there is no source {source!r} of words; choose one of {', '.join(SOURCES)}")
+    """One example a question, of its words; and the questions left out: id -> why. source: text (the reference) or given."""
 
     def tokens(question: Question) -> ChoiceTokens | str:
         made = text_choice(codec, question, data.passages[question.passage], source)
@@ -157,7 +154,7 @@ def written(record: Passage | Question, source: str) -> str:
 
 
 def text_choice(codec: TextCodec, question: Question, passage: Passage, source: str) -> ChoiceTokens | None:
-    """Token ids of what is written; None for a passage of which nothing is. source: one of SOURCES."""
+    """Token ids of what is written; None for a passage of which nothing is. source: text, or given: the transcript of the corpus."""
     if not (read := written(passage, source)):
         return None
     texts = (written(question, source), *question.options, read)

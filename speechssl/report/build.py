@@ -55,7 +55,7 @@ def build_report(
     title: as suits the rows, where it is empty. commentary: paragraphs to follow the summary.
     artefacts: what a SUPERB run left beside its rows.
     synthetic: what a synthesiser spoke of the data of these rows; stands under the title and at every table of them.
-    Raises InputError when there is nothing to show, or when an example has no length.
+    Raises InputError when there is nothing to show.
     """
     if not (rows or examples or breakdowns or tables):
         raise InputError(f"there is nothing to report in {out}; give at least one result, example or table")
