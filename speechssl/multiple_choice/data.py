@@ -154,7 +154,7 @@ def written(record: Passage | Question, source: str) -> str:
 
 
 def text_choice(codec: TextCodec, question: Question, passage: Passage, source: str) -> ChoiceTokens | None:
-    """Token ids of what is written; None for a passage of which nothing is. source: text, or given: the transcript of the corpus."""
+    """Token ids of what is written; None for a passage of which nothing is. source: text, or given: the corpus's transcript."""
     if not (read := written(passage, source)):
         return None
     texts = (written(question, source), *question.options, read)

@@ -533,8 +533,9 @@ def train_head(
             runs = {which: run_at(run, a.learning_rate) for which, a in (("tuned", best), ("default", own))}
             models, upstreams = {which: best_models(found) for which, found in runs.items()}, dict[str, str]()
             if "upstream" in models["tuned"]:
-                upstreams = {"tuned": "encoder", "default": "encoder" if runs["tuned"] == runs["default"] else "encoder-default"}
-                for which in ("tuned", "default")[: len(set(upstreams.values()))]:
+                alike = runs["tuned"] == runs["default"]
+                upstreams = {"tuned": "encoder", "default": "encoder" if alike else "encoder-default"}
+                for which in ["tuned"] if alike else HEADS:
                     run.tuning.save(models[which], run.folder / upstreams[which], runs[which])
             for which, name in HEADS.items():
                 weights = models[which]["head"].state_dict()
