@@ -1,5 +1,7 @@
 """Evaluation of any system on any corpus: every annotation counts, bad items are set aside, a killed run goes on."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +13,7 @@ from transformers import BertConfig, BertModel
 
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
+from speechssl.cascade.confusions import read_confusions
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.train import train_text
 from speechssl.config import TrainingOptions
@@ -19,8 +22,8 @@ from speechssl.dual.system import TimedAnswer
 from speechssl.dual.train import QaOptions
 from speechssl.errors import InputError
 from speechssl.eval import spoken_qa
-from speechssl.eval.config import Predictions, Qa
-from speechssl.eval.spoken_qa import by_length, evaluate, import_predictions, run_evaluation, score_questions
+from speechssl.eval.config import Confusions, Predictions, Qa
+from speechssl.eval.spoken_qa import by_length, evaluate, fit_on_corpus, import_predictions, run_evaluation, score_questions
 from speechssl.eval.tables import results_table
 from speechssl.report.build import write_report
 from speechssl.report.config import Report
@@ -528,3 +531,71 @@ def test_an_english_reader_answers_a_chinese_corpus(tmp_path):
     answer(chinese, tmp_path / "out", ("text",), models=str(tmp_path / "models/zero"))
     found = {r.metric: r.value for r in read_rows(tmp_path / "out/results.jsonl")}
     assert set(found) == {"em", "f1", "cer"} and found["cer"] == 0 and 0 <= found["f1"] <= 100
+
+
+@pytest.fixture
+def transcribed(tmp_path):
+    """Two passages and a question; one passage has the corpus's own transcript."""
+    root = tmp_path / "corpus"
+    rows = {
+        "passages": [
+            {"id": "p0", "text": "a red boat sails", "transcript": "a red goat sails", "audio": "dev/p0.flac"},
+            {"id": "p1", "text": "two cats", "audio": "dev/p1.flac"},
+        ],
+        "questions": [{"id": "q0", "text": "what sails", "passage": "p0", "audio": "dev/q0.flac"}],
+    }
+    for kind, records in rows.items():
+        for record in records:
+            write_flac(root / record["audio"], np.random.default_rng(0).uniform(-0.5, 0.5, 16_000))
+            record |= {"seconds": 1.0, "speaker": "s", "language": "en"}
+        (root / "dev" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    return root
+
+
+class Failing:
+    name = "failing"
+
+    def transcribe(self, samples):
+        return Transcript((TimedWord("goat", 0, 1, 1), TimedWord("sails", 0, 1, 1)))
+
+
+@pytest.mark.slow
+def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(transcribed, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(spoken_qa, "shared_encoder", lambda folder: None)
+    monkeypatch.setattr(spoken_qa, "load_recogniser", lambda *_: (Failing(), "0123"))
+    (transcribed / "dev/p1.flac").write_bytes(b"no audio")
+    assert "2 texts with a WER of 66.7 %" in fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path / "out", workers=1))
+    model = read_confusions(tmp_path / "out" / "confusions.json")
+    assert model.words["what"].taken_for == {"goat": 1} and model.words["a"].count == 1
+    assert "set aside p1" in capsys.readouterr().err
+    assert "there already" in fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path / "out", workers=1))
+    assert "2 texts" in fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path / "out", workers=1, seed=1))
+
+
+@pytest.mark.slow
+def test_transcripts_of_the_corpus_will_do(transcribed, tmp_path):
+    printed = fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path, models="none", recogniser="given"))
+    assert "1 texts with a WER of 25.0 % (25.0 % substituted, 0.0 %" in printed
+
+
+@pytest.mark.parametrize("split", ["test-wer44", "verified_test"])
+def test_the_test_split_is_kept(transcribed, tmp_path, split):
+    with pytest.raises(InputError, match="cannot be fitted on .*test.* give --split dev"):
+        fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path / "out", split=split))
+    assert not (tmp_path / "out").exists()
+
+
+def test_recognised_texts_are_needed(transcribed, tmp_path):
+    path = transcribed / "dev/passages.jsonl"
+    path.write_text(path.read_text().replace('"transcript": "a red goat sails", ', ""))
+    with pytest.raises(InputError, match="dev has no transcripts, which --recogniser given needs; give another --recogniser$"):
+        fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path, models="none", recogniser="given"))
+
+
+def test_recordings_are_needed_before_a_recogniser_is(transcribed, tmp_path, capsys):
+    for path in (transcribed / "dev").glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line | {"audio": "", "seconds": 0.0}) + "\n" for line in lines))
+    with pytest.raises(InputError, match="dev has no recordings for ctc; prepare the corpus with --speak"):
+        fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path, models="none", recogniser="ctc", workers=1))
+    assert capsys.readouterr().err == ""
