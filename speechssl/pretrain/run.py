@@ -111,7 +111,7 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
             if is_main():
                 folder = out / "encoder"
                 card: dict[str, Any] = {"options": named(options), "corpus": data.card, "training": result}
-                if isinstance(model, HubertPretraining):
+                if isinstance(options, HubertOptions):
                     save_encoder(model.encoder, folder, normalise, options.save_bf16)
                     save_label_head(model, folder, codebook.hash)
                     card |= {"what": "HuBERT encoder", "targets": codebook.card}
