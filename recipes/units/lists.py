@@ -3,15 +3,19 @@
     python recipes/units/lists.py speech OUT.txt CORPUS FLITE PEOPLE.txt --passages 260
     python recipes/units/lists.py measure FOLDER CORPUS --others PIPER FESTIVAL [--fsdd FOLDER] [--precise FOLDER]
 
-Folders and lists that do not exist are left out.
+OUT.reference.jsonl says, for texts that the neutral voice of CORPUS reads as well, where in that reading every word is: parallel
+speech, of which only the arms with `reference` make use. Folders and lists that do not exist are left out.
 """
 
 import argparse
 import csv
+import json
 import random
 from pathlib import Path
 
-from speechssl.data.records import load_corpus
+import numpy as np
+
+from speechssl.data.records import load_corpus, read_lines
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 commands = parser.add_subparsers(dest="command", required=True)
@@ -29,16 +33,33 @@ measure.add_argument("--questions", type=int, default=70, help="of a split of Mi
 options = parser.parse_args()
 
 if options.command == "speech":
-    paths = []
+    paths, lines = [], []
+    ours = load_corpus(options.corpora[0], "train").passages
+    path = options.corpora[0] / "train" / "reference.jsonl"
+    known = {line["id"]: line for _, line in read_lines(path)} if path.is_file() else {}
     for source in options.corpora:
         if source.is_dir():
             data = load_corpus(source, "train")
-            found = sorted(data.path(p) for p in data.passages.values())
-            paths += random.Random(0).sample(found, min(options.passages, len(found)))
+            drawn = random.Random(0).sample(sorted(data.passages), min(options.passages, len(data.passages)))
+            for passage in (data.passages[name] for name in drawn):
+                paths.append(data.path(passage).resolve())
+                same = ours.get(passage.id)
+                if passage.id not in known or same is None or same.text != passage.text:
+                    continue
+                # the neutral voice's time of every word of this reading, by way of the reading that it was made for
+                neutral = np.array(known[passage.id]["anchors"])
+                anchors = neutral
+                if source != options.corpora[0] and len(passage.words) == len(same.words):
+                    pairs = list(zip(passage.words, same.words, strict=True))
+                    times = np.array([[0.0, 0.0], *((a.start, b.start) for a, b in pairs), (pairs[-1][0].end, pairs[-1][1].end)])
+                    anchors = np.stack([times[:, 0], np.interp(times[:, 1], *neutral.T)], axis=1)
+                audio = str((options.corpora[0] / known[passage.id]["audio"]).resolve())
+                lines.append({"id": str(paths[-1].with_suffix("")), "audio": audio, "anchors": anchors.round(5).tolist()})
         elif source.is_file():
             paths += source.read_text().split("\n")[:-1]
     options.out.write_text("".join(f"{Path(p).resolve()}\n" for p in paths))
-    print(f"{options.out}: {len(paths)} recordings")
+    options.out.with_suffix(".reference.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    print(f"{options.out}: {len(paths)} recordings, {len(lines)} of them with a reference reading")
     raise SystemExit
 
 lists: dict[str, list[tuple[str, Path, str, str, str]]] = {}

@@ -315,6 +315,10 @@ class PseudoLabels:
     clusters: Count = option(200, "clusters that are fitted to that layer")
     codebook: str | None = option(None, "codebook of the teacher, such as Spin's own, in the place of one that is fitted")
     label_weight: Weight = option(5.0, "weight of their cross-entropy")
+    reference: bool = option(
+        False,
+        "use those of reference readings (train/reference.jsonl of a corpus, NAME.reference.jsonl beside a manifest NAME.txt)",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,7 @@ class SpinOptions:
     clusters: int = 200
     codebook: str | None = None  # of the teacher, in the place of one that is fitted
     label_weight: float = 5.0
+    reference: bool = False  # the pseudo-labels are those of the reference readings, where there are some
 
 
 def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Tensor:
@@ -150,7 +151,7 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
     check_share(options.crops)
     training = options.training
     voices = parse_distortions("v", seed=training.seed, probability=(1.0, 1.0))
-    data = material(source, options.recordings, False, training.seed)
+    data = material(source, options.recordings, options.reference, training.seed)
     hashes = {name: load_encoder(name).hash for name in {options.start, options.teacher} if name and name != "mfcc"}
     inputs = {"start": hashes[options.start], "teacher": hashes.get(options.teacher or "", options.teacher)}
     inputs |= {"codebook": load_codebook(options.codebook).hash} if options.codebook else {}
@@ -170,7 +171,7 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
                 layer = options.teacher_layer or (0 if options.teacher == "mfcc" else load_encoder(options.teacher).layers)
                 wanted = HubertOptions(
                     training, options.teacher, layer, clusters=options.clusters, codebook=options.codebook, seconds=options.seconds,
-                    reference=False,
+                    reference=options.reference,
                 )  # fmt: skip
                 codebook, folder = make_targets(data, out, grid, wanted)
                 audio, labels = load_labelled(packed(data.hash, out), folder), codebook.size

@@ -21,7 +21,7 @@ from speechssl.data.records import data_hash, load_corpus, read_lines
 from speechssl.data.sources import Recording, list_recordings
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import read_json, replacing, write_json
+from speechssl.io import hash_files, read_json, replacing, write_json
 from speechssl.pretrain.data import LabelledAudio
 from speechssl.timing import FrameGrid
 from speechssl.units.config import BUDGET, STARTS
@@ -76,7 +76,10 @@ def material(source: Path, recordings: int | None = None, reference: bool = True
         found = some(list_recordings(source))
         if not found:
             raise InputError(f"there are no recordings to train on in {recordings} of {source}; give more")
-        return Material(tuple(Reading(r.id, r.path, r.path, None) for r in found), hash_contents(found), {"corpus": source.name})
+        path = source.with_suffix(".reference.jsonl")
+        known = _reference_readings(source.parent, path) if reference and path.is_file() and source.is_file() else {}
+        readings = tuple(Reading(r.id, r.path, *known.get(r.id, (r.path, None))) for r in found)
+        return Material(readings, hash_contents(found) + (f"-{hash_files([path])}" if known else ""), {"corpus": source.name})
     data = load_corpus(source, "train")
     path = source / "train" / "reference.jsonl"
     known = _reference_readings(source, path) if reference and path.is_file() else {}

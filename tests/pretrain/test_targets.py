@@ -319,3 +319,20 @@ def test_some_passages_of_a_corpus_are_drawn_by_the_seed_and_are_known_apart(min
     assert all(r.anchors is None and r.path == r.audio for r in material(root, reference=False).readings)
     with pytest.raises(InputError, match="has no passages to train on"):
         material(root, recordings=0)
+
+
+def test_a_manifest_has_its_reference_readings_beside_it(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("one", "two", "neutral"):
+        write_flac(tmp_path / f"{name}.flac", rng.normal(0, 0.1, 16_000))
+    listed = tmp_path / "list.txt"
+    listed.write_text("one.flac\ntwo.flac\n")
+    line = {"id": "one", "audio": "neutral.flac", "anchors": [[0.0, 0.0], [1.0, 0.5]]}
+    plain = material(listed)
+    (tmp_path / "list.reference.jsonl").write_text(json.dumps(line) + "\n")
+    found = material(listed)
+    assert [r.audio.name for r in found.readings] == ["neutral.flac", "two.flac"] and found.readings[1].anchors is None
+    assert found.readings[0].path.name == "one.flac" and found.hash != plain.hash == material(listed, reference=False).hash
+    (tmp_path / "list.reference.jsonl").write_text(json.dumps(line | {"anchors": []}) + "\n")
+    with pytest.raises(InputError, match="reference.jsonl:1 is not a reference reading"):
+        material(listed)
