@@ -303,6 +303,9 @@ class Versions:
     snr_range: tuple[float, float] = option((-10.0, 10.0), "range of the SNR in dB, drawn uniformly", metavar=("LOW", "HIGH"))
     snr_over: SnrOver = option("active", SNR_OVER)
     distorted: Share = option(1.0, "share of the crops that is distorted, in each version independently")
+    silence: Share = option(
+        0.0, "share of the crops in which part of the speech is silenced, as before and after a short recording"
+    )
     noise_cache: Path | None = option(None, "folder that keeps decoded and generated noise; default: noise/ beside OUT")
 
 

@@ -58,6 +58,7 @@ class SpinOptions:
     seconds: float = 10.0
     recordings: int | None = None
     distort: TrainingDistortions | None = None  # of both versions
+    silence: float = 0.0  # share of the crops with silence before and after, as short recordings have it
     teacher: str | None = None  # whose clusters are the pseudo-labels; None: there are none
     teacher_layer: int | None = None
     clusters: int = 200
@@ -185,7 +186,7 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
         model = SpinPretraining(checkpoint.model.train(), options, labels)
         cropper = Cropper(
             audio, grid, MaskOptions(), options.crops, options.seconds, training.seed, checkpoint.normalise, options.distort,
-            horizon=training.horizon or training.steps, accumulation=training.accumulation, second=voices,
+            horizon=training.horizon or training.steps, accumulation=training.accumulation, silence=options.silence, second=voices,
         )  # fmt: skip
         result = fit(model, cropper, training, out / "checkpoints", cropper.audio_seconds)
         with main_first():
