@@ -96,7 +96,8 @@ def evaluate(
         names = ", ".join(s.name for s in systems)
         raise InputError(f"{names} read text, which noise does not change; evaluate them under the condition clean")
     check_conditions(conditions, distorter)
-    records = {r.id: r for r in (*asked_passages(corpus), *corpus.answerable)}
+    asked: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
+    records = {r.id: r for r in asked}
 
     def score(system: System, predictions: Mapping[str, Any]) -> tuple[Any, ...]:
         scored, transcripts = score_questions(predictions, corpus), predictions["transcripts"]
@@ -106,7 +107,7 @@ def evaluate(
         [(c, [s for s in systems if c.name == "clean" or s.needs_audio]) for c in conditions],
         corpus,
         [q.id for q in corpus.answerable],
-        find_recordings(corpus, records.values()),
+        find_recordings(corpus, asked),
         lambda s: Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio),
         lambda s, features, condition: answer_questions(s, corpus, features, condition.label),
         score,
