@@ -66,10 +66,13 @@ for arm in $ARMS; do
     r-spin-teacher) # pseudo-labels: the clusters of the teacher
       speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
+    r-spin-reference) # goes on from r-spin-teacher; the clusters of espeak-ng's neutral reading for all who read the same text
+      speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$EXP/r-spin-teacher/encoder" --teacher "$TEACHER" \
+        --codebook "$EXP/teacher.safetensors" --reference $(with "$arm") ;;
     teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
       speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
-    *) echo "speechssl: there is no arm $arm; choose from start teacher spin r-spin r-spin-teacher teacher-clusters" >&2; exit 2 ;;
+    *) echo "speechssl: there is no arm $arm; choose from start teacher spin r-spin r-spin-teacher r-spin-reference teacher-clusters" >&2; exit 2 ;;
   esac
 done
 
@@ -87,7 +90,10 @@ for arm in $ARMS; do
     teacher) measure teacher "$TEACHER" "$EXP/teacher.safetensors" ;;
     *)
       for read in units labels; do # the learned codebook, and the linear head on the pseudo-labels
-        [ ! -f "$EXP/$arm/$read.safetensors" ] || measure "$arm-$read" "$EXP/$arm/encoder" "$EXP/$arm/$read.safetensors"
+        [ -f "$EXP/$arm/$read.safetensors" ] || continue
+        [ -f "$EXP/$arm/$read-out.safetensors" ] \
+          || python recipes/units/read_out.py "$EXP/$arm/$read.safetensors" "$EXP/$arm/$read-out.safetensors" $(setting read-out)
+        measure "$arm-$read" "$EXP/$arm/encoder" "$EXP/$arm/$read-out.safetensors"
       done
       speechssl units fit "$EXP/speech.txt" "$EXP/$arm/encoder" "$EXP/$arm/k-means.safetensors" $(with k-means)
       measure "$arm-k-means" "$EXP/$arm/encoder" "$EXP/$arm/k-means.safetensors" ;;
