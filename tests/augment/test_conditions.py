@@ -112,6 +112,7 @@ def test_length_and_type_are_kept_and_the_input_is_not_touched(text: str, n: int
     assert not np.array_equal(distorted, samples)
 
 
+@pytest.mark.slow
 def test_order_and_workers_do_not_matter(voices: tuple[Path, ...]) -> None:
     distorter, jobs = Distorter(3, voices), [(parse_condition(c), f"u{i}") for c in CONDITIONS for i in range(3)]
     samples = steady(4000)

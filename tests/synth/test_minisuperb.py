@@ -57,12 +57,14 @@ def plain(value):
     return list(map(plain, value)) if isinstance(value, list | tuple) else value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", USUAL)
 def test_version_1_is_drawn_as_ever(task):
     planned = plan(task, dict(zip(SPLITS_OF.get(task, SPLITS), (120, 20, 20), strict=True)), 7)
     assert hash_json([plain(asdict(d)) for some in planned.values() for d in some]) == DRAWN_AS[task]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", sorted(set(DRAWN) - {"ks", "ic", "sid", "style"}))
 def test_a_split_is_decided_by_its_seed_and_grows_without_change(task):
     assert draw(task, "dev", 20, 1)[:5] == draw(task, "dev", 5, 1)

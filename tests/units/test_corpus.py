@@ -265,6 +265,7 @@ def damaged(folder, whole):
         kinds[kind](folder / f"{kind} {i:03d}{('.wav', '.mp3', '.flac', '.ogg')[i % 4] if kind != 'huge' else '.wav'}")
 
 
+@pytest.mark.slow
 def test_200_damaged_files_are_listed_and_the_good_ones_are_done(extractor, hubert_folder, recordings, tmp_path, capsys):
     extract(extractor, recordings, tmp_path / "whole")
     soundfile.write(recordings / "6 as a wav with a wrong suffix.mp3", read_audio(recordings / "6.flac"), 16_000, format="WAV")
@@ -365,6 +366,7 @@ def test_recordings_that_are_encoded_together_get_the_units_of_each_alone(batchi
         assert contents(tmp_path / f"units-{workers}") == before
 
 
+@pytest.mark.slow
 def test_a_recording_without_finite_features_spoils_no_batch(batching, recordings, tmp_path, monkeypatch):
     many = batching.features.many
     spoilt = replace(batching.features, many=lambda x: [f * (np.nan if i == 0 else 1) for i, f in enumerate(many(x))])

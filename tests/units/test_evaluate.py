@@ -150,6 +150,7 @@ def test_a_folder_is_inspected(folder, tmp_path, capsys):
     assert one["stability"][0]["recordings"] == 1
 
 
+@pytest.mark.slow
 def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
     from speechssl.audio import read_audio, write_flac
 
@@ -256,6 +257,7 @@ def test_what_cannot_be_measured_here_is_one_sentence(folder, tmp_path, options,
         evaluate_units(folder, "mfcc", None, EvaluateOptions())
 
 
+@pytest.mark.slow
 def test_without_voices_the_same_text_distance_is_left_out_unless_it_is_asked_for(corpus, tmp_path, monkeypatch, capsys):
     from speechssl.errors import MissingExtra
 

@@ -381,6 +381,7 @@ def test_same_text_of_many_speakers_is_that_of_all_pairs_by_two_of_them():
         same_text_of(units[:2], texts[:2], speakers[:2])
 
 
+@pytest.mark.slow
 def test_abx_tells_words_apart_within_and_across_speakers():
     rng = np.random.default_rng(1)
     assert max(abx(*words(rng)).values()) < 0.01

@@ -113,12 +113,14 @@ sys.exit(len(os.listdir("/proc/self/task")) - threads)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in /proc")
 def test_no_thread_of_arrow_is_left_to_end_with_the_program(tmp_path):
     folder = write(tmp_path / "units", [("a", 1.0, [1])])
     assert subprocess.run([sys.executable, "-c", ALONE, str(folder)], timeout=120).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("card", [None, "{", "[]", '{"parts": 3}'])
 def test_a_folder_without_its_card_is_no_corpus(tmp_path, card):
     folder = write(tmp_path / "units", [("a", 1.0, [1])])

@@ -344,6 +344,7 @@ def test_masks_depend_on_no_padding_and_no_batch_mate(sizes, repeat, seed):
         assert torch.allclose(together[i, :, :f], alone, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stft", [Stft(512, 400, 160), Stft(1024, 1024, 320)])
 @pytest.mark.parametrize("samples", [1, 159, 1601, 4999])
 @pytest.mark.filterwarnings("ignore:n_fft")
