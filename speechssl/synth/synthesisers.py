@@ -84,11 +84,10 @@ def _flite_voice(name: str) -> tuple[Any, int]:
     """The library, and the address of a voice."""
     try:
         for part in ("libflite.so.1", "libflite_usenglish.so.1", "libflite_cmulex.so.1"):
-            library = ctypes.CDLL(part, ctypes.RTLD_GLOBAL)
+            ctypes.CDLL(part, ctypes.RTLD_GLOBAL)  # the voices find their symbols in it
         flite, voice = ctypes.CDLL("libflite.so.1"), ctypes.CDLL(f"libflite_cmu_us_{name}.so.1")
     except OSError as error:
         raise InputError(f"flite or its voice {name} is not installed ({error}); on Debian: apt-get install flite") from error
-    del library
     pointer: Any = ctypes.c_void_p
     arguments: list[Any]
     for function, result, arguments in (
@@ -199,8 +198,11 @@ class _Festival:
     def ask(self, command: str) -> list[list[str]]:
         """The fields of every line of the answer. Raises ValueError where festival reports an error."""
         assert self.process.stdin and self.process.stderr
-        self.process.stdin.write(f"{command}\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(f"{command}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as error:
+            raise ValueError("festival ended") from error
         lines: list[list[str]] = []
         while (line := self.process.stderr.readline()) and "ERROR" not in line:
             if line.strip() == "DONE":

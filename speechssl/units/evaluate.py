@@ -238,7 +238,7 @@ def evaluate_units(
     for text in options.conditions:
         if text not in stretches:
             conditions.append(parse_condition(text))
-            if "babble" in text:
+            if any(step.kind == "babble" for step in conditions[-1].steps or conditions[-1:]):
                 raise InputError(f"{text} needs the speech of other people, which is not at hand here; give another noise")
             distorter.check(conditions[-1])
     for path in filter(None, (options.picture, options.violins)):

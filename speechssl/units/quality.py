@@ -235,8 +235,9 @@ def speaker_probe(units: Sequence[RunLength], speakers: Sequence[str], size: int
 
 
 def unit_edit_distance(clean: Sequence[RunLength], distorted: Sequence[RunLength]) -> float:
-    """UED (Gat et al., arXiv 2209.15483): the mean over recordings of the edit distance between the run-length units of a recording
-    and of the same distorted, by the longer length. Lengths may differ (time-stretch). Raises ValueError without recordings.
+    """UED, after Gat et al. (arXiv 2209.15483): the mean over recordings of the edit distance between the run-length units of a
+    recording and of the same distorted, here divided by the longer length, as every distance in this file. Lengths may
+    differ (time-stretch). Raises ValueError without recordings.
     """
     if not clean:
         raise ValueError("there are no recordings")
