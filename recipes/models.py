@@ -1,6 +1,6 @@
 """The folder of a set of models, by its path or by the name under which it ships, for a script.
 
-python recipes/models.py minisqa-en-robust
+python recipes/models.py people-en
 """
 
 import sys

@@ -1,9 +1,11 @@
 """What a recipe's run.sh itself reads of its configuration: the values of one setting of the section `recipe`, on one line.
 
-python recipes/settings.py CONFIG NAME      prints nothing where it is not set
+python recipes/settings.py CONFIG NAME                                prints nothing where it is not set
+python recipes/settings.py CONFIG --set OUT SECTION.NAME=VALUE ...    a copy with other values, in YAML
 """
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
@@ -16,5 +18,26 @@ def main(config: Path, name: str) -> None:
         print(*(value if isinstance(value, list) else [value]))
 
 
+def override(config: Path, out: Path, changes: list[str]) -> None:
+    """Exits with a sentence for a section that the configuration lacks. Names in it are checked by the command that reads them."""
+    sections = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
+    for change in changes:
+        place, _, text = change.partition("=")
+        section, _, name = place.partition(".")
+        if section not in sections:
+            sys.exit(f"speechssl: {config} has no section {section!r} (--set {change}); its sections are {', '.join(sections)}")
+        value = yaml.safe_load(text)
+        with suppress(ValueError):
+            value = float(value) if isinstance(value, str) else value  # YAML takes 1e-5, without a dot, for a text
+        sections[section] = {k: v for k, v in (sections[section] or {}).items() if k.replace("_", "-") != name.replace("_", "-")}
+        sections[section][name] = value
+    out.parent.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(sections, sort_keys=False, allow_unicode=True)
+    out.write_text(f"# {config} with {' '.join(changes)}\n{text}", encoding="utf-8")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    if sys.argv[2] == "--set":
+        override(Path(sys.argv[1]), Path(sys.argv[3]), sys.argv[4:])
+    else:
+        main(Path(sys.argv[1]), sys.argv[2])

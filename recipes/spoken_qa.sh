@@ -1,9 +1,9 @@
-# Functions for the recipes of published spoken-QA corpora; their run.sh sets CONFIG, EXP and SOURCE and sources this file.
-type -P speechssl > /dev/null \
-  || { echo "speechssl: the command is not on the PATH; run \`make .venv/ready\` and \`source .venv/bin/activate\` first" >&2; exit 2; }
-stage() { echo "== $1"; }
-with() { echo "--config $CONFIG --stage $1"; }
-setting() { python recipes/settings.py "$CONFIG" "$1"; }
+# Functions for the recipes of published spoken-QA corpora; their run.sh sources options.sh, sets CONFIG, EXP and SOURCE, and
+# sources this file.
+configure
+
+# The Whisper cascades that the configuration names and this machine has, as systems; the others are left out and named.
+whispers() { python recipes/whispers.py $(setting whispers); }
 
 # The published corpus: SOURCE, or the invented miniature if the configuration asks for one.
 published() { # NAME
@@ -14,7 +14,7 @@ published() { # NAME
     speechssl prepare miniature "$1" "$SOURCE" $(with miniature)
   else
     echo "speechssl: $CONFIG needs the published corpus; give its folder as the third argument (data/$1/README.md says where" \
-      "to get it), or try the recipe on an invented miniature with ${CONFIG%/*}/smoke.yaml" >&2
+      "to get it), or try the recipe on an invented miniature with $RECIPE/smoke.yaml" >&2
     exit 2
   fi
 }
@@ -40,7 +40,7 @@ trains() { # WHAT
   instead=${instead:-$(setting shipped)}
   if [ -z "$instead" ]; then
     echo "speechssl: $SOURCE has no train, which $CONFIG trains on; add it, or try the splits that it has with" \
-      "${CONFIG%/*}/smoke.yaml" >&2
+      "$RECIPE/smoke.yaml" >&2
     exit 2
   fi
   echo "left out: $SOURCE has no train, so $1 is not trained; that of $instead is used, which was trained on synthetic English only"

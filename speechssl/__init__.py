@@ -2,7 +2,10 @@
 
 import speechssl
 speechssl.answer("passage.wav", "question.wav")["dual"].start
-speechssl.load_encoder("minisqa-en-robust/encoder").features(samples, layer=5)
+speechssl.QA().answer("passage.wav", ["question.wav", "Who founded it?"])  # loads once, answers many
+speechssl.load_encoder("people-en/encoder").features(samples, layer=5)
+units = speechssl.Units("people-en/encoder", "people-en/units.safetensors")
+speechssl.Dual(units, "people-en/dual").answer("passage.wav", "question.wav").start
 """
 
 from __future__ import annotations
@@ -10,19 +13,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from speechssl.api import Cascade, Dual, Units, evaluate
     from speechssl.audio import read_audio
+    from speechssl.data.table import make_corpus
     from speechssl.encoders.load import load_encoder
-    from speechssl.systems import answer
+    from speechssl.errors import InputError
+    from speechssl.io import push_to_hub
+    from speechssl.qa import QA, answer
+    from speechssl.units.kmeans import load_codebook
 
 
 __version__ = "0.1.0"
-__all__ = ["answer", "load_encoder", "read_audio"]
-
 _HOMES = {
-    "answer": "speechssl.systems",
+    "Cascade": "speechssl.api",
+    "Dual": "speechssl.api",
+    "InputError": "speechssl.errors",
+    "QA": "speechssl.qa",
+    "Units": "speechssl.api",
+    "answer": "speechssl.qa",
+    "evaluate": "speechssl.api",
+    "load_codebook": "speechssl.units.kmeans",
     "load_encoder": "speechssl.encoders.load",
+    "make_corpus": "speechssl.data.table",
+    "push_to_hub": "speechssl.io",
     "read_audio": "speechssl.audio",
 }
+__all__ = [
+    "Cascade",
+    "Dual",
+    "InputError",
+    "QA",
+    "Units",
+    "answer",
+    "evaluate",
+    "load_codebook",
+    "load_encoder",
+    "make_corpus",
+    "push_to_hub",
+    "read_audio",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -32,3 +61,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What a notebook completes, before any of it is imported."""
+    return sorted({*globals(), *__all__})

@@ -46,6 +46,11 @@ SnrOver = Literal["active", "signal"]
 ENCODERS = "encoder folder, .pt file, hub id, shipped name, torchaudio:NAME or s3prl:NAME"
 CHECKPOINTS = "encoder folder, .pt file, hub id, shipped name or torchaudio:NAME"  # that can be trained
 SOURCE = "prepared corpus, manifest (.jsonl with `audio`, .txt or .tsv of paths) or folder of audio"
+# families of text encoders and of Hugging Face's QA models that the tests cover; others may work, and are tried before use
+TEXT_FAMILIES = (
+    *("ALBERT", "BERT", "BigBird", "ByT5", "DeBERTa", "DeBERTa-v2", "DistilBERT", "ELECTRA", "Longformer", "ModernBERT", "mT5"),
+    *("RoBERTa", "T5", "UMT5", "XLM-RoBERTa"),
+)
 DEVICE = "cpu, cuda, cuda:N, or auto: a GPU if there is one"
 DRAWN = "drawn at random by --seed; default: a tenth, but at least 400 recordings if there are as many"
 SNR_OVER = "measure the SNR over the active parts of the speech, or over the whole signal including pauses (as arXiv 2210.07978)"
@@ -109,7 +114,7 @@ def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (equals and name and value):
-            raise InputError(f"{what} {pair} is not NAME=WHERE; write for example shipped=minisqa-en-robust")
+            raise InputError(f"{what} {pair} is not NAME=WHERE; write for example shipped=people-en")
         if name in found:
             raise InputError(f"{what} gives the name {name} twice; choose another for one of them")
         found[name] = value
@@ -142,7 +147,7 @@ def use_device(name: str) -> None:
 
 
 def shipped(name: Path | None) -> Path | None:
-    """The folder of something trained: a path, or what ships by its name, such as minisqa-en-robust/text-qa."""
+    """The folder of something trained: a path, or what ships by its name, such as people-en/text-qa."""
     from speechssl.io import SHIPPED
 
     return SHIPPED / name if name is not None and (SHIPPED / name / "card.json").is_file() else name

@@ -11,6 +11,7 @@ from tqdm import tqdm
 from speechssl.processes import is_main
 
 FEW = 3  # items that are listed one by one although they have one reason
+_SET_ASIDE = [0]  # items of this process, which --strict asks for
 
 
 class InputError(Exception):
@@ -22,15 +23,36 @@ class MissingExtra(InputError):
 
     def __init__(self, purpose: str, extra: str) -> None:
         self.purpose, self.extra = purpose, extra
-        super().__init__(f'{purpose} needs an optional package: pip install "speechssl[{extra}]"')
+        packages = " ".join(f"'{package}'" for package in packages_of(extra))
+        super().__init__(f"{purpose} needs the extra {extra}: pip install {packages}")
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
         return MissingExtra, (self.purpose, self.extra)  # or a worker process could not hand it to its parent
 
 
+def packages_of(extra: str) -> list[str]:
+    """What an extra of this package installs, as pip takes it, from the metadata of the installation: a line to install it works
+    then from a checkout and from a wheel alike, whether or not a registry has this package."""
+    from importlib.metadata import requires
+
+    end = re.compile(rf"""\s*;\s*extra == ['"]{re.escape(extra)}['"]$""")
+    return [end.sub("", line) for line in requires("speechssl") or () if end.search(line)]
+
+
 def printable(text: str) -> str:
     """Text that can be written as UTF-8: the bytes of a file name that are not are shown as escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def count_set_aside(number: int) -> None:
+    """Count items that a verb set aside without listing them here."""
+    _SET_ASIDE[0] += number
+
+
+def set_aside() -> int:
+    """How many items this process has set aside since this was last asked."""
+    number, _SET_ASIDE[0] = _SET_ASIDE[0], 0
+    return number
 
 
 def tell_set_aside(failed: Mapping[str, str], what: str, item: str = "recording") -> None:
@@ -39,6 +61,7 @@ def tell_set_aside(failed: Mapping[str, str], what: str, item: str = "recording"
     failed: id -> why; what: they were needed for; item: what one of them is, with an s for several.
     More than FEW for one reason are one line. Reasons that differ in the names of items alone are one.
     """
+    count_set_aside(len(failed))
     if not is_main():
         return
     alike: dict[str, list[str]] = {}

@@ -30,6 +30,7 @@ CARD, MADE_FROM = "card.json", "made_from.json"
 LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
 _LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
 _HELD: dict[Path, int] = {}  # how often each of them is held
+_REFUSED = re.compile(r"\(os error (\d+)\)$")
 
 
 # ---- files
@@ -44,12 +45,31 @@ def replacing(path: Path | str) -> Iterator[Path]:
     os.close(handle)
     os.chmod(name, 0o644)
     try:
-        yield Path(name)
-        os.replace(name, path)
-    except BaseException as error:
+        with refusals(path):
+            yield Path(name)
+            os.replace(name, path)
+    except BaseException:
         Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # an error of a write does not name the file
-            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def refusals(place: Path | str) -> Iterator[None]:
+    """What the file system refuses is an OSError that names a file: `place`, where it names none, as after a write.
+
+    Libraries in Rust (safetensors, tokenizers) raise errors of their own, which end in the number of the system's.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(place)
+        raise
+    except Exception as error:
+        if refused := _REFUSED.search(str(error)):
+            raise OSError(int(refused[1]), os.strerror(int(refused[1])), str(place)) from error
         raise
 
 
@@ -219,6 +239,8 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")  # OWNER/NAME, o
 FILES = {
     "speech encoder": "config.json, preprocessor_config.json and model.safetensors or pytorch_model.bin",
     "text encoder": "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin",
+    "reader": "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin",
+    "codebook": "a codebook (.safetensors) and its card (.card.json)",
     "recogniser": "config.json, preprocessor_config.json, the tokeniser's files and model.safetensors or pytorch_model.bin",
 }
 
@@ -253,6 +275,8 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     snapshot = _hub_snapshot(name)
     if isinstance(snapshot, Path):
         return snapshot
+    if owned := sorted(root.glob(f"*/{name}")):
+        raise InputError(f"found no {what} at {name}; did you mean {owned[0].relative_to(root)}, which is in {root}?")
     place = root / name
     raise InputError(
         f"found no {what} at {name}: there is no such folder, nor {place}, and {snapshot}; download it where there is a network "
@@ -260,8 +284,22 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     )
 
 
-def _hub_snapshot(name: str) -> Path | str:
-    """The snapshot in the hub's cache, brought up to date where the hub can be asked; or why there is none, in words."""
+def found_checkpoint(name: str) -> Path | None:
+    """Where a checkpoint of the hub lies on this machine: below the models folder, or in the hub's cache. The hub is not asked."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for folder in (models_root() / name, models_root() / name.split("/")[-1]):
+        if folder.is_dir():
+            return folder
+    cached = try_to_load_from_cache(name, "config.json")
+    return Path(cached).parent if isinstance(cached, str) else None
+
+
+def _hub_snapshot(name: str, nested: bool = False) -> Path | str:
+    """The snapshot in the hub's cache, brought up to date where the hub can be asked; or why there is none, in words.
+
+    nested: with the folders in it, as a folder of models has them.
+    """
     from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
@@ -270,8 +308,9 @@ def _hub_snapshot(name: str) -> Path | str:
         try:
             files = [Path(f.rfilename) for f in HfApi().model_info(name, timeout=PATIENCE).siblings or () if "/" not in f.rfilename]
             weights = [pattern for pattern in WEIGHTS if any(file.match(pattern) for file in files)][:1]  # one format of several
-            patterns = [*SETTINGS, *weights]
-            return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns="*/*", etag_timeout=PATIENCE))
+            patterns = [*SETTINGS, *(weights or WEIGHTS[:1])]
+            skipped = None if nested else "*/*"
+            return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=skipped, etag_timeout=PATIENCE))
         except GatedRepoError:
             reason = "its owners give it to those alone who ask (accept the terms on its page, and log in with `hf auth login`)"
         except RepositoryNotFoundError:
@@ -288,16 +327,63 @@ def _hub_snapshot(name: str) -> Path | str:
     return reason
 
 
+def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
+    """Upload an encoder, a codebook, a reader or a folder of models to the hub; where it is then.
+
+    source: a folder, or the file of a codebook, which goes with its card. name: OWNER/NAME; where the hub is there, you are logged
+    in (`hf auth login`). With HF_HUB_OFFLINE set it is copied to the models folder, where the same name finds it.
+    Raises InputError for a source without a card, a name that is none, and where the hub refuses.
+    """
+    from huggingface_hub import HfApi, constants
+
+    source = Path(source)
+    if not _NAME.fullmatch(name) or "/" not in name or ".." in name:
+        raise InputError(f"{name} is not OWNER/NAME; give the name that it shall have on the hub")
+    files = [source, source.with_suffix(".card.json")] if source.is_file() else sorted(p for p in source.rglob("*") if p.is_file())
+    files = [p for p in files if "checkpoints" not in p.parts and p.name != MADE_FROM]
+    if not any(p.name.endswith(CARD) and p.is_file() for p in files):
+        raise InputError(f"{source} has no card, which says what it is and under which licence; give what speechssl wrote")
+    base = source.parent if source.is_file() else source
+    if constants.is_offline_mode():
+        place = models_root() / name
+        for file in files:
+            with replacing(place / file.relative_to(base)) as temporary:
+                shutil.copyfile(file, temporary)
+        return str(place)
+    try:
+        api = HfApi()
+        api.create_repo(name, private=private, exist_ok=True)
+        listed = [file.relative_to(base).as_posix() for file in files]
+        api.upload_folder(repo_id=name, folder_path=base, allow_patterns=listed)
+    except Exception as error:  # the hub's client and what it connects with have many
+        words = " ".join((str(error).strip() or type(error).__name__).split())[:160].rstrip(".")
+        raise InputError(f"{source} could not be uploaded as {name} ({words}); log in with `hf auth login`") from error
+    return f"{constants.ENDPOINT}/{name}"
+
+
 SHIPPED = Path(__file__).parent / "models"
-DEFAULT = "minisqa-en-robust"
+DEFAULT = "people-en"
 
 
 def model_folder(name: str | Path = DEFAULT) -> Path:
-    """A shipped set of models by name, or a folder. Raises InputError where there is neither."""
-    for folder in (Path(name), SHIPPED / str(name)):
+    """A shipped set of models by name, a folder, or OWNER/NAME below the models folder or on the hub.
+
+    Raises InputError where there is none of them.
+    """
+    places = [Path(name), SHIPPED / str(name)]
+    if (on_hub := bool(_NAME.fullmatch(str(name)) and "/" in str(name))) and ".." not in str(name):
+        places.append(models_root() / str(name))
+    for folder in places:
         if (folder / "encoder").is_dir() or (folder / "text-qa").is_dir():
             return folder
+    why = ""
+    if on_hub and not Path(name).exists():
+        snapshot = _hub_snapshot(str(name), nested=True)
+        if isinstance(snapshot, Path) and ((snapshot / "encoder").is_dir() or (snapshot / "text-qa").is_dir()):
+            return snapshot
+        why = f"; as a name on the hub: {snapshot}" if isinstance(snapshot, str) else "; what the hub has by this name is neither"
     known = sorted(p.parent.name for p in SHIPPED.glob("*/encoder"))
     raise InputError(
-        f"{name} is neither a folder with encoder/ or text-qa/ in it nor a shipped model; shipped: {', '.join(known) or 'none'}"
+        f"{name} is neither a folder with encoder/ or text-qa/ in it nor a shipped model; "
+        f"shipped: {', '.join(known) or 'none'}{why}"
     )

@@ -75,6 +75,11 @@ class Row:
         snr = None if self.snr_db is None else float(self.snr_db)
         return self.system, self.encoder, self.condition, snr, self.metric, int(self.seed), card
 
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """`key` without the name of the encoder."""
+        return self.key[:1] + self.key[2:]
+
 
 def unit(metric: str) -> str:
     """What the values of a metric are in: "%", "dB", "×", or nothing."""
@@ -95,10 +100,12 @@ def averaged(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [t for t in fair if not t[0].startswith(BY_A_RECOGNISER)] or fair
 
 
-def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False) -> None:
+def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False, by_content: bool = False) -> None:
     """Add rows to a results file; a row with the key of an older one replaces it. The same rows again change nothing.
 
     any_card: a row replaces those as well that differ from it in the card, so that there is one row for each result.
+    by_content: a row replaces those as well that differ from it in the encoder's name alone, where the card is the hash of all that
+    made it: one model under two names is one row, with the name that it was given last.
     The file is whole at any time (written beside and renamed); processes that append at the same time wait in turn.
     Raises InputError for a damaged file, ValueError for a value that is not finite or an interval the wrong way round.
     """
@@ -109,6 +116,9 @@ def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False) -
         old = read_rows(path) if path.exists() else ()
         cells = {row.key[:-1]: row.key for row in new} if any_card else {}
         kept = [row for row in old if cells.get(row.key[:-1], row.key) == row.key]
+        if by_content:
+            made = {row.content for row in new}
+            kept = [row for row in kept if row.key in {r.key for r in new} or row.content not in made]
         merged = {row.key: row for row in (*kept, *new)}
         if tuple(merged.values()) != old or not path.exists():
             lines = (json.dumps(asdict(row), ensure_ascii=False, allow_nan=False) + "\n" for row in merged.values())
@@ -136,6 +146,11 @@ def read_rows(path: Path | str) -> tuple[Row, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the results {path} ({error}); run the evaluation that writes them") from error
     return tuple(_parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip())
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    """The rows of folder/results.jsonl as JSON has them. Raises InputError as `read_rows` does."""
+    return [asdict(row) for row in read_rows(folder / "results.jsonl")]
 
 
 def _parse(line: str, place: str) -> Row:

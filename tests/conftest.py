@@ -170,6 +170,10 @@ WORDS = """
     the of and to in is was for as on with by he at from his an were are which this be or has had first one their its
     new after but who not they have her she two been other when time during there into school more years over only
     anna peter silver lantern lost born paris london market""".split()
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+DISTANCES = {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0}
+DISTANCES |= {"initializer_range": 0.3}  # so that they tell in a model as small
+T5 = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
 
 
 @pytest.fixture(scope="session")
@@ -194,8 +198,9 @@ def text_encoder(tokenizer):
     import torch
     import transformers
 
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    common = sizes | {"vocab_size": len(tokenizer), "max_position_embeddings": 128}
+    from speechssl.textlm import make_encoder
+
+    common = SIZES | {"vocab_size": len(tokenizer), "max_position_embeddings": 128}
     narrow = common | {"embedding_size": 16}
     distil = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
     configs = {
@@ -210,12 +215,119 @@ def text_encoder(tokenizer):
             common | {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
             | {"local_attention": 8, "global_attn_every_n_layers": 2},
         ),
+        "bigbird": ("BigBirdConfig", common | {"attention_type": "original_full"}),
+        "deberta": ("DebertaConfig", common | DISTANCES),
+        "deberta-v2": ("DebertaV2Config", common | DISTANCES | {"position_buckets": 16, "share_att_key": True}),
+        "t5": ("T5Config", T5 | {"vocab_size": len(tokenizer)}),
     }  # fmt: skip
 
     def make(kind="bert", **changes):
         name, values = configs[kind]
         torch.manual_seed(0)
-        return transformers.AutoModel.from_config(getattr(transformers, name)(**values | changes)).eval()
+        return make_encoder(getattr(transformers, name)(**values | changes).to_dict()).eval()
+
+    return make
+
+
+# ---- checkpoints of Hugging Face, each with the tokenizer of its family
+
+LETTERS = [chr(c) for c in range(ord("a"), ord("z") + 1)]
+BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+
+
+def wordpieces(*specials):
+    return {t: i for i, t in enumerate([*specials, *".!?,", *LETTERS, *(f"##{c}" for c in LETTERS), *WORDS])}
+
+
+def byte_pairs(*specials):
+    """Vocabulary and merges that make every word of WORDS, with the space before it, from its letters in order."""
+    merges = [pair for word in WORDS for pair in zip(("Ġ" + word[:i] for i in range(len(word))), word, strict=True)]
+    merges = list(dict.fromkeys(merges))
+    return {t: i for i, t in enumerate([*specials, "Ġ", *".!?,", *LETTERS, *map("".join, merges)])}, merges
+
+
+def unigrams(*specials):
+    words = [(f"▁{word}", -2 - i / 100) for i, word in enumerate(WORDS)]
+    return [*((t, 0.0) for t in specials), *words, *((c, -5.0) for c in ("▁", *".!?,", *LETTERS))]
+
+
+def generic(tokenizer, **names):
+    """As checkpoints of newer families have it: no class of its own."""
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer, model_input_names=["input_ids", "attention_mask"], **names
+    )
+
+
+ROTATING = {"local_attention": 8, "global_attn_every_n_layers": 2, "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3}
+NAMED = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), BERT, strict=True))
+POSITIONS = SIZES | {"max_position_embeddings": 130}
+DISTIL = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 130}
+GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 130, "bos_token_id": 0, "eos_token_id": 0}
+BART = {"d_model": 32, "max_position_embeddings": 130, "encoder_layers": 1, "decoder_layers": 1} | {
+    f"{half}_{part}": size for half in ("encoder", "decoder") for part, size in (("attention_heads", 2), ("ffn_dim", 64))
+}
+FAMILIES = {  # name of a family: config, its values, tokenizer
+    "ALBERT": ("Albert", POSITIONS | {"embedding_size": 16}, lambda t: t.AlbertTokenizer(unigrams("<pad>", "<unk>", *BERT[2:]))),
+    "BERT": ("Bert", POSITIONS, lambda t: t.BertTokenizer(wordpieces(*BERT))),
+    "BigBird": (
+        "BigBird",
+        SIZES | {"max_position_embeddings": 512},
+        lambda t: t.BigBirdTokenizer(unigrams("<pad>", "</s>", "<s>", "<unk>", *BERT[2:])),
+    ),
+    "ByT5": ("T5", T5 | {"feed_forward_proj": "gated-gelu"}, lambda t: t.ByT5Tokenizer()),
+    "DeBERTa": ("Deberta", POSITIONS | DISTANCES, lambda t: t.DebertaTokenizer(*byte_pairs(*BERT))),
+    "DeBERTa-v2": (
+        "DebertaV2",
+        POSITIONS | DISTANCES | {"position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm"},
+        lambda t: t.DebertaV2Tokenizer(unigrams(*BERT)),
+    ),
+    "DistilBERT": ("DistilBert", DISTIL, lambda t: t.DistilBertTokenizer(wordpieces(*BERT))),
+    "ELECTRA": ("Electra", POSITIONS | {"embedding_size": 16}, lambda t: t.ElectraTokenizer(wordpieces(*BERT))),
+    "Longformer": (
+        "Longformer",
+        POSITIONS | {"type_vocab_size": 1, "attention_window": 8},
+        lambda t: t.LongformerTokenizer(*byte_pairs(*ROBERTA)),
+    ),
+    "ModernBERT": ("ModernBert", POSITIONS | ROTATING, lambda t: generic(t.BertTokenizer(wordpieces(*BERT)), **NAMED)),
+    "RoBERTa": ("Roberta", POSITIONS | {"type_vocab_size": 1}, lambda t: t.RobertaTokenizer(*byte_pairs(*ROBERTA))),
+    **{f: (f.upper(), T5, lambda t: t.T5Tokenizer(unigrams("<pad>", "</s>", "<unk>"), extra_ids=4)) for f in ("T5", "mT5", "UMT5")},
+    "XLM-RoBERTa": ("XLMRoberta", POSITIONS | {"type_vocab_size": 1}, lambda t: t.XLMRobertaTokenizer(unigrams(*ROBERTA))),
+    # that are no encoders, or answer though nothing promises it
+    "GPT2": ("GPT2", GPT2, lambda t: t.GPT2Tokenizer(*byte_pairs("<|endoftext|>"))),
+    "Bart": ("Bart", BART, lambda t: t.BartTokenizer(*byte_pairs(*ROBERTA))),
+    "FNet": ("FNet", POSITIONS, lambda t: t.BertTokenizer(wordpieces(*BERT))),
+    "XLNet": (
+        "XLNet",
+        {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64},
+        lambda t: t.XLNetTokenizer(unigrams("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>")),
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    """A function (family, kind of Auto class, **changes of the config) -> folder of a checkpoint with random weights and its
+    tokenizer.
+    """
+    import torch
+    import transformers
+
+    made = {}
+
+    def make(family, kind="AutoModel", **changes):
+        key = json.dumps([family, kind, changes], sort_keys=True)
+        if key not in made:
+            name, values, tokenizer_of = FAMILIES[family]
+            made[key], tokenizer = tmp_path_factory.mktemp(family), tokenizer_of(transformers)
+            config = getattr(transformers, f"{name}Config")
+            torch.manual_seed(0)
+            model = getattr(transformers, kind).from_config(config(**{"vocab_size": len(tokenizer)} | values | changes))
+            model.save_pretrained(made[key])
+            tokenizer.save_pretrained(made[key])
+        return made[key]
 
     return make
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,19 @@ import soundfile
 import speechssl
 from speechssl.cli import main
 from speechssl.errors import InputError
+from speechssl.io import model_folder
+from speechssl.qa import best_systems, read_question
 
 ROOT = Path(__file__).parents[1]
 REAL = ROOT.parent / "shared/data/nmsqa/context-34_4_4.mp3"
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def no_checkpoints(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever lies on this machine, the shipped set answers."""
+    monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path_factory.mktemp("checkpoints")))
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +54,7 @@ def test_command_prints_times_and_says_which_models(speech: tuple[Path, Path], t
     code = main(["answer", "--passage", str(speech[0]), "--question", str(speech[1]), "--systems", "dual", "--clip", str(clip)])
     out = capsys.readouterr().out
     assert code == 0
-    assert "dual" in out and "confidence" in out and "trained on minisqa" in out
+    assert "dual" in out and "confidence" in out and "trained on recipes/units" in out
     start, end = float(out.split()[1]), float(out.split()[3])
     assert soundfile.info(clip).duration == pytest.approx(end - start, abs=0.02)
 
@@ -91,9 +101,25 @@ def test_arrays_are_checked_like_files(samples, speech: tuple[Path, Path]) -> No
 
 
 @pytest.mark.slow
+def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(
+    speech: tuple[Path, Path], checkpoint, tmp_path: Path, capsys
+) -> None:
+    reader = str(checkpoint("BERT", "AutoModelForQuestionAnswering"))
+    name, clip = "cascade-ctc", tmp_path / "clip.wav"
+    assert set(speechssl.answer(*speech, ["dual", name], reader=reader)) == {"dual", name}
+    asked = ["answer", "--passage", str(speech[0]), "--question", str(speech[1]), "--systems", "cascade-ctc", "--reader", reader]
+    assert main(asked) == 0
+    printed = capsys.readouterr().out
+    assert name in printed and f"answers by {reader}" in printed
+    assert main([*asked, "--null-threshold", "-1000000", "--clip", str(clip)]) == 0
+    printed = capsys.readouterr().out
+    assert f"{name}  no answer" in printed and "not written, cascade-ctc has no answer" in printed and not clip.exists()
+
+
+@pytest.mark.slow
 def test_minutes_are_answered(speech: tuple[Path, Path]) -> None:
     passage = np.random.default_rng(0).normal(0, 0.1, 16_000 * 130)
-    found = speechssl.answer(passage, speech[1], system="dual")["dual"]
+    found = speechssl.answer(passage, speech[1], ["dual"])["dual"]
     assert 0 <= found.start < found.end <= 130
 
 
@@ -102,9 +128,90 @@ def test_a_clip_in_an_unknown_format_is_refused_before_the_work(speech: tuple[Pa
     assert "x.doc" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("files", [["passage.flac"], ["clip-1.wav", "clip-2.wav"]])
+def test_a_clip_never_overwrites_what_is_listened_to(files: list[str], speech: tuple[Path, Path], tmp_path: Path, capsys) -> None:
+    paths = [tmp_path / name for name in files]
+    for path in paths:
+        path.write_bytes(speech[0].read_bytes())
+    clip = paths[0].with_stem(paths[0].stem.removesuffix("-1"))
+    asked = [str(speech[1]), "Where is the noise?"][: len(files)]
+    assert main(["answer", "--passage", str(paths[-1]), "--question", *asked, "--clip", str(clip)]) == 2
+    assert f"would overwrite the recording {paths[-1]}" in capsys.readouterr().err
+    assert all(path.read_bytes() == speech[0].read_bytes() for path in paths)
+
+
+def test_a_call_that_fails_makes_no_folder_for_its_clip(speech: tuple[Path, Path], tmp_path: Path) -> None:
+    clip = tmp_path / "new" / "clip.wav"
+    assert main(["answer", "--passage", "nowhere.wav", "--question", str(speech[1]), "--clip", str(clip)]) == 2
+    assert not clip.parent.exists()
+
+
+@pytest.mark.parametrize("question", ["", "   ", "?!"])
+def test_a_question_without_words_is_refused(question: str) -> None:
+    with pytest.raises(InputError, match="has no words; give a text, or a recording"):
+        read_question(question)
+
+
+@pytest.mark.parametrize("question", ["speech.wav", "my question.mp3", "question.m4a", "recordings/q.webm"])
+def test_the_name_of_a_missing_recording_is_no_text(question: str) -> None:
+    with pytest.raises(InputError, match=f"{question} does not exist"):
+        read_question(question)
+
+
+@pytest.mark.parametrize("question", ["Who?", "Where is St. Paul.", "Who made Node.js?", "他是谁", "What is yahoo.com", "x" * 5000])
+def test_texts_are_read_as_they_are(question: str) -> None:
+    assert read_question(question) == question
+
+
+def test_systems_that_cannot_listen_and_none_at_all_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cascade-given reads transcripts and cannot listen"):
+        speechssl.QA(systems=["dual", "cascade-given"])
+    with pytest.raises(InputError, match="there are no systems to ask"):
+        speechssl.QA(systems=[])
+
+
+def test_a_language_without_rules_is_refused(capsys) -> None:
+    assert main(["answer", "--passage", "a.wav", "--question", "b.wav", "--language", "fr"]) == 2
+    assert "no text rules for the language 'fr'; use en or zh" in capsys.readouterr().err
+
+
 def test_unknown_models_are_named(speech: tuple[Path, Path]) -> None:
-    with pytest.raises(InputError, match="minisqa-en-robust"):
+    with pytest.raises(InputError, match="people-en"):
         speechssl.answer(*speech, models="no-such-models")
+
+
+@pytest.mark.slow
+def test_systems_are_loaded_once_and_cascades_read_texts_as_well(speech: tuple[Path, Path], capsys) -> None:
+    qa = speechssl.QA(systems=["dual", "cascade-ctc"])
+    heard, read = qa.answer(speech[0], [speech[1], "Where is the noise?"])
+    assert set(heard) == {"dual", "cascade-ctc"} and set(read) == {"cascade-ctc"}
+    assert heard["cascade-ctc"] == speechssl.answer(*speech, ["cascade-ctc"])["cascade-ctc"]
+    with pytest.raises(InputError, match="questions come in a list"):
+        qa.answer(speech[0], "Where is the noise?")
+    with pytest.raises(InputError, match="dual can only listen; record the question"):
+        speechssl.answer(speech[0], "Where is the noise?", ["dual"])
+    with pytest.raises(InputError, match="lasts 61 s, and a question at most 60 s"):
+        speechssl.answer(speech[0], np.random.default_rng(0).normal(0, 0.1, 61 * 16_000), ["dual"])
+    question = ["--question", "Where is the noise?", str(speech[1])]
+    assert main(["answer", "--passage", str(speech[0]), *question, "--systems", "cascade-ctc", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [a["question"] for a in printed["answers"]] == question[1:]
+    assert "MiniSQA" in printed["systems"]["cascade-ctc"]
+    assert main(["answer", "--passage", str(speech[0]), "--question", question[1], "--systems", "dual", "cascade-ctc"]) == 0
+    assert "dual  can only listen; record the question" in capsys.readouterr().out
+
+
+def test_the_best_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
+    assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)
+    (tmp_path / "openai/whisper-tiny.en").mkdir(parents=True)
+    assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)  # no reader of real questions
+    (tmp_path / "speechssl/real-questions").mkdir(parents=True)
+    (tmp_path / "openai/whisper-base").mkdir(parents=True)
+    assert best_systems(model_folder()) == (["dual", "cascade-openai/whisper-base"], "speechssl/real-questions")
+    (tmp_path / "openai/whisper-small.en").mkdir(parents=True)
+    assert best_systems(model_folder())[0][1] == "cascade-openai/whisper-small.en"
+    assert best_systems(model_folder(), "zh")[0][1] == "cascade-openai/whisper-base"
 
 
 @pytest.mark.slow

@@ -1,13 +1,21 @@
 """What a user reads when something cannot be done."""
 
 import pickle
+import tomllib
+from pathlib import Path
 
-from speechssl.errors import InputError, MissingExtra, tell_set_aside
+from speechssl.errors import InputError, MissingExtra, packages_of, tell_set_aside
 
 
 def test_a_worker_can_hand_its_refusal_to_its_parent():
     error = pickle.loads(pickle.dumps(MissingExtra("synthetic speech", "synth")))
-    assert isinstance(error, InputError) and 'pip install "speechssl[synth]"' in str(error)
+    assert isinstance(error, InputError) and "pip install 'espeakng-loader" in str(error)
+
+
+def test_an_extra_is_installed_by_its_packages():
+    extras = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra in ("synth", "superb", "ray"):
+        assert [p.replace(" ", "") for p in packages_of(extra)] == [p.replace(" ", "") for p in extras[extra]]
 
 
 def test_what_was_set_aside_is_listed_and_counted_on_stderr(capsys):

@@ -209,8 +209,15 @@ def test_what_cannot_be_on_the_hub_is_not_looked_for_there(name: str) -> None:
 
 
 def test_a_mistyped_shipped_name_is_corrected() -> None:
-    with pytest.raises(InputError, match=r"no speech encoder at minisqa-en-robust/encodr; did you mean minisqa-en-robust/encoder"):
-        checkpoint_folder("minisqa-en-robust/encodr", "speech encoder")
+    with pytest.raises(InputError, match=r"no speech encoder at people-en/encodr; did you mean people-en/encoder"):
+        checkpoint_folder("people-en/encodr", "speech encoder")
+
+
+def test_a_name_without_its_owner_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODELS, str(tmp_path))
+    folder(tmp_path / NAME)
+    with pytest.raises(InputError, match=f"no recogniser at tiny-hubert; did you mean {NAME}, which is in {tmp_path}"):
+        checkpoint_folder("tiny-hubert", "recogniser")
 
 
 def test_a_variable_that_names_no_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

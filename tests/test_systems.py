@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from speechssl import systems
 from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import SharedEncoder
 from speechssl.errors import InputError
-from speechssl.io import model_folder
+from speechssl.io import model_folder, read_json
 from speechssl.systems import load_systems
 from speechssl.units.kmeans import Codebook, load_codebook
 
@@ -82,11 +83,11 @@ def test_parts_that_are_missing_or_do_not_belong_together_are_refused(models: Pa
 def test_a_reader_of_units_that_were_carried_over_loads_and_of_others_does_not(models: Path):
     """The codebook of another encoder, whose units mean what the reader's units mean."""
     book, path = load_codebook(models / "units.safetensors"), models / "units.safetensors"
-    read = book.card["carried_from"]  # the units that the shipped reader was trained on
-    Codebook(book.centroids + 1e-3, book.card).save(path)
+    read = read_json(models / "dual/card.json")["units"]["codebook"]  # the units that the reader was trained on
+    Codebook(book.centroids + 1e-3, book.card | {"carried_from": read}).save(path)
     (system,) = load_systems(models, ["dual"])
     assert system.name == "dual" and system.card["codebook"] not in (book.hash, read)
-    for before in (book.hash, "0123456789abcdef"):
+    for before in (book.card["carried_from"], "0123456789abcdef"):
         Codebook(book.centroids + 1e-3, book.card | {"carried_from": before}).save(path)
         with pytest.raises(InputError, match="trained on other units"):
             load_systems(models, ["dual"])
@@ -111,6 +112,19 @@ def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(
         text.encode(None, np.zeros(16_000, np.float32))
 
 
+def test_recognisers_of_their_own_need_no_encoder(models: Path, monkeypatch: pytest.MonkeyPatch):
+    shutil.rmtree(models / "encoder")
+    other = SimpleNamespace(name="whisper-base")
+    monkeypatch.setattr(systems, "load_recogniser", lambda *_: (other, "openai/whisper-base"))
+    assert [system.name for system in load_systems(models, ["cascade-openai/whisper-base", "text"])] == [
+        "cascade-whisper-base",
+        "text",
+    ]
+    assert [
+        name for name in ("dual@5", "cascade-ctc-small", "speechbert", "cascade-pocketsphinx") if systems.needs_encoder(name)
+    ] == ["dual@5", "cascade-ctc-small", "speechbert"]
+
+
 def test_one_array_is_encoded_once(encoder):
     calls = []
 
@@ -126,3 +140,22 @@ def test_one_array_is_encoded_once(encoder):
     shared.features(samples, 2)
     shared.features(samples.copy(), 2)
     assert calls == [1, 2, 2]
+
+
+@pytest.mark.parametrize("name", ["speechbert@2", "text@2", "dual@0", "dual@x"])
+def test_only_dual_and_cascades_read_few_windows(name: str, tmp_path: Path):
+    with pytest.raises(InputError, match=f"there is no system '{name}'"):
+        load_systems(tmp_path, [name])
+
+
+@pytest.mark.slow
+def test_systems_that_read_few_windows_say_so():
+    names = ["dual", "dual@1", "cascade-ctc", "cascade-ctc@1"]
+    dual, one, cascade, other = load_systems(model_folder(), names)
+    assert [s.name for s in (dual, one, cascade, other)] == names
+    passage = np.arange(2000) % 47
+    assert one.card == {**dual.card, "windows": 1} and other.card == {**cascade.card, "windows": 1}
+    pairs = ((dual.reader, one.reader), (cascade.qa.reader.reader, other.qa.reader.reader))
+    for whole, few in pairs:
+        assert len(whole.chosen_windows(passage[:40], passage)) > 1 == len(few.chosen_windows(passage[:40], passage))
+    assert [few.ngram for _, few in pairs] == [3, 1]

@@ -14,6 +14,7 @@ from speechssl.text import (
     SPELLINGS,
     answer_tokens,
     error_metric,
+    fold_letters,
     language_of,
     normalise,
     parts,
@@ -49,10 +50,10 @@ CHINESE = [
     ("著名,看着", "着名看着"),
     ("頭髮發霉", "头发发霉"),
     ("Ａ１２３，％", "a123"),
-    ("三百公尺", "三百公尺"),
+    ("三百公尺", "300公尺"),
     ("「iPhone 15 Pro」上市", "iphone 15 pro上市"),
     ("3.5 公里", "3.5公里"),
-    ("第三。5月", "第三5月"),
+    ("第三。5月", "第35月"),
     ("我 喜 歡 A B C", "我喜欢a b c"),
     ("臺灣、台灣、台湾", "台湾台湾台湾"),
     ("_ — …", ""),
@@ -90,7 +91,7 @@ def test_chinese_tokens_are_characters_and_latin_runs(text: str, wanted: list[st
         ("An apple", "en", "apple"),
         ("theatre", "en", "theatre"),
         ("the", "en", ""),
-        ("twenty", "en", "twenty"),  # SQuAD's script leaves numbers alone
+        ("twenty", "en", "20"),  # which SQuAD's script leaves alone
         ("台 北!", "zh", "台 北"),
         ("Tokyo 塔", "zh", "tokyo 塔"),
     ],
@@ -178,6 +179,10 @@ def test_spelt_text_is_small_letters_digits_and_apostrophes(text, form):
     assert spelt(text) == form and spelt(form) == form
 
 
+def test_folded_letters_are_those_that_spellings_share():
+    assert fold_letters("Café ’S") == "cafe 's" and fold_letters("臺灣ＡＢ") == fold_letters("台湾ab") == "台湾ab"
+
+
 # ---- readings of Chinese characters
 
 
@@ -198,5 +203,5 @@ def test_parts_are_initial_final_and_tone_as_far_as_a_character_has_them():
 @pytest.mark.parametrize("read", [parts, syllables])
 def test_without_the_package_it_is_named(read, monkeypatch):
     monkeypatch.setitem(sys.modules, "pypinyin", None)
-    with pytest.raises(MissingExtra, match=r"speechssl\[chinese\]"):
+    with pytest.raises(MissingExtra, match=r"needs the extra chinese: pip install '"):
         read("北")

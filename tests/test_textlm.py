@@ -1,5 +1,6 @@
 """The text side: characters, units and sub-word units as rows of the embedding table."""
 
+import json
 import random
 from collections import defaultdict
 from functools import cache
@@ -23,11 +24,14 @@ from speechssl.dual.train import QaOptions
 from speechssl.errors import InputError
 from speechssl.textlm import (
     ASSIGNMENTS,
+    MINILM,
     SubwordUnits,
     TextCodec,
     assign_tokens,
     character_encoder,
     character_tokenizer,
+    licences,
+    load_tokenizer,
     plain_words,
     special_ids,
     subword_units,
@@ -230,6 +234,44 @@ def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
     assert table.weight[characters.mask_token_id].equal(masked)
     with pytest.raises(InputError, match="too few for"):
         character_encoder(text_encoder(), tokenizer, map(chr, range(0x4E00, 0x4F00)))
+
+
+def test_a_tokeniser_of_another_size_than_its_table_is_refused_but_for_padding(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    for rows in (len(tokenizer), len(tokenizer) + 256):
+        assert len(load_tokenizer(tmp_path, rows)) == len(tokenizer)
+    for rows in (len(tokenizer) - 1, len(tokenizer) + 257):
+        with pytest.raises(InputError, match=rf"has {len(tokenizer)} entries and its model {rows}; train or fetch it again"):
+            load_tokenizer(tmp_path, rows)
+
+
+def test_licences_are_those_of_the_data_the_text_encoder_and_the_start(tmp_path):
+    for name, card in (("squad", {"corpus": "squad", "licence": "CC BY-SA 4.0"}), ("mine", {}), ("people", {"contains": "x, MIT"})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "card.json").write_text(json.dumps(card))
+    page = tmp_path / "mine/README.md"
+    page.write_text("---\nlanguage: en\nlicense: apache-2.0\ntags: [a]\n---\nlicense: none\n")
+    squad = ["squad, CC BY-SA 4.0"]
+    made = licences(tmp_path / "squad", MINILM)
+    assert made == {"licences": {"trained_on": squad, "contains": ["all-MiniLM-L6-v2, Apache-2.0"]}}
+    named = licences(tmp_path / "squad", str(tmp_path / "mine"))["licences"]
+    assert named["contains"] == [f"{tmp_path / 'mine'}, apache-2.0"]
+    page.unlink()
+    assert licences(tmp_path / "squad", str(tmp_path / "mine"))["licences"]["contains"] == [
+        f"{tmp_path / 'mine'}, licence not known"
+    ]
+    (tmp_path / "people/card.json").write_text(json.dumps(made))
+    again = licences(tmp_path / "mine", MINILM, tmp_path / "people")[
+        "licences"
+    ]  # the start's text encoder, not that of the options
+    assert again == {"trained_on": [*squad, "mine, licence not known"], "contains": ["all-MiniLM-L6-v2, Apache-2.0"]}
+    (tmp_path / "people/card.json").write_text(
+        json.dumps({"contains": "x, MIT", "corpus": {"corpus": "minisqa", "licence": "free"}})
+    )
+    assert licences(tmp_path / "squad", None, tmp_path / "people")["licences"] == {
+        "trained_on": ["minisqa, free", *squad],
+        "contains": ["x, MIT"],
+    }
 
 
 # ---- the codec on the vocabularies of published encoders

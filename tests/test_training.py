@@ -199,7 +199,7 @@ def test_the_log_and_tensorboard_of_a_killed_run_have_every_step_once(tmp_path, 
 
 def test_tensorboard_that_is_not_installed_is_said_before_anything_is_made(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"speechssl\[tensorboard\]"):
+    with pytest.raises(MissingExtra, match=r"needs the extra tensorboard: pip install '"):
         options(tensorboard=True)
     assert not options(tensorboard=False).tensorboard
 

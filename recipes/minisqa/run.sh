@@ -4,11 +4,11 @@
 #   bash recipes/minisqa/run.sh                      the published run (5 to 6 hours of 2 cores, no GPU needed)
 #   bash recipes/minisqa/run.sh recipes/minisqa/smoke.yaml exp/smoke     the same in a few minutes, only to show that it runs
 set -euo pipefail
+. recipes/options.sh
 CONFIG=${1:-recipes/minisqa/base.yaml}
 EXP=${2:-exp/minisqa}
+configure
 MODELS=$EXP/models
-stage() { echo "== $1"; }
-with() { echo "--config $CONFIG --stage $1"; }
 
 stage "1 corpus: text from a generator, speech by espeak-ng"
 speechssl prepare minisqa "$EXP/corpus" $(with corpus)
@@ -54,6 +54,9 @@ stage "8 evaluation on unseen voices, passages and values"
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with evaluate)
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with assignments) # and the two of equal steps
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with pocketsphinx)
+WHISPERS=$(python recipes/whispers.py $(setting whispers))
+[ -z "$WHISPERS" ] || speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" --systems $WHISPERS $(with whispers)
+speechssl evaluate retrieval "$EXP/corpus" "$EXP/retrieval" --models "$MODELS" $(with retrieval) # the passage among all of them
 
 stage "9 the comparison: WER varied by noise, by smaller recognisers and by simulated errors; where the lines cross"
 speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-small" $(with ctc-small)
@@ -61,6 +64,9 @@ speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-tiny" $(with ct
 speechssl evaluate confusions "$EXP/corpus" "$EXP/errors" --models "$MODELS" $(with confusions)
 speechssl evaluate qa "$EXP/corpus" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/confusions.json" $(with sweep)
 speechssl compare "$EXP" "$EXP/sweep" --out "$EXP/compare" $(with compare)
+# the same with Whisper, on the questions that it was asked
+[ -z "$WHISPERS" ] || speechssl compare "$EXP" "$EXP/sweep" --out "$EXP/compare-whisper" --common \
+  --systems dual speechbert cascade-ctc $(for name in $WHISPERS; do echo "cascade-${name##*/}"; done) text
 
 stage "10 report"
 python recipes/minisqa/tables.py "$EXP"

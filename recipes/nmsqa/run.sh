@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# NMSQA: DUAL on three codebooks, the cascade with two recognisers, SpeechBERT, the topline on the text; clean and in noise.
+# NMSQA: DUAL on three codebooks, the cascade with two recognisers and with Whisper, SpeechBERT, the topline on the text; clean and in noise.
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/nmsqa/run.sh recipes/nmsqa/base.yaml exp/nmsqa /data/NMSQA     the published settings (a GPU; see README.md)
 #   bash recipes/nmsqa/run.sh recipes/nmsqa/smoke.yaml exp/nmsqa-smoke          shipped models on an invented miniature, two minutes
@@ -9,6 +9,7 @@
 #   KMEANS="128=FILE ..."   DUAL's released codebooks (speeech-content-encoder/km_100h_c128/km_feat_layer_22) instead of fitting
 #   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, if the hub cannot be reached
 set -euo pipefail
+. recipes/options.sh
 CONFIG=${1:-recipes/nmsqa/base.yaml}
 EXP=${2:-exp/nmsqa}
 SOURCE=${3:-}
@@ -56,10 +57,11 @@ elif aligned; then
 fi
 
 stage "6 evaluation, split by split: EXP/SPLIT"
+WHISPERS=$(whispers)
 for split in $(splits); do
   has "$split" || continue
   evaluate() { speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models/$1" --systems "${@:2}" --split "$split" $(with evaluate); }
   for K in $(setting codebooks); do evaluate "hubert-$K" $(cd "$EXP/models/hubert-$K" && ls -d dual*); done
-  evaluate cascade $(setting cascades) $([ ! -d "$EXP/models/cascade/speechbert" ] || echo speechbert) text
+  evaluate cascade $(setting cascades) $WHISPERS $([ ! -d "$EXP/models/cascade/speechbert" ] || echo speechbert) text
   speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
 done

@@ -10,6 +10,7 @@
 #                           speechssl prepare squad SQUAD FOLDER
 #   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/google-bert/bert-base-chinese, if the hub cannot be reached
 set -euo pipefail
+. recipes/options.sh
 CONFIG=${1:-recipes/odsqa/minisqa-zh.yaml}
 EXP=${2:-exp/odsqa}
 SOURCE=${3:-}
@@ -96,10 +97,11 @@ fi
 
 stage "7 evaluation, split by split and reader by reader: EXP/SPLIT/READER"
 audible() { [ -n "$(setting listen)" ] && ! grep -q '"audio": ""' "$1/passages.jsonl" "$1/questions.jsonl"; }
+WHISPERS=$([ -z "$(setting listen)" ] || whispers)
 evaluate() { # CORPUS SPLIT SYSTEM THAT READS ...
   audible "$1/$2" || echo "left out: systems that need audio, since $2 is text only (or $CONFIG has no listen: true)"
   for reader in $READERS; do
-    spoken=$(! audible "$1/$2" || setting cascades)
+    spoken=$(! audible "$1/$2" || echo $(setting cascades) $WHISPERS)
     [ "$reader" != plain ] || ! audible "$1/$2" || spoken="dual $([ ! -d "$EXP/models/plain/speechbert" ] || echo speechbert) $spoken"
     speechssl evaluate qa "$1" "$EXP/$2/$reader" --models "$EXP/models/$reader" --split "$2" --systems $spoken "${@:3}" $(with evaluate)
     speechssl report "$EXP/$2/$reader" "$1" --split "$2" $(with report)

@@ -14,17 +14,17 @@
 #   TRAININGS="continual"       of the trainings these alone; stage 6 needs continual, stage 8 continual-more
 #   START=FOLDER                the models to start from (exp/minisqa/models, of recipes/minisqa; the smoke run: what ships)
 set -euo pipefail
+. recipes/options.sh
 CONFIG=${1:-recipes/robustness/base.yaml}
 SEED=${SEED:-0}
 EXP=${2:-exp/robustness$([ "$SEED" = 0 ] || echo "-$SEED")}
+configure
 TRAININGS=(${TRAININGS:-continual continual-adversary-binary continual-adversary-multi continual-more})
 ENCODERS=() # NAME=FOLDER, for the grids
-stage() { echo "== $1"; }
-with() { echo "--config $CONFIG --stage $1"; }
 
 stage "1 the corpus of recipes/minisqa, and spoken sets for KS, IC, SID, style (which stands in for ER) and ASR"
 if [ -z "${CORPUS:-}" ] && grep -q "^corpus:" "$CONFIG"; then # smoke.yaml: one of its own
-  CORPUS=$EXP/corpus START=${START:-minisqa-en-robust}
+  CORPUS=$EXP/corpus START=${START:-people-en}
   speechssl prepare minisqa "$CORPUS" $(with corpus)
 elif [ ! -f "${CORPUS:=exp/minisqa/corpus}/card.json" ]; then
   speechssl prepare minisqa "$CORPUS" --config recipes/minisqa/base.yaml --stage corpus
@@ -80,13 +80,14 @@ stage "7 report: $EXP/report.html, and the tables of README.md"
 speechssl report "$EXP"
 python recipes/robustness/tables.py "$EXP"
 
-stage "8 the shipped models: $EXP/minisqa-en-robust, to be copied to speechssl/models/"
-if [ "$START" = minisqa-en-robust ]; then
+stage "8 a set of all models: $EXP/minisqa-en-robust, from which recipes/units goes on"
+if [ "$START" = people-en ]; then
   echo "left out: $START is already a shipped set"
 else
-  python recipes/robustness/ship.py "$EXP/models/continual-more" "$START/ctc" "$CORPUS" "$EXP/minisqa-en-robust"
+  python recipes/ship.py "$EXP/models/continual-more" "$START/ctc" "$CORPUS" "$EXP/minisqa-en-robust" \
+    "recipes/robustness/run.sh, base.yaml: continual-more"
   for condition in clean pink@20 pink@10 pink@5 pink@0 reverb; do
     speechssl evaluate qa "$CORPUS" "$EXP/shipped" --models "$EXP/minisqa-en-robust" --conditions "$condition" $(with shipped)
   done
-  python recipes/robustness/ship.py scores "$EXP/minisqa-en-robust" "$EXP/shipped"
+  python recipes/ship.py scores "$EXP/minisqa-en-robust" "$EXP/shipped"
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SLUE-SQA-5: questions and documents of real speech; DUAL, cascades with two recognisers, SpeechBERT, and the topline on the text, by frame-F1.
+# SLUE-SQA-5: questions and documents of real speech; DUAL, cascades with two recognisers and with Whisper, SpeechBERT, and the topline on the text, by frame-F1.
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/slue_sqa5/run.sh recipes/slue_sqa5/base.yaml exp/slue_sqa5 /data/slue-phase-2      the published settings (a GPU)
 #   bash recipes/slue_sqa5/run.sh recipes/slue_sqa5/smoke.yaml exp/slue_sqa5-smoke      on an invented miniature, two minutes
@@ -7,6 +7,7 @@
 #   LIBRISPEECH=FOLDER      train-clean-100, which the codebook is fitted on (else on the fine-tuning documents, a deviation)
 #   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, if the hub cannot be reached
 set -euo pipefail
+. recipes/options.sh
 CONFIG=${1:-recipes/slue_sqa5/base.yaml}
 EXP=${2:-exp/slue_sqa5}
 SOURCE=${3:-}
@@ -43,9 +44,10 @@ elif aligned; then
 fi
 
 stage "6 evaluation: EXP/SPLIT; FF1 is SLUE's frame-F1"
+WHISPERS=$(whispers)
 for split in $(splits); do
   has "$split" || continue
   speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" \
-    --systems $(setting systems) $([ ! -d "$MODELS/speechbert" ] || echo speechbert) $(with evaluate)
+    --systems $(setting systems) $WHISPERS $([ ! -d "$MODELS/speechbert" ] || echo speechbert) $(with evaluate)
   speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
 done

@@ -34,7 +34,7 @@ LARGE = {
 # Wide enough for the peers: oneDNN computes narrower bf16 convolutions wrongly on processors with AMX (tests/known_issues).
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (32,) * 7}
 SHAPES = {"base": {}, "large": LARGE, "tiny": TINY | {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}}
-SHIPPED, CODEBOOK = "minisqa-en-robust/encoder", "minisqa-en-robust/units.safetensors"
+SHIPPED, CODEBOOK = "people-en/encoder", "people-en/units.safetensors"
 MODELS = Path(artefacts.__file__).parent / "models"
 
 

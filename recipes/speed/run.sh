@@ -4,9 +4,11 @@
 #   bash recipes/speed/run.sh                                           the published run (about 30 minutes of 2 cores)
 #   bash recipes/speed/run.sh recipes/speed/smoke.yaml exp/speed-smoke  the same in a minute, only to show that it runs
 set -euo pipefail
+. recipes/options.sh
 CONFIG=${1:-recipes/speed/base.yaml}
 EXP=${2:-exp/speed}
-step() { echo "== $2"; python "recipes/speed/$1.py" "$CONFIG" "$EXP"; }
+configure
+step() { stage "$2"; python "recipes/speed/$1.py" "$CONFIG" "$EXP"; }
 
 step encoders  "1 encoders: the same weights and audio, turn by turn"
 step agreement "2 units in bf16 and int8 against those of fp32"

@@ -21,7 +21,7 @@ def draw(exp: Path, splits: list[str]) -> Path | None:
     written: list[Row] = []  # F1 on the text of the tests, where that is known
     ceilings: list[tuple[float, float]] = []  # WER and share of the questions
     for split in (s for s in splits if (exp / s / "results.jsonl").is_file()):
-        rows = {(r.system, r.metric): r for r in read_rows(exp / split / "results.jsonl")}
+        rows = {(r.system, r.metric): r for r in read_rows(exp / split / "results.jsonl") if r.condition == "clean"}
         given, ceiling = rows.get(("cascade-given", "wer")), facts[split].get("answer_in_context")
         rate = given.value if given else WER.get(split)
         if rate is not None and (f1 := rows.get(("cascade-given", "f1"))):

@@ -18,12 +18,13 @@ def lines(exp: Path, splits: list[str]) -> list[tuple[str, ...]]:
     facts = read_json(exp / "corpus" / "data_report.json")["splits"]
     found = []
     for split in (s for s in splits if (exp / s / "results.jsonl").is_file()):
-        rows = {(r.system, r.metric): r for r in read_rows(exp / split / "results.jsonl")}
+        rows = {(r.system, r.metric): r for r in read_rows(exp / split / "results.jsonl") if r.condition == "clean"}
         ceiling = facts[split].get("answer_in_context")
         inside = "–" if ceiling is None else f"{100 * ceiling:.1f}"
         for system in dict.fromkeys(name for name, _ in rows):
             values = [interval_text(rows.get((system, metric))) for metric in ("wer", "em", "f1")]
-            recognised = [f"{WER[split]:.1f}" if split in WER else "–", values[0], inside]
+            given = system == "cascade-given"  # whose transcripts are those of the corpus
+            recognised = [f"{WER[split]:.1f}" if given and split in WER else "–", values[0], inside if given else "–"]
             found.append((split, system, *(["–"] * 3 if system == "text" else recognised), *values[1:]))  # text reads no transcript
     return found
 

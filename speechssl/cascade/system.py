@@ -12,14 +12,12 @@ from typing import Any
 from speechssl.cascade.confusions import MOST, Confusions, Edit, read_confusions, spelt_words
 from speechssl.cascade.data import Recogniser, Record, TimedWord, Transcript
 from speechssl.cascade.model import CtcRecogniser
+from speechssl.cascade.readers import TextQa
 from speechssl.data.records import Span
-from speechssl.dual.decode import Reader
-from speechssl.dual.model import load_reader
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json
 from speechssl.text import joiner, language_of, pieces
-from speechssl.textlm import TextCodec, load_tokenizer
 
 TEXT_SYSTEMS = ("text", "cascade-given")
 SIMULATED = "cascade-simulated"
@@ -33,10 +31,15 @@ class Cascade:
 
     name: str
     words: Callable[[Any, Any], Transcript]  # record, samples (N,) float32 at 16 kHz -> words
-    codec: TextCodec
-    reader: Reader
+    qa: TextQa
     card: Mapping[str, Any]
     needs_audio: bool = True
+    language_heard: Callable[[Any], str] | None = None  # samples -> language, where the recogniser tells languages apart
+
+    def read(self, text: str, language: str) -> Transcript:
+        """A written text in the place of a recording; its words have no times."""
+        words = (TimedWord(word, math.nan, math.nan, math.nan) for word, _ in pieces(text, language))
+        return Transcript(tuple(words), joiner(language))
 
     def encode(self, record: Record | None, samples: Any) -> Transcript:
         """Raises ValueError where there are no words, or for a recording of no corpus where words are those of a corpus."""
@@ -45,19 +48,18 @@ class Cascade:
         return self.words(record, samples)
 
     def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
-        """(question, passage) transcripts -> answers. A passage in which nothing was recognised gives an empty answer at 0 s.
+        """(question, passage) transcripts -> answers. "No answer", and any for a passage in which nothing was recognised, is empty
+        at 0 s.
 
         Times are nan where those of the words are.
         """
-        coded = [tuple(self.codec.encode([w.text for w in transcript.words]) for transcript in item) for item in items]
-        usable = [i for i, (_, (ids, _)) in enumerate(coded) if len(ids)]
-        spans = self.reader.read_many([(coded[i][0][0], coded[i][1][0]) for i in usable])
-        answers = [TimedAnswer(0.0, 0.0, 0.0, "") for _ in items]
-        for i, span in zip(usable, spans, strict=True):
-            passage, owners = items[i][1], coded[i][1][1]
-            words = passage.words[owners[span.first] : owners[span.last] + 1]
-            text = passage.separator.join(w.text for w in words)
-            answers[i] = TimedAnswer(words[0].start, words[-1].end, span.confidence, text)
+        answers = []
+        for (_, passage), span in zip(items, self.qa.reader.read(items), strict=True):
+            if span is None or (self.qa.threshold is not None and span.null - span.score > self.qa.threshold):
+                answers.append(TimedAnswer(0.0, 0.0, 0.0, ""))
+            else:
+                start, end = passage.words[span.first].start, passage.words[span.last].end
+                answers.append(TimedAnswer(start, end, span.confidence, span.text))
         return answers
 
 
@@ -131,17 +133,23 @@ def _shared(words: Sequence[str], span: Span) -> list[Span]:
     return [Span(w, at[i], at[i + 1]) for i, w in enumerate(words)]
 
 
-def load_recogniser(models: Path, engine: str, encoder: Any) -> tuple[Recogniser, Any]:
+def is_ctc_head(engine: str) -> bool:
+    """Whether a name of `load_recogniser` is that of a head in a folder of models."""
+    return engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists())
+
+
+def load_recogniser(models: Path, engine: str, encoder: Any, language: str | None = None) -> tuple[Recogniser, Any]:
     """A recogniser, and what the card of a system says of it.
 
     engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`; `pocketsphinx`; or the folder or hub id of a Hugging
-    Face recogniser. Raises InputError for a head that is missing or of another encoder.
+    Face recogniser. language: of the speech, which Whisper is told. Raises InputError for a head that is missing or of another
+    encoder.
     """
-    if engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists()):
+    if is_ctc_head(engine):
         if not (models / engine).is_dir():
             raise InputError(
-                f"{models} has no {engine}/; train one (speechssl train ctc), or name another recogniser (--systems "
-                "cascade-pocketsphinx), or --systems dual"
+                f"{models} has no {engine}/; train one (speechssl train ctc), or name another recogniser (pocketsphinx, or a "
+                "model of Hugging Face)"
             )
         recogniser = CtcRecogniser.load(models / engine, encoder)
         recogniser.name = engine
@@ -150,34 +158,26 @@ def load_recogniser(models: Path, engine: str, encoder: Any) -> tuple[Recogniser
 
     if engine == "pocketsphinx":
         return PocketSphinxRecogniser(), "pocketsphinx en-us"
-    return HuggingFaceRecogniser(engine), engine
+    return HuggingFaceRecogniser(engine, joiner(language or "en"), language and language_of(language)), engine
 
 
-def load_cascade(folder: Path, recogniser: Recogniser, recogniser_card: Any, bf16: bool = False) -> Cascade:
-    """folder: of text QA. recogniser_card: what the card of the system says of the recogniser."""
-    codec, reader, card = _load_text_qa(folder, bf16)
-    name = f"cascade-{recogniser.name}"
-    return Cascade(name, lambda _, samples: recogniser.transcribe(samples), codec, reader, {"asr": recogniser_card} | card)
+def load_cascade(qa: TextQa, recogniser: Recogniser, recogniser_card: Any) -> Cascade:
+    """recogniser_card: what the card of the system says of the recogniser."""
+    name, heard = f"cascade-{recogniser.name}{qa.suffix}", getattr(recogniser, "language_heard", None)
+    words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
+    return Cascade(name, words, qa, {"asr": recogniser_card} | qa.card, language_heard=heard)
 
 
-def load_text(folder: Path, name: str, bf16: bool = False) -> Cascade:
-    """folder: of text QA. name: `text` or `cascade-given`."""
-    codec, reader, card = _load_text_qa(folder, bf16)
-    return Cascade(name, lambda record, _: given_words(name, record), codec, reader, {"reads": name} | card, False)
+def load_text(qa: TextQa, name: str) -> Cascade:
+    """name: `text` or `cascade-given`."""
+    return Cascade(name + qa.suffix, lambda record, _: given_words(name, record), qa, {"reads": name} | qa.card, False)
 
 
-def load_simulated(folder: Path, errors: Path, name: str, bf16: bool = False, seed: int = 0) -> Cascade:
-    """folder: of text QA. errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %."""
+def load_simulated(qa: TextQa, errors: Path, name: str, seed: int = 0) -> Cascade:
+    """errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %."""
     wer = parse_rate(name)
     if not errors.is_file():
         raise InputError(f"{name} needs {errors}, which does not exist; fit it with `speechssl evaluate confusions`")
-    codec, reader, card = _load_text_qa(folder, bf16)
-    card |= {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([errors]), "seed": seed}
-    confusions, name = read_confusions(errors), f"{SIMULATED}@{100 * wer:g}"
-    return Cascade(name, lambda record, _: simulated_words(confusions, wer, seed, record), codec, reader, card, False)
-
-
-def _load_text_qa(folder: Path, bf16: bool) -> tuple[TextCodec, Reader, dict[str, Any]]:
-    model, layout, card = load_reader(folder)
-    codec = TextCodec(load_tokenizer(folder, model.embedding.num_embeddings))
-    return codec, Reader(model, layout, bf16=bf16), {"text_qa": card["weights"]} | ({"bf16": True} if bf16 else {})
+    card = {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([errors]), "seed": seed} | qa.card
+    confusions, name = read_confusions(errors), f"{SIMULATED}@{100 * wer:g}{qa.suffix}"
+    return Cascade(name, lambda record, _: simulated_words(confusions, wer, seed, record), qa, card, False)

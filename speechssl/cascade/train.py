@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,15 +17,23 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.cascade.config import CtcOptions
 from speechssl.cascade.data import Record, features_on_disk, text_examples
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
-from speechssl.data.records import Span, data_hash, first_passages, load_corpus
+from speechssl.data.records import Span, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
-from speechssl.dual.model import SpanModel
-from speechssl.dual.train import fit_spans, layout_of
+from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.train import fit_spans, layout_of, weights_of
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import read_json, stage
+from speechssl.io import stage
 from speechssl.processes import is_main, main_first
-from speechssl.textlm import TextCodec, character_encoder, load_text_encoder, pad_id, subword_units
+from speechssl.textlm import (
+    TextCodec,
+    character_encoder,
+    licences,
+    load_text_encoder,
+    load_tokenizer,
+    special_tokens,
+    subword_units,
+)
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch, check_share, fit
 
@@ -75,8 +84,8 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
         recogniser = CtcRecogniser(encoder, head.eval(), vocabulary, "ctc", layer=layer)
         with main_first():
             if is_main():
-                card = read_json(corpus / "card.json")
-                recogniser.save(out, {"options": asdict(options), "training": result, "corpus": card})
+                card = corpus_card(corpus)
+                recogniser.save(out, {"options": asdict(options), "training": result, "corpus": card} | licences(corpus))
                 shutil.rmtree(out / "features")
         return recogniser
 
@@ -127,31 +136,45 @@ class CropBatches:
         }
 
 
-def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
+def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None = None) -> None:
     """Train text QA on the words of a split; once. The tokeniser is saved beside the model.
 
-    Questions whose answer has neither times nor an offset with words of the passage there are listed and left out.
-    Raises InputError where `out` holds a reader that was made from other inputs.
+    start: text QA to go on from, with its tokeniser, in the place of a text encoder. Questions whose answer has neither times nor
+    an offset with words of the passage there are listed and left out. Raises InputError where `out` holds a reader that was made
+    from other inputs, or `start` is no text QA.
     """
     check_share(options.batch, options.short_batch)
-    with stage(out, {"data": data_hash(corpus, options.split)}, asdict(options)) as step:
+    begun = weights_of(start)
+    with stage(out, {"data": data_hash(corpus, options.split)} | ({"start": begun} if start else {}), asdict(options)) as step:
         if step.done:
             return
         data = load_corpus(corpus, options.split)
-        encoder, tokenizer = load_text_encoder(options.text_encoder)
-        if options.characters:  # these get rows of the encoder's embedding table
-            texts = [*(p.written for p in data.passages.values()), *(q.written for q in data.questions)]
-            encoder, table, tokenizer = character_encoder(encoder, tokenizer, texts, options.training.seed)
+        if start:
+            model, _, made = load_reader(start)
+            if made.get("what") != "text QA":
+                raise InputError(
+                    f"{start} is a {made.get('what')}, not text QA; give --start a folder of `speechssl train text-qa`"
+                )
+            tokenizer = load_tokenizer(start, model.embedding.num_embeddings)
+            options = replace(options, text_encoder=made["text_encoder"], subwords=made["subwords"], characters=made["characters"])
+            model.train().requires_grad_(True)
+            torch.manual_seed(options.training.seed)  # of dropout
         else:
-            rows = encoder.get_input_embeddings().weight.detach()
-            table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
-        layout = layout_of(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad_id(tokenizer))
+            encoder, tokenizer = load_text_encoder(options.text_encoder)
+            if options.characters:  # these get rows of the encoder's embedding table
+                texts = [*(p.written for p in data.passages.values()), *(q.written for q in data.questions)]
+                encoder, table, tokenizer = character_encoder(encoder, tokenizer, texts, options.training.seed)
+            else:
+                rows = encoder.get_input_embeddings().weight.detach()
+                table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
+            torch.manual_seed(options.training.seed)
+            model = SpanModel(encoder, table, subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim))
+        layout = layout_of(options, *special_tokens(tokenizer))
         examples, left_out = text_examples(data, TextCodec(tokenizer))
         tell_set_aside(left_out, "training of text QA", "question")
-        torch.manual_seed(options.training.seed)
-        model = SpanModel(encoder, table, subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim))
         if is_main():
             tokenizer.save_pretrained(out)
-        card = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": read_json(corpus / "card.json")}
+        card: dict[str, Any] = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": corpus_card(corpus)}
         card |= {"subwords": options.subwords, "characters": options.characters, "left_out": len(left_out)}
+        card |= ({"start": begun} if start else {}) | licences(corpus, options.text_encoder, start)
         fit_spans(model, examples, layout, options, out, card)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 import time
+import traceback
+import warnings
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stderr
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from speechssl import __version__
-from speechssl.cli.parser import about, meant, parse
+from speechssl.cli.parser import Manner, about, meant, parse, take_manner
 from speechssl.cli.verbs import GROUPS, VERBS, config_of
-from speechssl.errors import InputError
-from speechssl.io import unusable
+from speechssl.errors import InputError, set_aside
+from speechssl.io import read_json, refusals, unusable
 from speechssl.processes import is_main, leave
 
 ABOUT = """usage: speechssl VERB [options]
@@ -22,12 +26,20 @@ ABOUT = """usage: speechssl VERB [options]
 Speech understanding with self-supervised encoders: discrete units, spoken question answering (DUAL), SUPERB.
 
   speechssl answer --passage lecture.mp3 --question question.wav
-  speechssl units extract recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors units
+  speechssl units extract recordings/ people-en/encoder people-en/units.safetensors units
   speechssl VERB --help
 
 Every option of a verb can also stand in a YAML file, under its name without the dashes (switches as true or false):
 `--config recipes/minisqa/base.yaml --stage hubert-1` reads the options of a call from the section `hubert-1`, and --config alone
-from a file without sections. Options on the command line have precedence. --print_config prints such a file."""
+from a file without sections. Options on the command line have precedence. --print_config prints such a file.
+
+Every verb takes --json (print the result as one JSON value; everything else goes to stderr), -q (print results and errors only),
+-v (also print warnings of libraries, where an error arose, time and memory) and --strict. `speechssl --version -v` prints versions.
+
+Exit codes: 0 done; 1 training diverged; 2 bad input, in one sentence on stderr; 3 done, but items were set aside and --strict is
+given; 130 stopped by the keyboard."""
+USAGE = "SPEECHSSL_USAGE"  # environment variable: a file that gets what every verb took
+PACKAGES = ("torch", "torchaudio", "transformers", "tokenizers", "safetensors", "numpy", "scikit-learn", "soundfile", "pyarrow")
 
 
 class Lines:
@@ -54,19 +66,17 @@ class Lines:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb. Returns the exit code: 0, or 2 after one sentence on what was wrong with the input."""
+    """Run one verb. Returns the exit code: 0; 2 after one sentence on what was wrong with the input; the others are in ABOUT."""
+    manner, typed = take_manner(sys.argv[1:] if arguments is None else arguments)
     try:
-        config = parse_arguments(list(sys.argv[1:] if arguments is None else arguments))
+        config = parse_arguments(typed, manner)
         if config is not None:
-            _quiet()
-            with nullcontext() if sys.stderr.isatty() else redirect_stderr(Lines(sys.stderr)):
-                config.run()
+            _run(config, manner)
             leave()
-    except InputError as error:
-        print(f"speechssl: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:  # a folder that cannot be written, a full disk
-        print(f"speechssl: {unusable(error)}", file=sys.stderr)
+    except (InputError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
+        if manner.verbose:
+            traceback.print_exc()
+        print(f"speechssl: {error if isinstance(error, InputError) else unusable(error)}", file=sys.stderr)
         return 2
     except FloatingPointError as error:
         print(f"speechssl: training stopped: {error}", file=sys.stderr)
@@ -74,17 +84,70 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("speechssl: stopped; the same command resumes from what is written, or else starts again", file=sys.stderr)
         return 130
+    if manner.strict and (number := set_aside()):
+        print(f"speechssl: {number} {'items were' if number > 1 else 'item was'} set aside (--strict)", file=sys.stderr)
+        return 3
     return 0
 
 
-def parse_arguments(arguments: list[str]) -> Any:
+def _run(config: Any, manner: Manner) -> None:
+    """Run a verb, and print what it says, or with --json what it returns; where that is nothing, the card of the folder it made."""
+    set_aside()  # of a call before, in one process
+    _quiet(manner.verbose)
+    started, out = time.monotonic(), sys.stdout
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        if not manner.verbose:  # a line, without the code that gave it
+            warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+        if manner.quiet:
+            stack.enter_context(redirect_stderr(stack.enter_context(open(os.devnull, "w"))))
+        elif not sys.stderr.isatty():
+            stack.enter_context(redirect_stderr(Lines(sys.stderr)))
+        if manner.json:
+            stack.enter_context(redirect_stdout(sys.stderr))
+        with refusals("a file"):
+            result = config.run()
+    if os.environ.get(USAGE) and is_main():
+        _record(config, time.monotonic() - started)
+    if manner.json:
+        card = Path(getattr(config, "out", None) or "") / "card.json"
+        if result is None:
+            result = {"out": str(getattr(config, "out", ""))} | ({"card": read_json(card)} if card.is_file() else {})
+        print(json.dumps(result, ensure_ascii=False, indent=1, default=str), file=out)
+    if manner.verbose:
+        print(f"took {time.monotonic() - started:.1f} s; peak memory {peak_memory():.2f} GB", file=sys.stderr)
+
+
+def _record(config: Any, seconds: float) -> None:
+    """Add a line to the file that $SPEECHSSL_USAGE names, in the folder of a recipe's run: what a verb took, by its stage."""
+    file = Path(os.environ[USAGE])
+    torch = sys.modules.get("torch")
+    gpu = torch.cuda.max_memory_allocated() / 2**30 if torch is not None and torch.cuda.is_initialized() else 0.0
+    disk = sum(path.stat().st_size for path in file.parent.rglob("*") if path.is_file() and not path.is_symlink()) / 2**30
+    places = [str(getattr(config, name)) for name in ("corpus", "out") if hasattr(config, name)]
+    command = " ".join([type(config).__name__, *places])
+    line = {"stage": os.environ.get("SPEECHSSL_STAGE", ""), "command": command, "seconds": round(seconds, 1)}
+    line |= {"peak_gb": round(peak_memory(), 3), "gpu_gb": round(gpu, 3), "disk_gb": round(disk, 3)}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(line) + "\n")
+
+
+def peak_memory() -> float:
+    """Of this process until now, in GB."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform != "darwin" else 1 << 30)
+
+
+def parse_arguments(arguments: list[str], manner: Manner = Manner()) -> Any:
     """The options of a call as the dataclass of its verb; None where help or version was printed. Raises InputError."""
     words = [word.replace("_", "-") for word in arguments[:2]]
     for verb in (" ".join(words[:1]), " ".join(words)):
         if verb in VERBS:
             return parse(verb, config_of(verb), arguments[len(verb.split()) :])
     if arguments[:1] == ["--version"]:
-        print(f"speechssl {__version__}")
+        print(versions() if manner.verbose else f"speechssl {__version__}")
         return None
     group = words[0] if words and words[0] in GROUPS else ""
     if not arguments or any(word in ("-h", "--help") for word in arguments[:2]):
@@ -94,7 +157,23 @@ def parse_arguments(arguments: list[str]) -> Any:
     if group and len(words) == 1:
         raise InputError(f"`speechssl {group}` needs a verb: {', '.join(inside)}")
     typed, known = (words[1], inside) if group else (words[0], [*GROUPS, *VERBS])
-    raise InputError(f"`speechssl{' ' * bool(group)}{group}` has no verb {typed}{meant(typed, known)}")
+    second = [verb for verb in VERBS if verb.endswith(f" {typed}")]  # `speechssl extract` for `speechssl units extract`
+    hint = f"; did you mean {' or '.join(second)}?" if second and not group else meant(typed, known)
+    raise InputError(f"`speechssl{' ' * bool(group)}{group}` has no verb {typed}{hint}")
+
+
+def versions() -> str:
+    """Of this package, of Python, and of what results depend on, a line each."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    lines = [f"speechssl {__version__}", f"python {platform.python_version()} ({platform.platform()})"]
+    for name in PACKAGES:
+        try:
+            lines.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            lines.append(f"{name} is not installed")
+    return "\n".join(lines)
 
 
 def overview(group: str) -> str:
@@ -111,10 +190,13 @@ def overview(group: str) -> str:
     return "\n".join(lines)
 
 
-def _quiet() -> None:
+def _quiet(verbose: bool) -> None:
+    """Keep what libraries say of themselves off the terminal, but for verbose."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not is_main():  # the first process prints for all
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if verbose:
+        return
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     if "transformers" in sys.modules:  # which has read these already

@@ -1,52 +1,138 @@
-"""`speechssl answer`: its options."""
+"""`speechssl answer`, `bundle` and `completion`: their options."""
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass
+import math
+import os
+from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal
 
-from speechssl.config import DEVICE, option, use_device
+from speechssl.cascade.config import ReaderOptions
+from speechssl.config import DEVICE, ENCODERS, argument, group, option, use_device
 from speechssl.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """answer a spoken question from a spoken passage
+    """answer questions from a spoken passage
 
-    Prints the start and end of the answer in the passage and, for a cascade, its words. Systems are dual and cascade-ENGINE, with
-    the engine ctc, pocketsphinx, or a Hugging Face model.
+    A question is a recording, or a text, which cascades alone can read. Prints start and end of every answer in the passage and,
+    for a cascade, its words; the last lines say what each system is made of. Systems are dual, speechbert and cascade-ENGINE, with
+    the engine ctc, pocketsphinx, or a Hugging Face model. Without --systems they are dual and the best cascade on this machine:
+    Whisper and a reader of real questions where there are some (`speechssl models get whisper-base`; recipes/real_questions), else
+    cascade-ctc. In a long passage dual@5 or cascade-ENGINE@5 reads only the 5 windows that share most with the question.
 
       speechssl answer --passage lecture.mp3 --question question.wav --clip answer.wav
+      speechssl answer --passage lecture.mp3 --question "When was the university founded?" "Who founded it?" --json
+      speechssl answer --passage lecture.mp3 --question "Who founded it?" --reader deepset/minilm-uncased-squad2 --null-threshold 0
     """
 
     passage: Path = option(MISSING, "recording of the passage: WAV, FLAC, MP3 or OGG at any rate, of any length")
-    question: Path = option(MISSING, "recording of the question")
-    systems: tuple[str, ...] = option(("dual", "cascade-ctc"), "systems to run: dual, cascade-ENGINE, or both", least=1)
-    models: str = option("minisqa-en-robust", "shipped set or model folder")
-    clip: Path | None = option(None, "write the answer of the first system to this audio file")
+    question: tuple[str, ...] = option(MISSING, "recordings of questions, or their texts", least=1)
+    systems: tuple[str, ...] | None = option(None, "systems to run, from those above", least=1)
+    models: str = option("people-en", "shipped set or model folder")
+    reading: ReaderOptions = group(
+        ReaderOptions(), "reader of words", without=("max_seq_length", "doc_stride", "max_answer_length")
+    )
+    language: str = option("en", "language of the speech, en or zh: Whisper is told, and texts are read by its rules")
+    clip: Path | None = option(
+        None, "write the answer of the first system that has one to this audio file; with several questions: FILE-1, ..."
+    )
     device: str = option("auto", DEVICE)
 
-    def run(self) -> None:
-        from speechssl.audio import check_clip, read_audio, write_clip
-        from speechssl.systems import answer, describe
+    def run(self) -> dict[str, Any]:
+        from speechssl.audio import check_clip, write_clip
+        from speechssl.qa import QA, read_question, read_recording
+        from speechssl.text import language_of
 
-        engines = [name.partition("-")[2] for name in self.systems if name.startswith("cascade-")]
-        if unknown := [name for name in self.systems if name != "dual" and not name.startswith("cascade-")]:
-            raise InputError(f"`speechssl answer` has no system {unknown[0]}; give dual, cascade-ctc or both with --systems")
-        if len(engines) > 1:
-            raise InputError("`speechssl answer` runs one cascade at a time; give one of them with --systems")
+        clips: list[Path] = []
         if self.clip:
             check_clip(self.clip)
-            self.clip.parent.mkdir(parents=True, exist_ok=True)
-        system, engine = "cascade" if "dual" not in self.systems else "both" if engines else "dual", (engines or ["ctc"])[0]
+            count = len(self.question)
+            clips = [self.clip.with_stem(f"{self.clip.stem}-{i}") for i in range(1, count + 1)] if count > 1 else [self.clip]
+        for path in clips:
+            if os.path.realpath(path) in map(os.path.realpath, (str(self.passage), *self.question)):
+                raise InputError(f"--clip would overwrite the recording {path}; give another name")
+        language_of(self.language)
         use_device(self.device)
-        passage = read_audio(self.passage)
-        answers = answer(passage, read_audio(self.question), system, self.models, engine)
-        for name, found in answers.items():
-            words = f'  "{found.text}"' if found.text is not None else ""
-            print(f"{name:>20}  {found.start:7.2f} to {found.end:7.2f} s  confidence {found.confidence:.2f}{words}")
-        print(describe(self.models, engine))
-        if self.clip:
-            name, first = next(iter(answers.items()))
-            write_clip(self.clip, passage, first.start, first.end)
-            print(f"{self.clip}: the answer of {name}")
+        passage, asked = read_recording(self.passage), [read_question(question) for question in self.question]
+        qa = QA(self.models, self.systems, self.reading.reader, self.language, self.reading.null_threshold)
+        answers = qa.answer(passage, asked)
+        rows = [
+            {"question": question, "system": name} | {k: _number(v) for k, v in asdict(found).items()}
+            for question, by_system in zip(self.question, answers, strict=True)
+            for name, found in by_system.items()
+        ]
+        for question, by_system in zip(self.question, answers, strict=True):
+            if len(self.question) > 1:
+                print(question)
+            for name, found in by_system.items():
+                words = "" if found.text is None else f'  "{found.text}"'
+                times = f"{found.start:7.2f} to {found.end:7.2f} s  confidence {found.confidence:.2f}{words}"
+                print(f"{name:>20}  {'no answer' if found.text == '' else times}")
+            for name in qa.about:
+                if name not in by_system:
+                    print(f"{name:>20}  can only listen; record the question")
+        for name, made_of in qa.about.items():
+            print(f"{name}: {made_of}")
+        for path, by_system in zip(clips, answers, strict=False):
+            name, first = next(iter(by_system.items()))
+            if first.text != "":
+                write_clip(path, passage, first.start, first.end)
+            made = f"the answer of {name}" if first.text != "" else f"not written, {name} has no answer"
+            print(f"{path}: {made}")
+        return {"passage": str(self.passage), "systems": qa.about, "answers": rows}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """make a folder of models, which --models takes, from an encoder, a codebook and what was trained on them
+
+    Copies the parts to OUT/encoder, OUT/units.safetensors, OUT/dual, ... and loads every system that they make: parts that were not
+    made for each other are refused, and nothing is left.
+
+      speechssl bundle exp/mine --encoder facebook/hubert-base-ls960 --codebook hubert-l6.safetensors --dual exp/dual
+      speechssl bundle exp/mine --encoder exp/hubert/encoder --ctc exp/ctc --text-qa deepset/minilm-uncased-squad2
+      speechssl answer --models exp/mine --passage lecture.mp3 --question question.wav
+    """
+
+    out: Path = argument("folder to make")
+    encoder: str = option(MISSING, ENCODERS)
+    codebook: Path | None = option(None, "codebook of the encoder: what `units fit`, import or transfer wrote, or a shipped name")
+    dual: Path | None = option(None, "folder of `train dual`, on units of this codebook")
+    ctc: Path | None = option(None, "folder of `train ctc`, on this encoder")
+    text_qa: Path | None = option(None, "folder of `train text-qa`, or a question-answering model of Hugging Face")
+    speechbert: Path | None = option(None, "folder of `train speechbert`, on this encoder")
+
+    def run(self) -> dict[str, Any]:
+        from speechssl.bundle import Parts, bundle
+
+        card = bundle(Parts(self.encoder, self.codebook, self.dual, self.ctc, self.text_qa, self.speechbert), self.out)
+        print(f"{self.out}: {', '.join(card['systems']) or 'an encoder'}")
+        return {"out": str(self.out), "card": card}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """print what completes verbs, options and their choices in a shell
+
+    Put the line of your shell into its start-up file:
+
+      source <(speechssl completion bash)     # ~/.bashrc
+      source <(speechssl completion zsh)      # ~/.zshrc
+    """
+
+    shell: Literal["bash", "zsh"] = argument("shell: bash or zsh")
+
+    def run(self) -> dict[str, Any]:
+        from speechssl.cli.completion import script
+
+        made = script(self.shell)
+        print(made, end="")
+        return {"script": made}
+
+
+def _number(value: object) -> object:
+    """JSON has no nan."""
+    return None if isinstance(value, float) and math.isnan(value) else value

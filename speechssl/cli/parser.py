@@ -11,13 +11,15 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from speechssl.config import Range
 from speechssl.errors import InputError
+
+NO_OPTIONS = ("help", "config", "stage", "print_config", "json", "quiet", "verbose", "strict")  # of a file; dests of a parser
 
 
 class Option(NamedTuple):
@@ -29,6 +31,33 @@ class Option(NamedTuple):
     default: Any
     title: str
     optional: bool
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How any verb prints and ends; what a verb does has no part in it."""
+
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    strict: bool = False
+
+
+MANNER = {
+    ("--json",): "print the result as one JSON value; all else goes to stderr",
+    ("-q", "--quiet"): "print results and errors only",
+    ("-v", "--verbose"): "also print warnings of libraries, where an error arose, time and memory",
+    ("--strict",): "end with exit code 3 if items were set aside",
+}
+
+
+def take_manner(arguments: Sequence[str]) -> tuple[Manner, list[str]]:
+    """What was typed of MANNER, wherever it stands before a "--", and the other arguments."""
+    typed = list(arguments)
+    end = typed.index("--") if "--" in typed else len(typed)
+    names = {flag: flags[-1].removeprefix("--") for flags in MANNER for flag in flags}
+    taken = {names[word]: True for word in typed[:end] if word in names}
+    return Manner(**taken), [word for word in typed[:end] if word not in names] + typed[end:]
 
 
 def options_of(config: type, default: Any = None, title: str = "", without: Sequence[str] = ()) -> Iterator[Option]:
@@ -91,6 +120,9 @@ def parser_of(verb: str, config: type) -> Any:
     parser.add_argument(
         "--stage", metavar="SECTION", default=argparse.SUPPRESS, help="section of the file to read, if it has sections"
     )
+    output = parser.add_argument_group("output")
+    for names, help in MANNER.items():
+        output.add_argument(*names, action="store_true", default=argparse.SUPPRESS, help=help)
     printing = next(action for action in parser._actions if action.dest == "print_config")
     printing.help, printing.metavar = "print the options of this call as YAML, which --config takes, and exit", ""
     return parser
@@ -235,7 +267,7 @@ def check_section(verb: str, config: type, section: Mapping[str, Any], where: st
 
     Raises InputError for names that the verb does not have and values that are none of theirs.
     """
-    actions = {a.dest: a for a in parser_of(verb, config)._actions if a.dest not in ("help", "config", "stage", "print_config")}
+    actions = {a.dest: a for a in parser_of(verb, config)._actions if a.dest not in NO_OPTIONS}
     checked = {}
     for written, value in section.items():
         name = str(written).replace("-", "_")
@@ -281,4 +313,7 @@ def _sentence(message: str, verb: str) -> str:
     if found := re.fullmatch("unrecognized arguments: (.*)", message):
         return f"`speechssl {verb}` has no argument {found[1]}; see `speechssl {verb} --help`"
     message = re.sub(r"^argument (--)?", lambda m: m[1] or "", message)
+    if found := re.search(r"invalid choice: '([^']*)' \(choose from (.*?)\)", message):
+        near = get_close_matches(found[1], re.findall(r"[\w.-]+", found[2]), 1)
+        message += "".join(f"; did you mean {name}?" for name in near)
     return f"{message} (`speechssl {verb}`)"

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 from speechssl.config import Count, Whole, argument, option
 
@@ -32,18 +32,27 @@ same command."""
         None, "only the first N passages with questions of every split; the counts in the report are those of the whole corpus"
     )
     speak: bool = option(False, "synthesise speech for what has no recording, marked as synthetic (needs speechssl[synth])")
+    synthesiser: Literal["espeak-ng", "flite", "festival"] = option(
+        "espeak-ng", "synthesiser of --speak: espeak-ng, whose voices differ by split; flite or festival, which speak English"
+    )
     seed: Whole = option(0, "seed of the voices of --speak")
     workers: Count = option(CORES, PROCESSES)
 
-    def run(self) -> None:
-        from speechssl.data.prepare import Wanted, described
+    def run(self) -> dict[str, Any]:
+        from speechssl.data.prepare import Wanted, alignment_advice, aside_in, described
+        from speechssl.errors import count_set_aside
         from speechssl.text import language_of
 
         prepare = getattr(import_module(f"speechssl.data.{self.MODULE}"), f"prepare_{self.CORPUS or self.MODULE}")
-        wanted = Wanted(self.speak, self.seed, self.workers, getattr(self, "audio", True), self.passages)
+        wanted = Wanted(self.speak, self.synthesiser, self.seed, self.workers, getattr(self, "audio", True), self.passages)
         language = {"language": language_of(self.language)} if isinstance(self, Squad) else {}
-        print(described(prepare(self.source, self.out, wanted, **language)))
+        report = prepare(self.source, self.out, wanted, **language)
+        print(described(report))
         print(f"{self.out}: this report is in data_report.json, and every item that was set aside in set_aside.jsonl")
+        if advice := alignment_advice(report, self.out):
+            print(advice)
+        count_set_aside(aside_in(report))
+        return {"out": str(self.out), "report": report}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +179,38 @@ class Drcd(Squad):
     MODULE, CORPUS = "squad", "drcd"
 
     language: str = option("zh", "language of texts and speech: en or zh")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableCorpus:
+    """your own corpus, from tables of passages and of questions
+
+    SOURCE/[SPLIT/]passages.csv      audio (and id, text, transcript, speaker, language, words)
+    SOURCE/[SPLIT/]questions.csv     passage, audio or text, answers (and id, speaker, language)
+
+    Tables are CSV, TSV, JSONL or Parquet, or what `datasets.Dataset.save_to_disk` writes. Paths are relative to the table. An
+    answer is a column `answer` with `start` and `end` in seconds, or `answers` as SQuAD has them; where there are no times,
+    `speechssl align` finds them. Without SPLIT the split is test. `speechssl.make_corpus` takes rows in memory.
+
+      speechssl prepare table mine corpora/mine
+    """
+
+    source: Path = argument("folder with the tables")
+    out: Path = argument("folder to make: card.json, data_report.json, set_aside.jsonl and a folder a split")
+    language: str = option("en", "language of rows that do not say: en or zh")
+
+    def run(self) -> dict[str, Any]:
+        from speechssl.data.prepare import alignment_advice, aside_in, described
+        from speechssl.data.table import prepare_table
+        from speechssl.errors import count_set_aside
+        from speechssl.text import language_of
+
+        report = prepare_table(self.source, self.out, language_of(self.language))
+        print(described(report))
+        if advice := alignment_advice(report, self.out):
+            print(advice)
+        count_set_aside(aside_in(report))
+        return {"out": str(self.out), "report": report}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,11 +80,11 @@ def first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def open_csv(path: Path, strict: bool = False) -> Iterator[Iterator[list[str]]]:
+def open_csv(path: Path, strict: bool = False, delimiter: str = ",") -> Iterator[Iterator[list[str]]]:
     """The rows of a CSV file, the header first. Raises InputError for what is none."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            yield csv.reader(file, strict=strict)
+            yield csv.reader(file, strict=strict, delimiter=delimiter)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read {path} as CSV ({error}); download it again or save it as UTF-8") from error
 

@@ -44,7 +44,12 @@ LAYOUT = (
     "give the folder of yijingwu/HeySQuAD_human with data/train-*.parquet and data/validation-*.parquet, "
     "or HeySQuAD_json of its GitHub repository"
 )
-ABOUT = {"title": "HeySQuAD", "language": "en", "source": "huggingface.co/datasets/yijingwu/HeySQuAD_human, arXiv 2304.13689"}
+ABOUT = {
+    "title": "HeySQuAD",
+    "language": "en",
+    "source": "huggingface.co/datasets/yijingwu/HeySQuAD_human, arXiv 2304.13689",
+    "licence": "CC BY-SA 4.0 (SQuAD's texts); see the release for the recordings",
+}
 SPLIT = re.compile(r"(train|validation|valid|dev|test)")
 NEEDED = ("id", "question", "context", "answers")
 TEXTS = (*NEEDED, "transcription", "is_impossible")

@@ -42,7 +42,12 @@ LAYOUT = (
     "give the folder of ODSQA with any of ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json and the JSON files of DRCD-TTS "
     "and DRCD-backtrans (with tts or backtrans, and train or dev, in their names), or one of these files"
 )
-ABOUT = {"title": "ODSQA", "language": "zh", "source": "github.com/Chia-Hsuan-Lee/ODSQA, arXiv 1808.02280"}
+ABOUT = {
+    "title": "ODSQA",
+    "language": "zh",
+    "source": "github.com/Chia-Hsuan-Lee/ODSQA, arXiv 1808.02280",
+    "licence": "CC BY-SA 3.0 (DRCD's texts); see the release for the recordings",
+}
 PARTS = re.compile(r"dev|test")
 KINDS = {
     "tts": re.compile(r"tts"),

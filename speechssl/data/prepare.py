@@ -26,10 +26,11 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration
 from speechssl.data.files import archives_in, safe_name, write_joined
-from speechssl.data.records import INVENTED, Passage, Question, write_records
+from speechssl.data.records import INVENTED, Passage, Question, locate, write_records
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json, write_text
-from speechssl.text import answer_tokens
+from speechssl.text import answer_tokens, language_of
+from speechssl.timing import shown_length
 
 Kind = Literal["passages", "questions"]
 KINDS: tuple[Kind, ...] = ("passages", "questions")
@@ -44,6 +45,7 @@ RENAMED = ("questions with the id of another question", "kept, a number added to
 REPEATED = ("answers that repeat another of their question", "kept once")
 EMPTY = ("empty answers", "left out")
 TWICE = "it repeats another row"
+UNTIMED = "no times; scored by text only"
 NO_QUESTION = "its question is empty and there is no recording of it"
 NO_TEXT = "there is neither a recording nor a text of it"
 NOT_FOUND = "its recording is not in the source"
@@ -62,6 +64,7 @@ class Wanted:
     """What is to be made of a source, whichever corpus it is: the options that all corpora share."""
 
     speak: bool = False  # synthesise what has no recording (needs speechssl[synth])
+    synthesiser: str = "espeak-ng"  # of `speak`
     seed: int = 0  # of the voices of `speak`
     workers: int = 1  # processes; the bytes do not depend on it
     audio: bool = True  # take the recordings that lie there, where the corpus has --no-audio
@@ -70,8 +73,10 @@ class Wanted:
     @property
     def settings(self) -> dict[str, Any]:
         """What of it decides the content, as settings.json has it. `audio` is seen by the recordings that were taken."""
-        seed = {"seed": self.seed} if self.speak else {}
-        return {"speak": self.speak} | seed | ({} if self.passages is None else {"passages": self.passages})
+        spoken = {"seed": self.seed} | ({"synthesiser": self.synthesiser} if self.synthesiser != "espeak-ng" else {})
+        return (
+            {"speak": self.speak} | (spoken if self.speak else {}) | ({} if self.passages is None else {"passages": self.passages})
+        )
 
 
 @dataclass(frozen=True)
@@ -413,7 +418,7 @@ def write_corpus(
     if wanted.speak:
         from speechssl.synth.speak import speak_drafts
 
-        splits = speak_drafts(out, splits, report, wanted.seed, wanted.workers)
+        splits = speak_drafts(out, splits, report, wanted.seed, wanted.workers, wanted.synthesiser)
     for split, records in splits.items():
         for kind in KINDS:
             write_records(out / split / f"{kind}.jsonl", getattr(records, kind))
@@ -421,14 +426,16 @@ def write_corpus(
     write_lines(out / "set_aside.jsonl", report.aside)
     write_json(out / "data_report.json", content)
     manifests = hash_files(sorted(out.glob("*/*.jsonl")))
-    write_json(out / "card.json", {"corpus": report.corpus, **about, **_synthetic(splits, report.invented), "manifests": manifests})
+    synthetic = _synthetic(splits, report.invented, wanted.synthesiser)
+    write_json(out / "card.json", {"corpus": report.corpus, **about, **synthetic, "manifests": manifests})
     for split in splits:
         shutil.rmtree(out / split / PARTS, ignore_errors=True)
     return content
 
 
 def _answerable(records: SplitRecords) -> dict[str, Any]:
-    """How many answers have times, and the share of questions with an answer that occurs in what is read: transcripts, else texts.
+    """How many answers have times, how many `speechssl align` could give some (of passages with a recording, where it is known
+    which words they are), and the share of questions with an answer that occurs in what is read: transcripts, else texts.
 
     In whole words (zh: characters), and as a string of letters, which "art" is in "part".
     """
@@ -437,7 +444,7 @@ def _answerable(records: SplitRecords) -> dict[str, Any]:
         return {}
 
     def in_words(text: str, language: str) -> str:
-        return f" {' '.join(answer_tokens(text, language))} "
+        return f" {' '.join(answer_tokens(text, language, digits=False))} "
 
     def share(original: bool, normalise: Callable[[str, str], str]) -> float:
         there = {p.id: normalise(p.text if original else p.transcript or p.text, p.language) for p in records.passages}
@@ -445,13 +452,18 @@ def _answerable(records: SplitRecords) -> dict[str, Any]:
 
     timed = sum(any(a.start is not None for a in q.answers) for q in answerable)
     facts = {"answerable": len(answerable), "with_times": timed, "answer_in_context": share(False, in_words)}
+    passages = {p.id: p for p in records.passages if p.audio}
+    asked = [(q, passages[q.passage]) for q in answerable if q.passage in passages]
+    facts["answers_to_align"] = sum(
+        a.start is None and locate(a, p.written, language_of(q.language))[0] is not None for q, p in asked for a in q.answers
+    )
     facts["answer_in_letters"] = share(False, lambda text, _: " ".join(text.casefold().split()))
     if any(p.transcript and p.text for p in records.passages):
         facts["answer_in_original"] = share(True, in_words)
     return facts
 
 
-def _synthetic(splits: Mapping[str, SplitRecords], invented: bool) -> dict[str, Any]:
+def _synthetic(splits: Mapping[str, SplitRecords], invented: bool, synthesiser: str) -> dict[str, Any]:
     """An entry of the card where any audio was spoken by a synthesiser, and of what; or where all of the corpus is invented."""
     passages = [p for records in splits.values() for p in records.passages]
     questions = [q for records in splits.values() for q in records.questions]
@@ -464,8 +476,22 @@ def _synthetic(splits: Mapping[str, SplitRecords], invented: bool) -> dict[str, 
     listed = ", ".join(kinds[:-1]) + " and " * (len(kinds) > 1) + "".join(kinds[-1:])
     recorded = any(p.audio and not p.synthetic for p in passages) or any(q.audio and not q.synthetic for q in questions)
     miniature = INVENTED + ", its recordings spoken by espeak-ng" * recorded
-    notes = [miniature] * invented + [f"{listed} spoken by espeak-ng"] * bool(kinds)
+    notes = [miniature] * invented + [f"{listed} spoken by {synthesiser}"] * bool(kinds)
     return {"synthetic": "; ".join(notes)} if notes else {}
+
+
+def aside_in(report: Mapping[str, Any]) -> int:
+    """How many items a data report says were set aside, but for those that nobody asked for (--passages)."""
+    reasons = [item for facts in report["splits"].values() for item in facts["set_aside"].items()]
+    return sum(number for reason, number in reasons if not reason.endswith("(--passages)"))
+
+
+def alignment_advice(report: Mapping[str, Any], out: Path) -> str:
+    """What to do about answers without times in a corpus, in one sentence; "" where nothing can be done."""
+    number = sum(facts.get("answers_to_align", 0) for facts in report["splits"].values())
+    some = "1 answer has" if number == 1 else f"{number:,} answers have"
+    advice = f"give them times with `speechssl align {out} {out}-aligned`"
+    return f"{out}: {some} no times, so DUAL cannot be trained on them; {advice}" if number else ""
 
 
 def described(report: Mapping[str, Any]) -> str:
@@ -479,7 +505,7 @@ def described(report: Mapping[str, Any]) -> str:
             text = f"{counts['read']:,} read, {counts['kept']:,} kept, {counts['set_aside']:,} set aside"
             if "published" in counts:
                 text += f"; published {counts['published']:,}" + ("" if counts["agrees"] else " (DIFFERENT)")
-            lines.append(f"  {split} {kind}: {text}" + (f"; {hours:.2f} h" if hours else "; no audio"))
+            lines.append(f"  {split} {kind}: {text}" + (f"; {shown_length(3600 * hours)}" if hours else "; no audio"))
         lines += [f"    {f['what']}: {f['count']:,}; {f['done']}" for f in facts["found"]]
         lines += [f"    {number:,} set aside: {reason}" for reason, number in facts["set_aside"].items()]
         if (ceiling := facts.get("answer_in_context")) is not None:

@@ -1,8 +1,9 @@
 """Records of a spoken-QA corpus and their JSONL manifests.
 
-A corpus is a folder: `card.json`, and for every split `<split>/passages.jsonl` and `<split>/questions.jsonl`, one record a line.
-Audio paths are relative to the corpus folder. All times are seconds from the beginning of the record's own audio; those of an
-answer from the beginning of its passage's audio. Half-open intervals [start, end).
+A corpus is a folder: for every split `<split>/passages.jsonl` and `<split>/questions.jsonl`, one record a line, and mostly a
+`card.json`. Audio paths are absolute, or relative to the manifest or else to the corpus folder. A line may leave out what stands in
+`DEFAULTS`, and `seconds`, which the recording itself says. All times are seconds from the beginning of the record's own audio;
+those of an answer from the beginning of its passage's audio. Half-open intervals [start, end).
 
 A corpus may be text only: its records then have no audio (""), no length (0 s), and its answers no times.
 """
@@ -17,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from speechssl.audio import length
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_text
 from speechssl.stats import Units, choose_units, unknown_voice
@@ -24,6 +26,7 @@ from speechssl.stats import Units, choose_units, unknown_voice
 R = TypeVar("R", "Passage", "Question")
 INVENTED = "an invented miniature"  # stands in the title of the README of a tree of `prepare miniature`, and in cards
 RARE = ("transcript", "synthetic", "option_audio")  # fields that are written only where they are not empty
+DEFAULTS = {"audio": "", "text": "", "speaker": "", "language": "en"}  # of fields that a line may leave out
 TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the audio
 
 
@@ -109,6 +112,11 @@ class Corpus:
     questions: tuple[Question, ...]
 
     @property
+    def language(self) -> str:
+        """Of the first passage; "en" where there is none."""
+        return next((passage.language for passage in self.passages.values()), "en")
+
+    @property
     def answerable(self) -> tuple[Question, ...]:
         return tuple(q for q in self.questions if q.answers)
 
@@ -127,6 +135,37 @@ class Corpus:
         return self.root / record.audio
 
 
+def locate(answer: Answer, written: str, language: str) -> tuple[tuple[int, int] | None, str]:
+    """The characters [first, last) of an answer in what is written of its passage, and why there are none ("" where there are).
+
+    By its offset where it has one that holds it, else by its only occurrence (of whole words in English).
+    """
+    text = answer.text.strip()
+    if not text:
+        return None, "answers that are empty"
+    start = answer.char_start
+    if start is not None and written[start : start + len(answer.text)] == answer.text:
+        return (start, start + len(answer.text)), ""
+    found = occurrences(written, text, language)
+    if len(found) != 1:
+        return None, "answers without offset that occur several times" if found else "answers that do not occur in the passage"
+    return (found[0], found[0] + len(text)), ""
+
+
+def occurrences(written: str, text: str, language: str) -> list[int]:
+    """Offsets of a text, those that overlap too; in English not within words."""
+
+    def within_word(place: int) -> bool:
+        return 0 < place < len(written) and written[place - 1].isalnum() and written[place].isalnum()
+
+    found, start = [], written.find(text)
+    while start >= 0:
+        if language == "zh" or not (within_word(start) or within_word(start + len(text))):
+            found.append(start)
+        start = written.find(text, start + 1)
+    return found
+
+
 def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
     """Write a manifest, whole or not at all."""
     write_text(path, "".join(json.dumps(compact(asdict(r)), ensure_ascii=False) + "\n" for r in records))
@@ -141,13 +180,21 @@ def compact(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if value or name not in RARE}
 
 
-def read_records(path: Path, kind: type[R]) -> Iterator[tuple[int, R]]:
+def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterator[tuple[int, R]]:
     """(number of its line, record) for every line of a manifest. kind: Passage or Question.
 
-    Raises InputError naming file and line for a line that is not such a record.
+    root: of the corpus, which audio paths are made relative to, and whose recordings say how long they are where a line does not;
+    None: lines are taken as they are. Raises InputError naming file and line for a line that is not such a record.
     """
     known = {f.name for f in fields(kind)}
     for number, values in read_lines(path):
+        if "audio" not in values and not (values.get("text") or values.get("transcript")):
+            raise InputError(f"{path}:{number} is missing both audio and text; give the {kind.__name__.lower()} a recording")
+        values = DEFAULTS | values
+        if root is not None and isinstance(values["audio"], str):
+            values["audio"] = _below(root, path.parent, values["audio"])
+        if values.get("seconds") is None:
+            values["seconds"] = _seconds(values["audio"], root, f"{path}:{number}")
         if kind is Question:
             try:
                 values["answers"] = tuple(_answer(**answer) for answer in values.get("answers", ()))
@@ -176,6 +223,26 @@ def read_records(path: Path, kind: type[R]) -> Iterator[tuple[int, R]]:
         yield number, record
 
 
+def _below(root: Path, folder: Path, audio: str) -> str:
+    """An audio path as the corpus has it: relative to `root` where it is relative to `folder`, the manifest's, and there."""
+    if not audio or Path(audio).is_absolute() or not (folder / audio).is_file():
+        return audio
+    return (folder.relative_to(root) / audio).as_posix()
+
+
+def _seconds(audio: Any, root: Path | None, place: str) -> float:
+    """The length of a recording. Raises InputError where it cannot be read; 0 where there is none."""
+    if not isinstance(audio, str) or not audio:
+        return 0.0
+    path = (root or Path()) / audio
+    if not path.is_file():
+        raise InputError(f"{place} names {path}, which does not exist; restore it or remove the line")
+    try:
+        return length(path)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from error
+
+
 def _answer(**values: Any) -> Answer:
     """Raises TypeError or ValueError for what is not an answer."""
     answer = Answer(**values)
@@ -194,6 +261,12 @@ def data_hash(root: Path | str, split: str) -> str:
     Audio is known by its name in the manifest and is not hashed: give new recordings new names or a new corpus.
     """
     return hash_files(sorted(p for p in (Path(root) / split).glob("*.jsonl") if not p.name.startswith(".")))  # not what a kill left
+
+
+def corpus_card(root: Path | str) -> dict[str, Any]:
+    """The card of a corpus; of one without a card its name. Raises InputError for a card that is not JSON."""
+    card = Path(root) / "card.json"
+    return dict(read_json(card)) if card.is_file() else {"corpus": Path(root).resolve().name}
 
 
 def synthetic_note(root: Path | str) -> str:
@@ -227,7 +300,7 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
     kinds: tuple[tuple[str, Any, dict[str, Any]], ...] = (("passages", Passage, passages), ("questions", Question, questions))
     for name, kind, by_id in kinds:
         path = folder / f"{name}.jsonl"
-        for number, record in read_records(path, kind):
+        for number, record in read_records(path, kind, root):
             place = f"{path}:{number}"
             if record.id in by_id:
                 raise InputError(f"{place}: the id {record.id} occurs twice; make ids unique")
@@ -252,6 +325,11 @@ def _check_question(question: Question, passages: Mapping[str, Passage], place: 
     for answer in question.answers:
         if answer.start is None or answer.end is None:
             continue
+        if answer.end <= answer.start:
+            what = "is reversed" if answer.end < answer.start else "has no length"
+            raise InputError(
+                f"{place}: the answer [{answer.start}, {answer.end}) s {what}; start comes before end: correct the times"
+            )
         if not 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
             raise InputError(
                 f"{place}: the answer [{answer.start}, {answer.end}) s lies outside its passage {passage.id} "

@@ -26,7 +26,12 @@ LAYOUT = (
     "give the folder of Spoken-SQuAD with any of spoken_train-v1.1.json, spoken_test-v1.1.json, spoken_test-v1.1_WER44.json and "
     "spoken_test-v1.1_WER54.json, or one of these files"
 )
-ABOUT = {"title": "Spoken-SQuAD", "language": "en", "source": "github.com/Chia-Hsuan-Lee/Spoken-SQuAD, arXiv 1804.00320"}
+ABOUT = {
+    "title": "Spoken-SQuAD",
+    "language": "en",
+    "source": "github.com/Chia-Hsuan-Lee/Spoken-SQuAD, arXiv 1804.00320",
+    "licence": "CC BY-SA 4.0 (SQuAD's texts)",
+}
 SPOKEN = re.compile(r"spoken.?(train|test|dev).*\.json")
 NOISE = re.compile(r"wer[-_]?(\d+)")
 ORIGINAL = "dev-v1.1.json"

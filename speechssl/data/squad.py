@@ -287,8 +287,14 @@ ABOUT = {
         "title": "SQuAD JSON",
         "language": "en",
         "source": "rajpurkar.github.io/SQuAD-explorer, arXiv 1606.05250, 1806.03822",
+        "licence": "CC BY-SA 4.0",
     },
-    "drcd": {"title": "DRCD JSON", "language": "zh", "source": "github.com/DRCKnowledgeTeam/DRCD, arXiv 1806.00920"},
+    "drcd": {
+        "title": "DRCD JSON",
+        "language": "zh",
+        "source": "github.com/DRCKnowledgeTeam/DRCD, arXiv 1806.00920",
+        "licence": "CC BY-SA 3.0",
+    },
 }
 PUBLISHED = {  # by the name of the published file
     "train-v1.1.json": ("train", 18_896, 87_599),
@@ -420,9 +426,9 @@ def places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
     Case and what lies between words (punctuation, white space) do not count.
     """
     at, found = 0, []
-    folded = text.lower() if len(text.lower()) == len(text) else text
+    folded = _lower(text)
     for word in words:
-        wanted = word.text.strip().lower()
+        wanted = _lower(word.text.strip())
         first = folded.find(wanted, at)
         if not wanted or first < 0 or any(c.isalnum() for c in text[at:first]):
             return None
@@ -431,11 +437,21 @@ def places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
     return found
 
 
+def _lower(text: str) -> str:
+    """Lower case, character by character, so that offsets stay: that of İ would be two."""
+    return text.lower() if len(text.lower()) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+
+
+def touched(spoken: Sequence[tuple[int, int]], first: int, last: int) -> tuple[int, int] | None:
+    """The first and last of the words at `places` that have a character of [first, last); None where none has."""
+    inside = [i for i, (start, end) in enumerate(spoken) if start < last and end > first]
+    return (inside[0], inside[-1]) if inside else None
+
+
 def with_times(answers: Sequence[Answer], passage: Passage) -> tuple[Answer, ...]:
     """The answers, each with the time from its first to its last word where that is known."""
     timed, spoken = [], places(passage.written, passage.words) or ()
     for a in answers:
-        first, last = (a.char_start, a.char_start + len(a.text)) if a.char_start is not None else (0, 0)
-        touched = [w for w, (start, end) in zip(passage.words, spoken, strict=False) if start < last and end > first]
-        timed.append(replace(a, start=touched[0].start, end=touched[-1].end) if touched else a)
+        found = touched(spoken, a.char_start, a.char_start + len(a.text)) if a.char_start is not None else None
+        timed.append(replace(a, start=passage.words[found[0]].start, end=passage.words[found[1]].end) if found else a)
     return tuple(timed)

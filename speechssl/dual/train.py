@@ -17,36 +17,55 @@ from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.data.records import corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
-from speechssl.dual.data import Example, ExampleBatches, Layout, unit_examples, unit_source
+from speechssl.dual.data import Example, ExampleBatches, Layout, check_times, unit_examples, unit_source
 from speechssl.dual.decode import END_WEIGHT, START_WEIGHT
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, stage
 from speechssl.processes import is_main, main_first
-from speechssl.textlm import checkpoint_gradients, load_text_encoder, longest_sequence, special_ids, symbol_encoder, without_dropout
+from speechssl.textlm import (
+    checkpoint_gradients,
+    licences,
+    load_text_encoder,
+    longest_sequence,
+    special_ids,
+    symbol_encoder,
+    without_dropout,
+)
 from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.storage import load_units
 
 
-def train_dual(corpus: Path, units: Path, out: Path, assignment: str, options: QaOptions, start: Path | None = None) -> None:
+def train_dual(
+    corpus: Path,
+    units: Path,
+    out: Path,
+    assignment: str,
+    options: QaOptions,
+    start: Path | None = None,
+    passages: int | None = None,
+) -> None:
     """Train DUAL's reader on the answerable questions of a split; once.
 
     units: the folder of `speechssl units extract`, whose card says what made them; assignment: see `textlm`; start: a
-    reader of the same units to go on from, in the place of a text encoder. Questions without times, or whose audio gave no units,
-    are listed and left out. Raises InputError where `out` holds a reader that was made from other inputs, `start` one for other
-    units, or the units are not those of this corpus.
+    reader of the same units to go on from, in the place of a text encoder; passages: only the first so many, with their questions.
+    Questions without times, or whose audio gave no units, are listed and left out. Raises InputError where no answer has times,
+    `out` holds a reader that was made from other inputs, `start` one for other units, or the units are not those of this corpus.
     """
     check_share(options.batch, options.short_batch)
     source, symbols, grid, codebooks = unit_source(units / options.split, corpus)
     begun = weights_of(start)
-    made = {"data": data_hash(corpus, options.split), "units": source, "assignment": assignment, "start": begun}
+    made: dict[str, Any] = {"data": data_hash(corpus, options.split), "units": source, "assignment": assignment, "start": begun}
+    made |= {} if passages is None else {"passages": passages}
     with stage(out, made, asdict(options)) as step:
         if step.done:
             return
         layout = replace(layout_of(options, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT)
-        examples, left_out = unit_examples(load_corpus(corpus, options.split), load_units(units / options.split), grid)
+        data = first_passages(load_corpus(corpus, options.split), passages)
+        check_times(data)
+        examples, left_out = unit_examples(data, load_units(units / options.split), grid)
         tell_set_aside(left_out, "DUAL's training", "question")
         if start:
             model, _, card = load_reader(start)
@@ -61,7 +80,8 @@ def train_dual(corpus: Path, units: Path, out: Path, assignment: str, options: Q
         else:
             model = SpanModel(*unit_encoder(options.text_encoder, symbols, assignment, options.training.seed))
         card = {"what": "DUAL reader", "assignment": assignment, "units": source, "left_out": len(left_out)}
-        card |= {"corpus": read_json(corpus / "card.json")} | ({"start": begun} if start else {})
+        card |= {"corpus": corpus_card(corpus), "passages": len(data.passages)} | ({"start": begun} if start else {})
+        card |= licences(corpus, None if assignment == "scratch" else options.text_encoder, start)
         fit_spans(model, examples, layout, options, out, card)
 
 

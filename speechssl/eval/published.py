@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from speechssl.data.records import corpus_card
 from speechssl.eval.tables import Table
-from speechssl.io import read_json
 
 MARK = "Published, on the published sets; not comparable with synthetic data."
 CHECKED = frozenset({"sid", "sd", "er"})  # tasks
@@ -47,7 +47,7 @@ TOEFL_QA_MARK = "probably on manual transcripts"
 
 def published_choice(corpus: Path, split: str) -> str:
     """A table of what was published on this corpus, to stand below ours; nothing where nothing was. split: ours."""
-    name = str(read_json(corpus / "card.json").get("corpus", ""))
+    name = str(corpus_card(corpus).get("corpus", ""))
     if "".join(c for c in name.lower() if c.isalnum()) != "toeflqa":
         return ""
     ours = "" if split == "test" else f"; ours above are on {split}, which is not theirs"

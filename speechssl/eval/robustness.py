@@ -55,6 +55,11 @@ ON_DEV = (
 )
 
 
+def results_folder(o: Robustness) -> Path:
+    """Where results of the split are."""
+    return o.out if o.split == TEST else o.out / o.split
+
+
 def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     """Train the missing heads, freeze the noise, fill the grid, write rows, `degradation.json` and `tables.md`. Returns the tables.
 
@@ -69,6 +74,8 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
         raise InputError("the grid has no noise; name a condition with --seen or --unseen")
     if not re.fullmatch(r"[\w-][\w.-]*", o.split) or o.split in ("heads", "scores"):
         raise InputError(f"the split's name {o.split!r} cannot name a folder; choose train, dev, test or another of the corpus")
+    if o.reading != Robustness.reading and "cascade-ctc" not in data:
+        raise InputError("no task reads words; leave out --reader and its options, or add cascade-ctc=CORPUS to --tasks")
     if unknown := [task for task in data if task not in makers]:
         raise InputError(f"there is no task {unknown[0]!r}; choose from {', '.join(sorted(makers))}")
     for name in encoders:
@@ -87,7 +94,7 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     for tested in under_test:
         made = [makers[task](tested, where, o.out / "heads" / tested.name / task, o) for task, where in data.items()]
         trained[tested.name] = [task for some in made for task in some]
-    out = o.out if o.split == TEST else o.out / o.split
+    out = results_folder(o)
     utterances = name_utterances((task.name, task.items) for tasks in trained.values() for task in tasks)
     recordings = {name: item.path for item, name in utterances.items()}
     mixtures = freeze_mixtures(distorter, recordings, [s.condition for s in settings], out / "noise.jsonl", o.workers)

@@ -17,9 +17,9 @@ from typing import Any
 from rapidfuzz.distance import Levenshtein
 
 from speechssl.augment import Condition
-from speechssl.data.records import Corpus, Passage, Question, voices_of
+from speechssl.data.records import Corpus, Passage, Question, corpus_card, voices_of
 from speechssl.errors import InputError
-from speechssl.io import hash_bytes, read_json, write_json, write_text
+from speechssl.io import hash_bytes, write_json, write_text
 from speechssl.multiple_choice.decode import ScoredChoice
 from speechssl.text import answer_tokens, language_of, pieces, tokens
 
@@ -118,7 +118,7 @@ def write_lines(
     card |= {"condition": condition.short, "snr_db": condition.snr_db, **facts}
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     write_text(path, text)
-    made = read_json(corpus.root / "card.json") if (corpus.root / "card.json").is_file() else {}
+    made = corpus_card(corpus.root)
     records: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
     about = {
         "corpus": str(made.get("corpus", corpus.root.name)),
@@ -130,10 +130,12 @@ def write_lines(
     return path
 
 
-def question_lines(scored: Sequence[Any], corpus: Corpus, transcripts: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Of spoken question answering. The answer is its first annotation; what is not known is None.
+def question_lines(
+    scored: Sequence[Any], corpus: Corpus, transcripts: Mapping[str, str], metrics: Sequence[str] = ("ff1", "aos", "em", "f1")
+) -> list[dict[str, Any]]:
+    """Of spoken question answering and retrieval. The answer is its first annotation; what is not known is None.
 
-    scored: `spoken_qa.QuestionScore`s; transcripts: of the passages by id; none for a system without any.
+    scored: with `id` and the metrics; transcripts: of the passages by id; none for a system without any.
     voice: of the passage, "" where it is not known, or training knew it (`data.records.voices_of`). answer_words: in Chinese
     characters. position: of the middle of the answer in its passage, 0 to 1, by time or else by the text. sentence_wer: errors in
     the sentence with the answer over its words.
@@ -165,7 +167,7 @@ def question_lines(scored: Sequence[Any], corpus: Corpus, transcripts: Mapping[s
                 "id": question.id,
                 "passage": passage.id,
                 "voice": voices[passage.id],
-                **{metric: getattr(score, metric) for metric in ("ff1", "aos", "em", "f1")},
+                **{metric: getattr(score, metric) for metric in metrics},
                 "answer_seconds": span[1] - span[0] if span else None,
                 "answer_words": len(answer_tokens(answer.text, question.language)),
                 "position": position,

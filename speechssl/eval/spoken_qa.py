@@ -8,6 +8,7 @@ condition. Noise does not change what is written: systems that read text, and ba
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,11 +22,12 @@ from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.confusions import confusions_card, fit_confusions, write_confusions
 from speechssl.cascade.data import Recogniser, Transcript
-from speechssl.cascade.system import SIMULATED, load_recogniser
+from speechssl.cascade.readers import reader_suffix
+from speechssl.cascade.system import SIMULATED, Cascade, load_recogniser
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus, passage_units, synthetic_note
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.config import Choice, Confusions, Predictions, Qa
+from speechssl.eval.config import Choice, Confusions, Predictions, Qa, Retrieval
 from speechssl.eval.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
 from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
 from speechssl.eval.scores import choice_lines, question_lines, write_lines
@@ -37,7 +39,7 @@ from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQues
 from speechssl.results import Row, append_rows, read_rows
 from speechssl.signal import snr_note
 from speechssl.stats import Interval, mean_interval, ratio_interval
-from speechssl.systems import confusions_path, load_systems
+from speechssl.systems import confusions_path, default_systems, load_systems
 from speechssl.text import error_metric
 
 if TYPE_CHECKING:
@@ -60,11 +62,12 @@ def run_evaluation(o: Qa) -> str:
     """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
     conditions = [parse_condition(c) for c in o.conditions]
     folder = model_folder(o.models)
+    names = o.systems or default_systems(folder)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     transcripts = [*(p.transcript for p in data.passages.values()), *(q.transcript for q in data.questions)]
-    if "cascade-given" in o.systems and not any(transcripts):
+    if "cascade-given" in names and not any(transcripts):
         raise InputError(f"{o.corpus / o.split} has no transcripts for cascade-given; use the system text")
-    if any(name.startswith(SIMULATED) for name in o.systems):
+    if any(name.startswith(SIMULATED) for name in names):
         path = confusions_path(folder, o.errors)
         card = confusions_card(path) if path.is_file() else {}  # a file that is missing is reported where it is read
         if card.get("data") == data_hash(o.corpus, o.split):
@@ -72,12 +75,11 @@ def run_evaluation(o: Qa) -> str:
                 f"{path} was fitted on {o.corpus / o.split} itself, which is the evaluation data; fit errors on another split "
                 "(`speechssl evaluate confusions`) and give them with --errors"
             )
-    loaded = load_systems(folder, list(o.systems), o.bf16, errors=o.errors, seed=o.seed)
-    name = folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
+    loaded = load_systems(folder, names, o.bf16, errors=o.errors, seed=o.seed, reading=o.reading, language=data.language)
     distorter = Distorter(o.seed, o.voices, snr_over=o.snr_over)
-    append_rows(o.out / "results.jsonl", evaluate(loaded, data, conditions, o.out, distorter, o.workers, name))
-    notes = [synthetic_note(o.corpus), snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""]
-    return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), *notes]))
+    name = o.label or models_name(folder)
+    append_rows(o.out / "results.jsonl", evaluate(loaded, data, conditions, o.out, distorter, o.workers, name), by_content=True)
+    return table_of_rows(o, conditions)
 
 
 def evaluate(
@@ -89,27 +91,38 @@ def evaluate(
     workers: int = 2,
     encoder_name: str = "",
 ) -> list[Row]:
-    """Fill in the predictions that are missing and return the rows of all of them. Raises InputError without questions."""
-    if not corpus.answerable:
-        raise InputError(f"{corpus.root / corpus.split} has no answerable question to evaluate; choose another split or corpus")
-    if not any(s.needs_audio for s in systems) and all(c.name != "clean" for c in conditions):
-        names = ", ".join(s.name for s in systems)
-        raise InputError(f"{names} read text, which noise does not change; evaluate them under the condition clean")
-    check_conditions(conditions, distorter)
+    """Fill in the predictions that are missing and return the rows of all of them. Raises InputError without questions.
+
+    A cascade reads a question that is only written as it stands, as `QA` does; other systems fail at it.
+    """
     asked: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
     records = {r.id: r for r in asked}
+    unheard = {q.id: q for q in corpus.answerable if not q.audio and q.text.strip()}
+    if unheard and any(s.needs_audio for s in systems):
+        print(
+            f"{len(unheard)} questions have no recording: cascades read their text, other systems cannot be asked", file=sys.stderr
+        )
+
+    def encoding(s: System) -> Encoding[str]:
+        spoken = records.keys() - unheard.keys() if isinstance(s, Cascade) and s.needs_audio else None
+        return Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio, spoken)
+
+    def answer(s: System, features: Mapping[str, Any], condition: Condition) -> dict[str, dict[str, Any]]:
+        if isinstance(s, Cascade) and s.needs_audio:
+            features = {**features, **{i: s.read(q.text, q.language) for i, q in unheard.items()}}
+        return answer_questions(s, corpus, features, condition.label)
 
     def score(system: System, predictions: Mapping[str, Any]) -> tuple[Any, ...]:
         scored, transcripts = score_questions(predictions, corpus), predictions["transcripts"]
         return scored, transcripts, question_lines(scored, corpus, transcripts), {"encoder": encoder_name}
 
-    return _evaluate(
-        [(c, [s for s in systems if c.name == "clean" or s.needs_audio]) for c in conditions],
+    return evaluate_systems(
+        rounds_of(systems, corpus, conditions, distorter),
         corpus,
         [q.id for q in corpus.answerable],
         find_recordings(corpus, asked),
-        lambda s: Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio),
-        lambda s, features, condition: answer_questions(s, corpus, features, condition.label),
+        encoding,
+        answer,
         score,
         METRICS,
         out,
@@ -149,10 +162,11 @@ def run_choice(o: Choice) -> str:
     """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
     conditions = [parse_condition(c) for c in o.conditions]
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
-    loaded, folder = load_choice_systems(o.models, o.systems, o.bf16), Path(o.models)
+    loaded, folder = load_choice_systems(o.models, o.systems, o.bf16, data.language), Path(o.models)
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
     distorter = Distorter(o.seed, o.voices, snr_over=o.snr_over)
-    append_rows(o.out / "results.jsonl", evaluate_choice(loaded, data, conditions, o.out, distorter, o.workers, name))
+    rows = evaluate_choice(loaded, data, conditions, o.out, distorter, o.workers, name)
+    append_rows(o.out / "results.jsonl", rows, by_content=True)
     note = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
     return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), note]))
 
@@ -196,7 +210,7 @@ def evaluate_choice(
             transcripts = {q.passage: written(corpus.passages[q.passage], system.source) for q in corpus.choices}
         return scored, transcripts, choice_lines(scored, corpus, transcripts), {}
 
-    return _evaluate(
+    return evaluate_systems(
         rounds,
         corpus,
         [q.id for q in corpus.choices],
@@ -242,6 +256,33 @@ def _choose(system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], w
 # ---- the steps that both have in common
 
 
+def models_name(folder: Path) -> str:
+    """What rows call a folder of models."""
+    return folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
+
+
+def table_of_rows(o: Qa | Retrieval, conditions: Sequence[Condition]) -> str:
+    """Everything in `o.out`/results.jsonl, and what is to be known of the data."""
+    notes = [synthetic_note(o.corpus), snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""]
+    return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), *notes]))
+
+
+def rounds_of(
+    systems: Sequence[Any], corpus: Corpus, conditions: Sequence[Condition], distorter: Distorter
+) -> list[tuple[Condition, list[Any]]]:
+    """The systems of every condition: those that read text belong to clean speech alone.
+
+    Raises InputError where no question can be answered, for text in noise alone, and as `check_conditions`.
+    """
+    if not corpus.answerable:
+        raise InputError(f"{corpus.root / corpus.split} has no answerable question to evaluate; choose another split or corpus")
+    if not any(s.needs_audio for s in systems) and all(c.name != "clean" for c in conditions):
+        names = ", ".join(s.name for s in systems)
+        raise InputError(f"{names} read text, which noise does not change; evaluate them under the condition clean")
+    check_conditions(conditions, distorter)
+    return [(c, [s for s in systems if c.name == "clean" or s.needs_audio]) for c in conditions]
+
+
 def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> dict[str, Path | InputError]:
     """By the id of a record its file, or why there is none."""
     found: dict[str, Path | InputError] = {}
@@ -253,7 +294,7 @@ def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> di
     return found
 
 
-def _evaluate(
+def evaluate_systems(
     rounds: Sequence[tuple[Condition, Sequence[Any]]],
     corpus: Corpus,
     questions: Sequence[str],
@@ -270,7 +311,8 @@ def _evaluate(
 ) -> list[Row]:
     """The rows of every system in every condition; its predictions are made where they are missing. Failed recordings are reported.
 
-    rounds: conditions with the systems that they concern. questions: their ids. recordings: id -> file, or why there is none.
+    rounds: conditions with the systems that they concern. questions: ids of what of the data decides the predictions.
+    recordings: id -> file, or why there is none.
     encoding: how a system encodes, None where it needs nothing. answer: a system and its features by id -> its predictions.
     score: a system and its predictions -> scores by question, transcripts, lines for `compare`, and facts for their card.
     kind: what else a file says of itself.
@@ -298,7 +340,7 @@ def _evaluate(
 
         def predict(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
             system = by_name[file.system]
-            made = {**kind, "data": data, **distorter.card(condition), "recogniser": recogniser_name(system)}
+            made = {**kind, "data": data, **distorter.card(condition), **named_after(system), "card": dict(system.card)}
             return made | answer(system, features, condition)
 
         rows: list[Row] = []
@@ -314,20 +356,24 @@ def _evaluate(
     return [row for condition, systems in rounds for row in evaluate_in(condition, systems)]
 
 
-# ---- names of systems and their folders: a cascade is called by the last part of its recogniser's name, as others may be
+# ---- names of systems and their folders: a cascade is called by the last part of its recogniser's name, as others may be; and a
+# system that reads words by that of a reader which is not the models' own
 
 
 def prediction_path(out: Path, system: Any, condition: Condition) -> Path:
     return out / "predictions" / system.name / f"{condition.label.replace(' ', '-')}.json"
 
 
-def recogniser_name(system: Any) -> str | None:
-    """The hub id or folder of the recogniser that a cascade is called by; None for any other system.
+def named_after(system: Any) -> dict[str, str | None]:
+    """The hub ids or folders of the recogniser (cascade-MODEL, bm25-MODEL, ...) and of the reader that a system is called by; None
+    where it is by none.
 
-    A recogniser that is trained again stays in its folder: the name tells recognisers apart, not their weights.
+    What is trained again stays in its folder: the name tells recognisers apart, not their weights.
     """
-    full = system.card.get("asr")
-    return full if isinstance(full, str) and system.name == f"cascade-{Path(full).name}" else None
+    full, reader = system.card.get("asr"), system.card.get("reader")
+    name = system.name.partition("@")[0]
+    named = isinstance(full, str) and name.endswith(f"-{Path(full).name}{reader_suffix(reader)}")
+    return {"recogniser": full if named else None, "reader": reader}
 
 
 def check_names(systems: Sequence[Any], out: Path) -> None:
@@ -339,23 +385,20 @@ def check_names(systems: Sequence[Any], out: Path) -> None:
     for system in systems:
         other = first.setdefault(system.name, system)
         if dict(other.card) != dict(system.card):
-            raise InputError(
-                f"{recogniser_name(other) or other.name} and {recogniser_name(system) or system.name} would both be called "
-                f"{system.name}; evaluate them one by one into two folders"
-            )
+            names = (named_after(s)["recogniser"] or s.name for s in (other, system))
+            raise InputError(f"{' and '.join(names)} would both be called {system.name}; evaluate them one by one into two folders")
     for system in first.values():
-        if not system.name.startswith("cascade-"):
-            continue
-        mine = recogniser_name(system)
+        parts = named_after(system)
         for path in sorted((out / "predictions" / system.name).glob("*.json")):
-            theirs = read_json(path).get("recogniser", mine)
-            same_folder = mine and theirs and Path(mine).exists() and Path(theirs).exists() and Path(mine).samefile(theirs)
-            if theirs != mine and not same_folder:
-                made = f"the recogniser {theirs}" if theirs else "that of the models"
-                raise InputError(
-                    f"{path} was made with {made}, and {mine or 'that of the models'} would have the same name {system.name}; "
-                    "evaluate it into another folder"
-                )
+            made = read_json(path)
+            for part, mine in parts.items():
+                theirs = made.get(part, mine)
+                same_folder = mine and theirs and Path(mine).exists() and Path(theirs).exists() and Path(mine).samefile(theirs)
+                if theirs != mine and not same_folder:
+                    raise InputError(
+                        f"{path} was made with {f'the {part} {theirs}' if theirs else 'that of the models'}, and "
+                        f"{mine or 'that of the models'} would have the same name {system.name}; evaluate it into another folder"
+                    )
 
 
 # ---- scores
@@ -380,7 +423,8 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
     """Score every answerable question over all its annotations; one that could not be answered scores 0."""
     scored, answers = [], predictions["answers"].values()
     has_text = bool(predictions["transcripts"]) or any(a["text"] is not None for a in answers)
-    untimed = bool(answers) and all(a["start"] is None for a in answers)
+    given = [a for a in answers if a["text"] != ""]  # "no answer" has no times whatever the system has
+    untimed = bool(given) and all(a["start"] is None for a in given)
     for question in corpus.answerable:
         gold = [(a.start, a.end) for a in question.answers if a.start is not None and a.end is not None and not untimed]
         answer = predictions["answers"].get(question.id)
@@ -487,13 +531,15 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
             f"{file} has the question {unknown[0]}, which is not in {data.root / data.split}; give its corpus and --split"
         )
 
-    def is_answer(text: Any, start: Any, end: Any) -> bool:
+    def is_answer(name: str, text: Any, start: Any, end: Any) -> bool:
         if text is not None and not isinstance(text, str):
             return False
         if start is None and end is None:
             return text is not None
         numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in (start, end))
-        return numbers and 0 <= start <= end
+        if numbers and end < start:
+            raise InputError(f"{file}: the answer of {name} is reversed, from {start} to {end} s; give the start first")
+        return numbers and 0 <= start
 
     answerable, answers = {q.id for q in data.answerable}, {}
     for name, given in found.items():
@@ -502,7 +548,7 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
         value = {"text": given} if isinstance(given, str) else given
         if isinstance(value, list) and len(value) == 2:
             value = dict(zip(FIELDS[1:], value, strict=True))
-        if not isinstance(value, dict) or not value.keys() <= set(FIELDS) or not is_answer(*map(value.get, FIELDS)):
+        if not isinstance(value, dict) or not value.keys() <= set(FIELDS) or not is_answer(name, *map(value.get, FIELDS)):
             shown = f"the answer of {name} is {value!r}"
             raise InputError(f"{file}: {shown}; give a text, [start, end] in seconds, or an object with both")
         answers[name] = {**dict.fromkeys(FIELDS), **value, "confidence": None}
@@ -533,7 +579,7 @@ def fit_on_corpus(o: Confusions) -> str:
     made: object = GIVEN
     if o.recogniser != GIVEN:
         folder = model_folder(o.models)
-        recogniser, made = load_recogniser(folder, o.recogniser, shared_encoder(folder))
+        recogniser, made = load_recogniser(folder, o.recogniser, shared_encoder(folder), data.language)
     card: dict[str, Any] = {"corpus": o.corpus.resolve().name, "split": o.split, "data": data_hash(o.corpus, o.split)}
     card |= {"asr": o.recogniser, "recogniser": made, "passages": len(data.passages)}
     card |= {"condition": parsed.label, **distorter.card(parsed)}

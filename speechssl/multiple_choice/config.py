@@ -54,7 +54,7 @@ class TrainChoice:
       speechssl train choice corpus exp/models/choice-text
       speechssl train choice corpus exp/models/choice-units --units units --start exp/models/dual
       speechssl train choice corpus exp/models/choice-speechbert --speechbert exp/models/speechbert \\
-        --encoder minisqa-en-robust/encoder \\
+        --encoder people-en/encoder \\
         --recogniser exp/models/ctc
     """
 

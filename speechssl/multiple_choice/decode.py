@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from speechssl.data.records import Question
-from speechssl.dual.data import Layout
+from speechssl.dual.data import Layout, collate
 from speechssl.dual.decode import device_of, run_model
 from speechssl.multiple_choice.data import ChoiceTokens
 
@@ -40,7 +41,7 @@ class ChoiceReader:
         layout, device = self.layout, next(self.model.parameters()).device
         cut = [(item, o, w) for item in items for w in item.windows(layout) for o in range(len(item.options))]
         sequences = [item.sequence(layout, option, window) for item, option, window in cut]
-        found = iter(run_model(self.model.evidence, device, sequences, layout.pad, self.batch, self.bf16))
+        found = iter(run_model(self.model.evidence, device, sequences, partial(collate, pad=layout.pad), self.batch, self.bf16))
         scores = []
         for item in items:
             sizes = len(item.windows(layout)), len(item.options)

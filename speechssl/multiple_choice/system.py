@@ -102,10 +102,13 @@ class Baseline:
 ChoiceSystem = SpokenChoice | WrittenChoice | Baseline
 
 
-def load_choice_systems(models: Path | str, names: Sequence[str], bf16: bool = False) -> list[ChoiceSystem]:
+def load_choice_systems(
+    models: Path | str, names: Sequence[str], bf16: bool = False, language: str | None = None
+) -> list[ChoiceSystem]:
     """names: `units`, `speechbert`, `cascade-<engine>` (see `load_recogniser`), `text`, `cascade-given`, and the baselines.
 
-    Raises InputError for a system that there is not, and for parts that are missing or do not belong together.
+    language: of the speech, which Whisper is told. Raises InputError for a system that there is not, and for parts that are missing
+    or do not belong together.
     """
     encoder: Any = None
 
@@ -154,7 +157,7 @@ def load_choice_systems(models: Path | str, names: Sequence[str], bf16: bool = F
             reader.model.embedding = CodeEmbedding(reader.model.embedding)
             found.append(SpokenChoice(name, system.encode, None, reader, {"choice_speechbert": card["weights"], **system.card}))
         else:
-            recogniser, asr = load_recogniser(folder, name.removeprefix("cascade-"), encoder)
+            recogniser, asr = load_recogniser(folder, name.removeprefix("cascade-"), encoder, language)
             codec, reader, card = load_words(folder)
 
             def ids(transcript: Transcript, codec: TextCodec = codec) -> np.ndarray:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.data.records import corpus_card, data_hash, load_corpus
 from speechssl.dual.data import Layout, unit_source
 from speechssl.dual.model import load_reader
 from speechssl.dual.train import check_positions, fit_reader, unit_encoder, weights_of
@@ -32,7 +32,7 @@ from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import SpeechBertSystem
-from speechssl.textlm import TextCodec, load_text_encoder, load_tokenizer, pad_id, special_ids
+from speechssl.textlm import TextCodec, licences, load_text_encoder, load_tokenizer, special_ids, special_tokens
 from speechssl.trainer import check_share
 from speechssl.units.storage import load_units
 
@@ -65,7 +65,8 @@ def train_choice_units(
         else:
             model = _with_head(*unit_encoder(options.text_encoder, symbols, assignment, options.training.seed), options)
         card = {"what": "multiple choice on units", "assignment": assignment, "units": source, "start": begun}
-        _fit(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json"), "left_out": len(left_out)})
+        card |= licences(corpus, None if assignment == "scratch" else options.text_encoder, start)
+        _fit(model, examples, layout, options, out, card | {"corpus": corpus_card(corpus), "left_out": len(left_out)})
 
 
 def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: str = "text", start: Path | None = None) -> None:
@@ -87,13 +88,15 @@ def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: s
             encoder, tokenizer = load_text_encoder(options.text_encoder)
             rows = encoder.get_input_embeddings().weight.detach()
             model = _with_head(encoder, nn.Embedding.from_pretrained(rows.clone(), freeze=False), options)
-        layout = _layout(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad_id(tokenizer))
+        layout = _layout(options, *special_tokens(tokenizer))
         examples, left_out = text_examples(load_corpus(corpus, "train"), TextCodec(tokenizer), layout, source)
         tell_set_aside(left_out, "training of multiple choice", "question")
         if is_main():
             tokenizer.save_pretrained(out)
-        card = {"what": "multiple choice on words", "source": source, "start": begun}
-        _fit(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json"), "left_out": len(left_out)})
+        card = {"what": "multiple choice on words", "source": source, "start": begun} | licences(
+            corpus, options.text_encoder, start
+        )
+        _fit(model, examples, layout, options, out, card | {"corpus": corpus_card(corpus), "left_out": len(left_out)})
 
 
 def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, start: Path, options: ChoiceOptions) -> None:
@@ -120,7 +123,8 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
         tell_set_aside(left_out, "training of multiple choice", "question")
         card = {"what": "multiple choice on audio words", "speechbert": made, "left_out": len(left_out)}
         card |= {"text_encoder": read_json(start / "card.json").get("text_encoder")}  # not that of the options
-        _fit(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json")})
+        card |= licences(corpus, start=start)
+        _fit(model, examples, layout, options, out, card | {"corpus": corpus_card(corpus)})
         (out / "codes.safetensors").unlink(missing_ok=True)
 
 

@@ -257,8 +257,8 @@ class Continue(_Run):
     --feature-penalty 10, --gradient-scale 1 (wav2vec 2.0: 0.1), 10 crops of 4 s; quantiser and negatives are the checkpoint's.
 
       speechssl pretrain continue recordings/ exp/robust --start facebook/hubert-base-ls960 --layer 6 --clusters 500 --distort m+g+r
-      speechssl pretrain continue recordings/ exp/robust --start minisqa-en-robust/encoder \\
-        --codebook minisqa-en-robust/units.safetensors \\
+      speechssl pretrain continue recordings/ exp/robust --start people-en/encoder \\
+        --codebook people-en/units.safetensors \\
         --distort m+g+r --distil 5 --domain-adversary multi
       speechssl pretrain continue recordings/ exp/robust-w2v2 --start facebook/wav2vec2-base --distort m+g+bus --noise bus=noise/bus
     """

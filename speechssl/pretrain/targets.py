@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.audio import read_audio, to_int16
-from speechssl.data.records import data_hash, load_corpus, read_lines
+from speechssl.data.records import corpus_card, data_hash, load_corpus, read_lines
 from speechssl.data.sources import Recording, list_recordings
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, tell_set_aside
@@ -88,7 +88,7 @@ def material(source: Path, recordings: int | None = None, reference: bool = True
         raise InputError(f"{source / 'train'} has no passages to train on; prepare the corpus with some")
     readings = tuple(Reading(p.id, data.path(p), *known.get(p.id, (data.path(p), None))) for p in chosen)
     made = data_hash(source, "train") + ("" if recordings is None else f"-{recordings}-{seed}")
-    return Material(readings, made, read_json(source / "card.json"))
+    return Material(readings, made, corpus_card(source))
 
 
 def _reference_readings(corpus: Path, path: Path) -> dict[str, tuple[Path, np.ndarray]]:

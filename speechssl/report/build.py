@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.data.records import Corpus, data_hash, load_corpus, synthetic_note
+from speechssl.data.records import Corpus, corpus_card, data_hash, load_corpus, synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.published import published_table
 from speechssl.eval.spoken_qa import by_length, score_questions
@@ -26,8 +26,11 @@ from speechssl.report.page import Example, Prediction, Section, encode_audio, en
 from speechssl.report.robustness import of_grid, panels, robustness_section
 from speechssl.report.spoken_qa import Breakdown, qa_section
 from speechssl.report.superb import MAIN, Artefacts, of_superb, read_artefacts, superb_section
+from speechssl.report.text_side import TITLE as TEXT_SIDE
+from speechssl.report.text_side import Lectures, read_lectures, text_side_section
 from speechssl.results import Row, read_rows, unit
 from speechssl.signal import ACTIVE
+from speechssl.text_side.published import CONDITION
 
 TITLE = "Spoken question answering with and without a transcript"
 ROBUSTNESS = "Speech encoders in noise"
@@ -46,6 +49,7 @@ def build_report(
     commentary: Sequence[str] = (),
     artefacts: Artefacts | None = None,
     synthetic: str = "",
+    lectures: Lectures | None = None,
 ) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes. What has no data is left out.
 
@@ -55,11 +59,14 @@ def build_report(
     title: as suits the rows, where it is empty. commentary: paragraphs to follow the summary.
     artefacts: what a SUPERB run left beside its rows.
     synthetic: what a synthesiser spoke of the data of these rows; stands under the title and at every table of them.
+    lectures: what the text side's runs left beside their rows.
     Raises InputError when there is nothing to show.
     """
     if not (rows or examples or breakdowns or tables):
         raise InputError(f"there is nothing to report in {out}; give at least one result, example or table")
     named = [p.system for e in examples for p in e.predictions] + [b["system"] for b in breakdowns]
+    every, lectures = rows, lectures or Lectures(tuple(row for row in rows if row.condition == CONDITION))
+    rows = [row for row in rows if row.condition != CONDITION]
     superb = of_superb(rows, artefacts or Artefacts())
     grid, others = of_grid(row for row in rows if not superb.shows(row))
     found = (*superb.noisy, *panels(grid))
@@ -70,9 +77,12 @@ def build_report(
         superb_section(superb),
         qa_section(arrange(others, also=named), examples, breakdowns, synthetic),
         robustness_section(found, counted),
+        text_side_section(lectures),
         Section(tables=tables),
     ]
-    if superb and not others:
+    if lectures.rows and not rows:
+        title, heading = title or TEXT_SIDE, "Results"
+    elif superb and not others:
         title, heading = title or SUPERB, "In noise, task by task"
     else:
         title, heading = title or (ROBUSTNESS if grid and not others else TITLE), "Results"
@@ -86,7 +96,7 @@ def build_report(
     given = dict(provenance or {})
     lower = {name.lower() for name in given}
     about = given | {name: value for name, value in facts.items() if value and name.lower() not in lower}
-    write_page(out, title, sections, about, synthetic, commentary, rows, heading)
+    write_page(out, title, sections, about, synthetic, commentary, every, heading)
 
 
 # ---- from the folder of an evaluation
@@ -96,8 +106,8 @@ def write_report(o: Report) -> None:
     """Write `out`/report.html from `out`/results.jsonl, `out`/predictions and `out`/degradation.json, and from
     `out`/heads and `out`/details where SUPERB was run.
 
-    Without a corpus the folder holds a robustness grid, SUPERB or multiple choice alone, which give nothing to listen to. Raises
-    InputError when these files are not there or were made on other data.
+    Without a corpus the folder holds a robustness grid, SUPERB, multiple choice or retrieval, which give nothing to listen to.
+    Raises InputError when these files are not there or were made on other data.
     """
     out, corpus, split, seed = o.out, o.corpus, o.split, o.seed
     rows = read_rows(out / "results.jsonl")
@@ -121,26 +131,30 @@ def write_report(o: Report) -> None:
         "Date": date.today().isoformat(),
     }
     if corpus:
-        card, synthetic = read_json(corpus / "card.json"), synthetic_note(corpus)
+        card, synthetic = corpus_card(corpus), synthetic_note(corpus)
         hashes = card.get("manifests")
-        manifests = ", ".join(f"{name} {value}" for name, value in hashes.items()) if isinstance(hashes, dict) else hashes
+        manifests = ", ".join(f"{name} {value}" for name, value in hashes.items()) if isinstance(hashes, dict) else hashes or ""
         made = f"{card.get('corpus')} {manifests} ({card.get('synthetic', 'speech or text as the corpus has it')})"
         about = {"Data": made, "Split": split} | ({"Made by": str(card["made_by"])} if card.get("made_by") else {}) | about
         printed += [table] if (table := published_table([f"{card.get('corpus')} {split}"])) else []
     answered = [read_json(path) for path in out.glob("predictions/*/*.json")]
-    choices = bool(answered) and all("choices" in predictions for predictions in answered)  # options have no place in a recording
-    if corpus is None and not choices and not of_grid(rows)[0] and not of_superb(rows, artefacts):
+    placed = not answered or any("answers" in predictions for predictions in answered)  # options and ranks have no place in one
+    lectures = read_lectures(out, rows)
+    spoken = [row for row in rows if row.condition != CONDITION]
+    if corpus is None and placed and not lectures.rows and not of_grid(spoken)[0] and not of_superb(spoken, artefacts):
         raise InputError(
             f"{out / 'results.jsonl'} has neither SUPERB nor a robustness grid; give the corpus of the questions as well"
         )
     examples: list[Example] = []
     bars: list[Breakdown] = []
-    if corpus and not choices:
+    if corpus and placed:
         data = load_corpus(corpus, split)
         found: dict[Condition, Answers] = {}  # the predictions of each of the conditions that were evaluated
         for condition in map(parse_condition, o.conditions):
             if paths := sorted(out.glob(f"predictions/*/{condition.label.replace(' ', '-')}.json")):
-                found[condition] = {path.parent.name: read_json(path) for path in paths}
+                predictions = {path.parent.name: read_json(path) for path in paths}
+                if answers := {name: p for name, p in predictions.items() if "answers" in p}:
+                    found[condition] = answers
         where, made_in = out / "predictions", [(c, p) for c, answers in found.items() for p in answers.values()]
         if not found:
             raise InputError(f"{where} has none of the conditions {', '.join(o.conditions)}; run `speechssl evaluate` first")
@@ -160,7 +174,9 @@ def write_report(o: Report) -> None:
         for system, predictions in found.get(parse_condition("clean"), {}).items():
             scored = [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]
             bars += cast(list[Breakdown], by_length(scored, data, system, seed))
-    build_report(out / "report.html", rows, examples, bars, printed, about, artefacts=artefacts, synthetic=synthetic)
+    build_report(
+        out / "report.html", rows, examples, bars, printed, about, artefacts=artefacts, synthetic=synthetic, lectures=lectures
+    )
 
 
 def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, distorter: Distorter, seed: int) -> list[Example]:

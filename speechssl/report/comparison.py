@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from speechssl import __version__
+from speechssl.drawing import MUTED
 from speechssl.errors import InputError
 from speechssl.eval.compare import (
     CLEAN,
@@ -37,7 +38,7 @@ from speechssl.eval.published import published_table
 from speechssl.eval.tables import condition_name, markdown
 from speechssl.io import write_json, write_text
 from speechssl.report.config import Compare
-from speechssl.report.figures import MUTED, Drawing, Series, arrange, metric_name, panels_in, svg_of
+from speechssl.report.figures import Drawing, Series, arrange, metric_name, panels_in, svg_of
 from speechssl.report.page import Section, grid_of, write_page
 from speechssl.results import Row, counted_range
 from speechssl.stats import Estimate

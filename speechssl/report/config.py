@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from speechssl.config import Whole, argument, option
 from speechssl.eval.config import SPLIT
@@ -29,11 +30,12 @@ class Report:
     tables: tuple[Path, ...] = option((), "JSON tables to add to the page")
     voices: tuple[Path, ...] = option((), "recordings that `evaluate` mixed babble noise from")
 
-    def run(self) -> None:
+    def run(self) -> dict[str, Any]:
         from speechssl.report.build import write_report
 
         write_report(self)
         print(f"{self.out / 'report.html'}: open it in a browser")
+        return {"page": str(self.out / "report.html")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +53,17 @@ class Compare:
     results: tuple[Path, ...] = argument("folders that `evaluate` wrote")
     out: Path = option(Path("exp/compare"), "folder for compare.json, tables.md, compare.html")
     metric: str = option(
-        "", "metric to compare: ff1, f1, em, aos, set_accuracy or accuracy; default: the first of these that was measured"
+        "",
+        "metric to compare: ff1, f1, em, aos, set_accuracy, accuracy, mrr, r1, r10; default: the first of these that was measured",
     )
     pairs: tuple[str, ...] = option((), "pairs of systems to test against each other", least=1, metavar="A,B")
     systems: tuple[str, ...] = option((), "compare only these systems", least=1)
     common: bool = option(False, "use only the questions that all systems of a corpus answered")
     seed: Whole = option(0, "seed of the bootstrap")
 
-    def run(self) -> None:
+    def run(self) -> Any:
+        from speechssl.io import read_json
         from speechssl.report.comparison import run_comparison
 
         print(run_comparison(self))
+        return read_json(self.out / "compare.json")

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from speechssl.drawing import INK, MUTED, PAPER, RULE, styled
 from speechssl.results import DEFAULT, Row
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ CONDITIONS = {
     "pink": "Pink noise",
     "gaussian": "Gaussian noise",
 }
-READERS = ("text", "cascade-given", "cascade-simulated", "chance", "longest-option")  # systems without audio, before any @
+READERS = (  # systems without audio, before any @ or +
+    *("text", "cascade-given", "cascade-simulated", "chance", "longest-option"),
+    *(f"{method}-{source}" for method in ("bm25", "tfidf", "embeddings") for source in ("text", "given")),
+)
 METRICS = {  # in the order of the page: short name, what it is
     "ff1": ("FF1", "frame F1 of the answer's time span against the gold span"),
     "aos": ("AOS", "audio overlap score: intersection over union of the two time spans"),
@@ -70,6 +74,9 @@ METRICS = {  # in the order of the page: short name, what it is
     "em": ("EM", "exact match of the answer's text"),
     "set_accuracy": ("set accuracy", "share of the questions for which all right options and no other are chosen"),
     "accuracy": ("accuracy", "share of the questions with one right option for which it is chosen"),
+    "r1": ("R@1", "share of the questions whose passage is ranked first among all passages"),
+    "r10": ("R@10", "share of the questions whose passage is ranked among the first ten"),
+    "mrr": ("MRR", "mean reciprocal rank of the question's passage, times 100"),
     "wer": ("WER", "word error rate of the transcript"),
     "cer": ("CER", "character error rate of the transcript"),
     "acc": ("accuracy", "share of the recordings that are classified rightly"),
@@ -186,7 +193,7 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
     Where none of all these needs audio, "clean" is not of speech: the condition is "written".
     """
     rows = list(rows)
-    text_only = all(system.partition("@")[0] in READERS for system in (*(row.system for row in rows), *also))
+    text_only = all(re.split("[@+]", system)[0] in READERS for system in (*(row.system for row in rows), *also))
     groups: dict[tuple[tuple[str, str], str, ShownCondition], dict[int, Row]] = {}
     names = list(dict.fromkeys((row.system, row.encoder or "") for row in rows))
     for row in rows:
@@ -239,31 +246,8 @@ def _finite(value: float | None) -> float | None:
 
 # ---- figures
 
-INK, MUTED, RULE, PAPER = "#1d2127", "#69707a", "#d9dde3", "#fffffe"
 INCHES = 8.6  # width of a figure
 NAMES, ROW = 1.55, 0.27  # inches: beside a heat map, for the names of the encoders; a line of it
-STYLE = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,  # a system may be called "a$b$"
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": RULE,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.color": RULE,
-    "grid.linewidth": 0.6,
-    "xtick.color": RULE,
-    "ytick.color": RULE,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED,
-    "ytick.major.size": 0,
-    "legend.frameon": False,
-}
 
 
 @dataclass(frozen=True)
@@ -277,11 +261,8 @@ class Drawing:
 @contextmanager
 def blank(height: float) -> Iterator[Figure]:
     """An empty figure of the width of a page, with the look of all, whatever the user's own settings are. height: inches."""
-    import matplotlib  # slow to import
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **STYLE}):
-        yield Figure(figsize=(INCHES, height))
+    with styled() as figure:
+        yield figure(figsize=(INCHES, height))
 
 
 def axes_at(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:

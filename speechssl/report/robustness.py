@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from speechssl.drawing import INK, MUTED
 from speechssl.eval.tables import listed
 from speechssl.report.figures import (
     CLEAN,
     INCHES,
-    INK,
-    MUTED,
     NAMES,
     ROW,
     SYSTEMS,

@@ -9,14 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from speechssl.drawing import INK, MUTED, RULE
 from speechssl.eval.tables import listed
 from speechssl.report.figures import (
     CLEAN,
     INCHES,
-    INK,
     METRICS,
-    MUTED,
-    RULE,
     Drawing,
     Points,
     Results,
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST = 4  # systems in one sentence
+ABREAST = 3  # panels of the crossing figure
+SIMULATED = "cascade-simulated"
 
 
 class Breakdown(TypedDict):
@@ -203,10 +203,11 @@ def _top(cells: Iterable[ScoreCell]) -> float:
 
 
 def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
-    """The crossing figure of DUAL (arXiv 2203.04911): a panel for each cascade, its WER along, everybody's score up.
+    """The crossing figure of DUAL (arXiv 2203.04911): a panel for each cascade, its WER along, everybody's score up; first, where
+    there are several, one of all recognisers in clean speech.
 
     A thin upright joins the points of one condition; lines join the conditions of one kind of noise. None where no cascade has both
-    WER and score in two conditions, or where no system without a transcript is there to compare.
+    WER and score in two conditions, nor two have them in clean speech, or where no system without a transcript is there to compare.
     """
     errors = results.recognition
     common = {
@@ -215,13 +216,27 @@ def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
     }
     common = {cascade: conditions for cascade, conditions in common.items() if len(conditions) > 1}
     others = [s for s in results.having(metric) if s not in results.having(errors)]
-    if not common or not others:
+    clean = {s: results.get(s, errors, CLEAN) for s in results.having(errors) if results.get(s, metric, CLEAN)}
+    recognisers = {s: wer.value for s, wer in clean.items() if wer and not s.system.startswith(SIMULATED)}
+    recognisers = recognisers if len(recognisers) > 1 else {}
+    if not (common or recognisers) or not others:
         return None
-    longest = max(len(name) for conditions in common.values() for name in _short_names(conditions).values())
-    shown = [*others, *common]
-    top, parts = _top(cell for (s, m, _), cell in results.cells.items() if m == metric and s in shown), []
-    with panels_in(1, len(common), 2.75, entries=shown, above=0.22 + 0.058 * min(longest, 24)) as (figure, (axes,)):
-        for (cascade, conditions), ax in zip(common.items(), axes, strict=True):
+    longest = max((len(name) for conditions in common.values() for name in _short_names(conditions).values()), default=0)
+    shown = [*others, *dict.fromkeys([*recognisers, *common])]
+    top, parts = _top(cell for (s, m, _), cell in results.cells.items() if m == metric and s in shown), list[str]()
+    count = len(common) + bool(recognisers)
+    columns, above = min(count, ABREAST), 0.22 + 0.058 * min(longest, 24)
+    rows = -(-count // columns)
+    with panels_in(rows, columns, 2.75, entries=shown, above=above, between=above + 0.55) as (figure, lines):
+        axes = [ax for line in lines for ax in line]
+        for ax in axes[count:]:
+            ax.remove()
+        if recognisers:
+            ax, axes = axes[0], axes[1:]
+            parts.append(_recogniser_panel(ax, results, others, recognisers, metric))
+            ax.set_xlabel(f"{metric_name(errors)} of the recognisers, clean speech (%)")
+            ax.set_ylim(0, top)
+        for (cascade, conditions), ax in zip(common.items(), axes, strict=False):
             wer = {c: results.cells[cascade, errors, c].value for c in conditions}
             _crossing_panel(ax, results, [*others, cascade], wer, metric)
             ax.set_xlabel(f"{metric_name(errors)} of {cascade.label} (%)")
@@ -230,10 +245,31 @@ def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
                 scores = [(s, results.get(s, metric, c)) for s in (*others, cascade)]
                 values = ", ".join(f"{s.label} {cell.value:.1f}" for s, cell in scores if cell)
                 parts.append(f"{c.label}, {metric_name(errors)} of {cascade.label} {wer[c]:.1f}: {values}")
-        axes[0].set_ylabel(f"{metric_name(metric)} (%)")
+        for line in lines:
+            line[0].set_ylabel(f"{metric_name(metric)} (%)")
         svg = svg_of(figure, f"wer-{metric}")
     what = METRICS[errors][1].removesuffix(" of the transcript")
     return Drawing(svg, f"{metric_name(metric)} against the {what} of the cascade, both in percent. {'; '.join(parts)}.")
+
+
+def _recogniser_panel(
+    ax: Axes, results: Results, others: Sequence[Series], recognisers: Mapping[Series, float], metric: str
+) -> str:
+    """Every cascade where its WER is, joined from the best to the worst; the others level. Returns the numbers, in words."""
+    far = max(max(recognisers.values()) * 1.06, 1.0)
+    ordered = sorted(recognisers, key=lambda s: recognisers[s])
+    points = [(s, recognisers[s], cell) for s in ordered if (cell := results.get(s, metric, CLEAN))]
+    ax.plot([x for _, x, _ in points], [cell.value for _, _, cell in points], color=MUTED, linewidth=1.0, zorder=1)
+    for series, x, cell in points:
+        _draw_line(ax, [x], [cell], series)
+    level = [(s, cell) for s in others if (cell := results.get(s, metric, CLEAN))]
+    for series, cell in level:
+        ax.plot([0, far], [cell.value] * 2, color=series.colour, linewidth=1.6)
+        if cell.low is not None and cell.high is not None:
+            ax.fill_between([0, far], cell.low, cell.high, color=series.colour, alpha=0.12, linewidth=0)
+    ax.set_xlim(-0.012 * far, far)
+    named = [f"{s.label} {cell.value:.1f} at {x:.1f}" for s, x, cell in points]
+    return f"Clean speech: {', '.join([*named, *(f'{s.label} {cell.value:.1f}' for s, cell in level)])}"
 
 
 def _crossing_panel(ax: Axes, results: Results, shown: Sequence[Series], wer: Mapping[ShownCondition, float], metric: str) -> None:

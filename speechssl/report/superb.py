@@ -16,6 +16,7 @@ from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from speechssl.data.utterances import Turn
+from speechssl.drawing import INK, MUTED, PAPER, RULE
 from speechssl.errors import InputError
 from speechssl.eval.published import CHECKED, MARK, published
 from speechssl.eval.tables import Table
@@ -23,14 +24,10 @@ from speechssl.io import read_json
 from speechssl.report.figures import (
     CLEAN,
     INCHES,
-    INK,
     METRICS,
-    MUTED,
     NAMES,
     PALETTE,
-    PAPER,
     ROW,
-    RULE,
     SYSTEMS,
     Drawing,
     ScoreCell,

@@ -55,14 +55,14 @@ class Train:
     training options). A killed run resumes with the same command. Words are segmented by the times in the manifest and, with
     --recogniser, a second time as they will be in evaluation.
 
-      speechssl train speechbert corpus minisqa-en-robust/encoder exp/speechbert --recogniser minisqa-en-robust/ctc
-      speechssl train speechbert corpus mfcc exp/speechbert-mfcc --start minisqa-en-robust/text-qa
+      speechssl train speechbert corpus people-en/encoder exp/speechbert --layer 5 --recogniser people-en/ctc
+      speechssl train speechbert corpus mfcc exp/speechbert-mfcc --start people-en/text-qa
     """
 
     corpus: Path = argument("prepared corpus")
     encoder: str = argument(f"encoder for the features of audio words: {ENCODERS}; or mfcc, as published")
     out: Path = argument("folder for the trained model")
-    layer: Whole = option(5, "layer of the encoder")
+    layer: Whole | None = option(None, "layer of the encoder, which mfcc has not")
     recogniser: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments words")
     start: Path | None = option(None, "reader of `speechssl train text-qa` to start from; default: the text encoder")
     word_steps: Count = option(WORDS.steps, "number of updates of the autoencoder")
@@ -95,6 +95,8 @@ class Train:
 
         folder = shipped(self.recogniser)
         if self.encoder == "mfcc":
+            if self.layer is not None:
+                raise InputError(f"mfcc has no layer {self.layer}; leave out --layer")
             if folder is not None:
                 raise InputError(f"the recogniser {folder} reads an encoder's layers, not mfcc; leave out --recogniser")
             return load_features("mfcc", 0), None, None
@@ -123,7 +125,7 @@ class Transfer:
     features of a word the code that the word has with the old encoder. It is trained in float32; the text encoder is not changed. A
     killed run resumes with the same command.
 
-      speechssl train transfer-speechbert corpus minisqa-en-robust/encoder minisqa-en-robust/speechbert \\
+      speechssl train transfer-speechbert corpus people-en/encoder people-en/speechbert \\
         exp/robust/encoder exp/robust/speechbert
     """
 

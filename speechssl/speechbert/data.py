@@ -21,16 +21,17 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.cascade.align import core, ctc_aligner, widened
 from speechssl.cascade.data import features_on_disk
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, Span
 from speechssl.dual.data import Example, answer_times
 from speechssl.errors import InputError
+from speechssl.text import pieces
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch
 from speechssl.units.features import Features
 
-GAP = 0.1  # seconds that a word of a recogniser may grow on either side
 SAME = 0.5  # least intersection over union of two words that are taken for one
 LONGEST = 150  # rows of a word that are looked at (3 s at 50 Hz); what is longer is no word
 SPECIAL_IDS = CLS, SEP, PAD = 0, 1, 2
@@ -43,18 +44,6 @@ K = TypeVar("K")
 def spans_of(words: Sequence[Any]) -> tuple[Span, ...]:
     """Words with text, start and end, as records have them: in order of time, none empty."""
     return tuple(Span(w.text, w.start, w.end) for w in sorted(words, key=lambda w: (w.start, w.end)) if w.end > w.start)
-
-
-def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
-    """Words that meet in the middle of the gap between them, where it is short; else each ends GAP s later, or starts earlier.
-
-    A CTC recogniser says when it emits the letters of a word; the word sounds a little before and after. seconds: length of the
-    recording.
-    """
-    stops = [0.0, *(w.end for w in words)]
-    starts = [*(w.start for w in words), seconds]
-    room = [min(max(start - stop, 0.0) / 2, GAP) for stop, start in zip(stops, starts, strict=True)]
-    return tuple(Span(w.text, w.start - room[i], w.end + room[i + 1]) for i, w in enumerate(words))
 
 
 def matched(words: Sequence[Span], known: Sequence[Span]) -> tuple[Span, ...]:
@@ -80,11 +69,8 @@ def known_words(record: Passage | Question, samples: np.ndarray, recogniser: Ctc
         return words
     if recogniser is None or not record.text:
         raise ValueError("its manifest has no words with times (`train speechbert --recogniser` aligns its text)")
-    vocabulary = recogniser.vocabulary
-    spelt = []  # in the recogniser's symbols, which are lower-case letters where words are spelt; those it lacks are left out
-    for word in vocabulary.words(record.text):
-        spelt.append("".join(c for c in (word.lower() if vocabulary.separator else word) if c in vocabulary.symbols))
-    return widened(spans_of(recogniser.align(samples, " ".join(filter(None, spelt)))), len(samples) / SAMPLE_RATE)
+    written = (word[slice(*core(word))] for word, _ in pieces(record.text, record.language))
+    return ctc_aligner(recogniser).align(samples, [word for word in written if word]).words
 
 
 def word_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray:

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from speechssl.cascade.model import CtcRecogniser
-from speechssl.data.records import Passage, Question, data_hash, first_passages, load_corpus
+from speechssl.data.records import Passage, Question, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
+from speechssl.dual.data import check_times
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.train import check_positions, example_batches, layout_of, weights_of
 from speechssl.encoders.base import SpeechEncoder
@@ -42,7 +43,7 @@ from speechssl.speechbert.model import (
 )
 from speechssl.speechbert.system import speechbert_features
 from speechssl.text import pieces
-from speechssl.textlm import TextCodec, load_text_encoder, load_tokenizer, pad_id, without_dropout
+from speechssl.textlm import TextCodec, licences, load_text_encoder, load_tokenizer, special_tokens, without_dropout
 from speechssl.trainer import check_share, fit
 from speechssl.units.features import Features, encoder_features
 
@@ -78,7 +79,7 @@ def text_model(options: QaOptions, start: Path | None) -> tuple[SpanModel, Tenso
         raise InputError("the text encoder's tokeniser has no mask token; choose an encoder that was trained by masking")
     specials = nn.Embedding(SPECIALS, embeddings.shape[1])
     with torch.no_grad():
-        specials.weight.copy_(embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, pad_id(tokenizer)]])
+        specials.weight.copy_(embeddings[list(special_tokens(tokenizer))])
     reader = SpanModel(encoder, CodeEmbedding(specials))
     if head is not None:
         reader.head.load_state_dict(head.state_dict())
@@ -114,6 +115,8 @@ def train_speechbert(
         nothing = f"{where} has no usable answerable question; without any, train the word encoder only (--no-spans)"
         if options.spans and not data.answerable:
             raise InputError(nothing)
+        if options.spans:
+            check_times(data)
         with main_first():
             table = encode_corpus(data, features, recogniser, out / "features")
         examples, left_out = span_examples(data, table) if options.spans else ([], {})
@@ -149,7 +152,7 @@ def train_speechbert(
             sequences = [s.numbers for ways in table.sequences.values() for s in ways]
             spoken = [(some + len(embeddings), [word_pieces[n] for n in some]) for some in sequences]
             spoken = [(ids, wanted) for ids, wanted in spoken if any(map(len, wanted))]
-            special = tokenizer.cls_token_id, tokenizer.sep_token_id, pad_id(tokenizer), tokenizer.mask_token_id
+            special = *special_tokens(tokenizer), tokenizer.mask_token_id
             sizes = len(embeddings), len(codes), options.masked_batch, options.masked_window
             batches = MaskedBatches(texts, spoken, special, *sizes, seed=options.masked.seed)
             results["masked"] = fit(model, batches, options.masked, checkpoints / "masked")
@@ -158,7 +161,8 @@ def train_speechbert(
             batches = example_batches(examples, layout, options.qa)
             results["spans"] = fit(reader, batches, options.qa.training, checkpoints / "spans")
         facts = {"audio_words": len(codes), "examples": len(examples), "left_out": len(left_out), "training": results}
-        card = made | text_card | facts | {"options": asdict(options), "corpus": read_json(corpus / "card.json")}
+        card = made | text_card | facts | {"options": asdict(options), "corpus": corpus_card(corpus)}
+        card |= licences(corpus, options.qa.text_encoder, start)
         with main_first():
             if is_main():
                 save_speechbert(out, encoder, reader, layout, card)

@@ -26,7 +26,7 @@ import yaml
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint
 from speechssl.encoders.s3prl import PREFIX
-from speechssl.errors import InputError
+from speechssl.errors import InputError, packages_of
 from speechssl.io import hash_bytes, read_json, write_json, write_text
 from speechssl.superb.catalogue import TASKS as PUBLISHED
 from speechssl.superb.data import SPECTRAL
@@ -52,7 +52,7 @@ HEAD = """#!/usr/bin/env bash
 # SUPERB by s3prl's own runner, on the encoder beside this file, with the published settings (configs/):
 #   FLUENT_COMMANDS=/data/fluent_speech_commands_dataset bash run.sh ic
 #   bash run.sh ks ic er          one after another; each goes on from its last checkpoint
-# Scores are printed, and written into $EXP/TASK/log.log. Needs: pip install "speechssl[s3prl]", and what README.md says.
+# Scores are printed, and written into $EXP/TASK/log.log. README.md says what they need.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -159,7 +159,7 @@ README = """# {name}, for s3prl's runner
 Every layer was compared with the source's when it was written. The weights have the hash `{hash}` (`card.json`).
 
 ```sh
-pip install "speechssl[s3prl]" pandas
+pip install {packages}
 FLUENT_COMMANDS=/data/fluent_speech_commands_dataset bash run.sh ic
 ```
 
@@ -200,6 +200,7 @@ def readme(card: Mapping[str, Any]) -> str:
         hash=card["made_from"]["hash"],
         normalised="normalised" if facts["normalise"] else "not normalised",
         rows="\n".join(rows),
+        packages=" ".join(f"'{package}'" for package in packages_of("s3prl")),
         native=SAME.format(upstream=native[0]) if native else OTHER,
     )
 

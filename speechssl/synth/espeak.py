@@ -1,7 +1,7 @@
 """The espeak-ng synthesiser: text in, waveform with exact word and phone times out.
 
 The only file that touches espeak-ng (GPL-3); it loads the shared library that the pip package `espeakng-loader` carries
-(`pip install "speechssl[synth]"`) and speaks to its C interface (`speak_lib.h`) through ctypes. The library keeps global state
+(the extra `synth`) and speaks to its C interface (`speak_lib.h`) through ctypes. The library keeps global state
 (pitch flutter, noise generators), so every utterance is spoken by a freshly loaded library: same text and voice, same samples, in
 any order and in any process (about 380 x real time a core, loading included).
 """

@@ -140,6 +140,7 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
         "made_by": settings.command,
         "manifests": {split: data_hash(out, split) for split in SPLITS},
         "synthetic": f"speech by {settings.synthesiser}",
+        "licence": "Apache-2.0 (text of speechssl's generator)",
     }
     write_json(out / "card.json", card)
     return card

@@ -1,6 +1,7 @@
 """`--speak`: passages, questions and options that have no audio are read by synthetic voices, and marked as synthetic.
 
-Everything is spoken by espeak-ng (`espeak.py`) with the voices of MiniSQA; those of train, dev and test are kept apart.
+Everything is spoken by one synthesiser, by default espeak-ng with the voices of MiniSQA, which are others in train, dev and test;
+flite and festival (`synthesisers.py`) have the same few voices in every split.
 One voice reads a passage, sentence by sentence; another reads a question and its options. The voice depends on the seed and the
 names of passage and question alone, so a slice of a corpus sounds as the whole does. Words get times, phones do not: they would be
 most of a manifest.
@@ -22,17 +23,16 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.files import safe_name
-from speechssl.data.prepare import PARTS, PrepareReport, SplitRecords, in_parallel
-from speechssl.data.records import Answer, Passage, Question, Span
+from speechssl.data.prepare import PARTS, UNTIMED, PrepareReport, SplitRecords, in_parallel
+from speechssl.data.records import Answer, Passage, Question, Span, locate
 from speechssl.io import hash_json, read_json, write_json
-from speechssl.synth.espeak import Spoken, Voice, speak
-from speechssl.synth.minisqa import LANGUAGES, PAUSE, speakers
+from speechssl.synth.espeak import Spoken, Voice
+from speechssl.synth.minisqa import ESPEAK, LANGUAGES, PAUSE, speakers
 from speechssl.synth.normalise import Word, normalise
+from speechssl.synth.synthesisers import speak
 
 LONGEST = 300  # characters spoken at once: espeak-ng keeps the place of a word in a clause in 11 bits
 VERSION = 1  # of how texts are read; parts of another version are spoken again
-SPOKEN = "spoken by espeak-ng (synthetic)"
-UNTIMED = "no times; scored by text only"
 
 # ---- a text of any length read by one voice, sentence by sentence, with the time of every token that is written
 
@@ -147,35 +147,10 @@ def _speak_part(part: Sequence[Word], voice: Voice, language: str) -> tuple[Spok
 
 
 def timed(answer: Answer, written: str, reading: Reading, language: str) -> tuple[tuple[float, float] | None, str]:
-    """The time of an answer in a reading of `written`, and why there is none ("" where there is).
-
-    By its offset where it has one that holds it, else by its only occurrence (of whole words in English).
-    """
-    text = answer.text.strip()
-    if not text:
-        return None, "answers that are empty"
-    start = answer.char_start
-    if start is None or written[start : start + len(answer.text)] != answer.text:
-        places = occurrences(written, text, language)
-        if len(places) != 1:
-            return None, "answers without offset that occur several times" if places else "answers that do not occur in the passage"
-        start = places[0]
-    times = reading.times(start, start + len(answer.text if answer.char_start == start else text))
-    return (times, "") if times and times[1] > times[0] else (None, "answers of which nothing can be spoken")
-
-
-def occurrences(written: str, text: str, language: str) -> list[int]:
-    """Offsets of a text, those that overlap too; in English not within words."""
-
-    def within_word(place: int) -> bool:
-        return 0 < place < len(written) and written[place - 1].isalnum() and written[place].isalnum()
-
-    found, start = [], written.find(text)
-    while start >= 0:
-        if language == "zh" or not (within_word(start) or within_word(start + len(text))):
-            found.append(start)
-        start = written.find(text, start + 1)
-    return found
+    """The time of an answer in a reading of `written`, and why there is none ("" where there is)."""
+    place, why = locate(answer, written, language)
+    times = reading.times(*place) if place else None
+    return (times, "") if times and times[1] > times[0] else (None, why or "answers of which nothing can be spoken")
 
 
 # ---- corpora: what is to be spoken, a passage with its questions at a time
@@ -226,14 +201,15 @@ def speak_drafts(
     report: PrepareReport,
     seed: int = 0,
     workers: int = 1,
+    synthesiser: str = ESPEAK,
 ) -> dict[str, SplitRecords]:
     """Give audio to every passage, question and option that has none; what cannot be spoken is set aside.
 
     The text is spoken, or the transcript where there is none. Answers in passages that are spoken get times. The recordings go to
     out/<split>/spoken; the same seed gives the same bytes on any number of workers, and a killed run goes on where it was.
-    Raises MissingExtra without espeak-ng.
+    Raises MissingExtra or InputError where the synthesiser is not installed, or does not speak the language.
     """
-    speak("a", next(iter(speakers("en", "train"))))  # raises at once, and not in every worker, where there is no synthesiser
+    speak("a", speakers("en", "train", synthesiser)[0])  # raises at once, and not in every worker, where there is no synthesiser
     groups: dict[str, list[_Group]] = {}
     for split, records in by_split.items():
         asked: dict[str, list[Question]] = {}
@@ -241,7 +217,7 @@ def speak_drafts(
             asked.setdefault(question.passage, []).append(question)
         every: list[Passage | Question] = [*records.passages, *records.questions]
         languages = sorted({_language(r) for r in every} & set(LANGUAGES))
-        readers = {language: tuple(speakers(language, voices_of(split))) for language in languages}
+        readers = {language: speakers(language, voices_of(split), synthesiser) for language in languages}
         groups[split] = []
         for passage in records.passages:
             own = asked.get(passage.id, ())
@@ -251,7 +227,8 @@ def speak_drafts(
     jobs = [(group,) for some in groups.values() for group in some if not group.done]
     for _ in tqdm(in_parallel(_speak_group, jobs, workers), total=len(jobs), desc="speaking", unit="passage", disable=not jobs):
         pass
-    return {split: _spoken(split, records, groups[split], report) for split, records in by_split.items()}
+    done = f"spoken by {synthesiser} (synthetic)"
+    return {split: _spoken(split, records, groups[split], report, done) for split, records in by_split.items()}
 
 
 def _language(record: Passage | Question) -> str:
@@ -316,8 +293,8 @@ def _recorded(group: _Group, reading: Reading, voice: Voice, name: str) -> dict[
     return {"audio": audio, "seconds": reading.seconds, "speaker": voice.name, "words": words, "skipped": reading.skipped}
 
 
-def _spoken(split: str, records: SplitRecords, groups: Sequence[_Group], report: PrepareReport) -> SplitRecords:
-    """The records with audio, without what could not be spoken."""
+def _spoken(split: str, records: SplitRecords, groups: Sequence[_Group], report: PrepareReport, done: str) -> SplitRecords:
+    """The records with audio, without what could not be spoken. done: how, for the report."""
     parts = [read_json(group.part) for group in groups]
     readings = {group.passage.id: part["passage"] for group, part in zip(groups, parts, strict=True)}
     askings = {name: record for part in parts for name, record in part["questions"].items()}
@@ -342,14 +319,14 @@ def _spoken(split: str, records: SplitRecords, groups: Sequence[_Group], report:
     counts: Counter[tuple[str, str]] = Counter()
     for record in [*readings.values(), *askings.values()]:
         kind = "passages" if "/passages/" in record.get("audio", "") else "questions"
-        counts[f"{kind} without audio", SPOKEN] += "audio" in record
-        counts["options without audio", SPOKEN] += len(record.get("option_audio", ()))
+        counts[f"{kind} without audio", done] += "audio" in record
+        counts["options without audio", done] += len(record.get("option_audio", ()))
         counts["words that no voice can read", "kept in the text, not spoken"] += record.get("skipped", 0)
         for _, why in record.get("answers", ()):
             counts[why, UNTIMED] += bool(why)
-    for (what, done), number in counts.items():
+    for (what, how), number in counts.items():
         if number:
-            report.remark(split, what, done, number)
+            report.remark(split, what, how, number)
     return SplitRecords(passages, questions)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from speechssl.config import (
     DEVICE,
@@ -36,7 +36,9 @@ PARALLEL = "recordings encoded at a time; the result does not depend on it (defa
 class FitOptions:
     """How a codebook is fitted."""
 
-    layer: Whole = option(5, "layer of the encoder; 0: input of the first transformer layer, n: output of layer n")
+    layer: Whole | None = option(
+        None, "layer of the encoder, which mfcc has not; 0: input of the first transformer layer, n: output of layer n"
+    )
     clusters: Count = option(100, "number of clusters K")
     smooth: Count = option(1, "number of frames (odd) over which features are averaged")
     margin: Whole = option(
@@ -70,11 +72,12 @@ class Fit:
     out: Path = argument(WRITTEN)
     options: FitOptions = group(FitOptions(), "")
 
-    def run(self) -> None:
+    def run(self) -> dict[str, Any]:
         from speechssl.units.fit import fit_units
 
         book = fit_units(self.source, self.encoder, self.out, self.options)
         print(f"{self.out}: K = {book.size}, {book.hash}")
+        return {"out": str(self.out), "card": book.card}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,17 +87,17 @@ class Extract:
     SOURCE is a prepared corpus (with --split), a manifest (.jsonl with `audio` and perhaps `id` in every line, .txt or .tsv with a
     path in every line, also fairseq's .tsv), a folder of audio (WAV, FLAC, MP3, OGG, OPUS, AIFF, AU), or one such file. OUT gets a
     row for each recording: id, seconds, frames, units, lengths (of the runs of equal units, in frames). The output does not depend
-    on workers and engine. A killed run resumes with the same command. Recordings that cannot be read are listed in failed.jsonl;
+    on workers and engine. A killed run resumes with the same command. Recordings that cannot be read are listed in _failed.jsonl;
     the same command tries them again.
 
-      speechssl units extract recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors units
+      speechssl units extract recordings/ people-en/encoder people-en/units.safetensors units
       speechssl units extract corpus facebook/hubert-base-ls960 hubert-l6.safetensors units --split train --engine ray
     """
 
     source: Path = argument("prepared corpus (with --split), manifest, folder or audio file")
     encoder: str = argument(f"{ENCODERS}, or mfcc")
     codebook: Path = argument(CODEBOOK)
-    out: Path = argument("folder for part-00000.parquet, ... and card.json; with --split they are in OUT/SPLIT")
+    out: Path = argument("folder for part-00000.parquet, ... and _card.json; with --split they are in OUT/SPLIT")
     split: str | None = option(None, "split of a prepared corpus: train, dev or test")
     passages: Whole | None = option(None, "only the first N passages of the split and their questions")
     precision: Precision | None = option(
@@ -113,12 +116,14 @@ class Extract:
         metavar="I/N",
     )
 
-    def run(self) -> None:
+    def run(self) -> dict[str, Any]:
         from speechssl.data.sources import list_recordings, source_card
         from speechssl.errors import tell_set_aside
+        from speechssl.timing import shown_length
         from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
         from speechssl.units.features import load_extractor
         from speechssl.units.ray_engine import RayEngine
+        from speechssl.units.storage import FAILED
 
         shard = None
         if self.shard is not None:
@@ -133,17 +138,29 @@ class Extract:
         made = extract_corpus(ShardMaker(load(), out, self.shard_size), recordings, engine, source_card(*chosen), shard)
         if not made.card:
             print(f"{out}: the parts of shard {self.shard} are written; the last of the other shards writes the card")
-            return
-        tell_set_aside(made.failed, f"{out / 'failed.jsonl'}")
-        hours, parts = made.card["seconds"] / 3600, len(made.card["parts"])
-        counts = f"{made.card['recordings']} recordings ({hours:.2f} h) in {parts} parts; {len(made.failed)} set aside"
+            return {"out": str(out), "card": None, "failed": made.failed}
+        tell_set_aside(made.failed, f"{out / FAILED}")
+        length, parts = shown_length(made.card["seconds"]), len(made.card["parts"])
+        counts = f"{made.card['recordings']} recordings ({length}) in {parts} parts; {len(made.failed)} set aside"
         print(f"{out}: units of {counts}")
+        return {"out": str(out), "card": made.card, "failed": made.failed}
 
 
 @dataclass(frozen=True)
 class TransferOptions:
     """How a codebook is transferred to another encoder."""
 
+    read_out: Literal["centroids", "linear"] = option(
+        "centroids", "units of the new encoder: the nearest mean of its features, or the classes of a linear head"
+    )
+    distort: str | None = option(
+        None, "distortions of the speech that a linear head learns from, beside clean speech, such as m+g+r (as in `pretrain`)"
+    )
+    snr_range: tuple[float, float] = option((-5.0, 20.0), "range of their SNR in dB, drawn uniformly", metavar=("LOW", "HIGH"))
+    margin: Whole | None = option(
+        None, "frames of silence before and after every recording, for the new encoder; default: those of the old codebook"
+    )
+    budget: Count = option(BUDGET, "number of frames that a linear head is fitted on, drawn at random")
     recordings: Count | None = option(None, f"number of recordings, {DRAWN}")
     split: str = option("train", "split of a prepared corpus")
     precision: Precision = option("fp32", "precision of the encoders; bf16 and int8 are faster")
@@ -158,10 +175,13 @@ class Transfer:
 
     For use after continual pre-training: centroid k becomes the mean of NEW's features over the frames to which the old encoder and
     codebook give unit k in clean recordings. A model that was trained on the old units, such as DUAL's reader, can be used with the
-    new units, or trained further with them.
+    new units, or trained further with them. With --read-out linear a linear head predicts the old units instead, from clean and,
+    with --distort, from distorted speech: where the new encoder learned something else, more frames keep their unit.
 
-      speechssl units transfer recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors \\
+      speechssl units transfer recordings/ people-en/encoder people-en/units.safetensors \\
         exp/robust/encoder units.safetensors
+      speechssl units transfer corpus exp/old/encoder exp/old/units.safetensors exp/new/encoder units.safetensors \\
+        --read-out linear --distort m+g+r
     """
 
     source: Path = argument(f"{SOURCE}, of clean recordings")
@@ -171,11 +191,12 @@ class Transfer:
     out: Path = argument(WRITTEN)
     options: TransferOptions = group(TransferOptions(), "")
 
-    def run(self) -> None:
+    def run(self) -> dict[str, Any]:
         from speechssl.units.fit import transfer_codebook
 
         book = transfer_codebook(self.source, self.encoder, self.codebook, self.new, self.out, self.options)
         print(f"{self.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean frames keep their unit")
+        return {"out": str(self.out), "card": book.card}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,11 +214,12 @@ class Import:
     out: Path = argument(WRITTEN)
     layer: Whole = option(MISSING, "layer of the encoder, such as 22 for DUAL")
 
-    def run(self) -> None:
+    def run(self) -> dict[str, Any]:
         from speechssl.units.published import import_codebook
 
         book = import_codebook(self.joblib, self.out, self.encoder, self.layer)
         print(f"{self.out}: K = {book.size}, {book.centroids.shape[1]} dimensions, {book.hash}")
+        return {"out": str(self.out), "card": book.card}
 
 
 @dataclass(frozen=True)
@@ -239,9 +261,9 @@ class Evaluate:
     belongs together: a synthesiser, people): then the same-text distance and its AUC are measured across speakers in and between
     groups, ABX within and across speakers, and how well a linear probe finds the speaker.
 
-      speechssl units evaluate recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --picture units.png
-      speechssl units evaluate digits.csv minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --violins distances.svg
-      speechssl units evaluate corpus minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --split dev --out quality.json
+      speechssl units evaluate recordings/ people-en/encoder people-en/units.safetensors --picture units.png
+      speechssl units evaluate digits.csv people-en/encoder people-en/units.safetensors --violins distances.svg
+      speechssl units evaluate corpus people-en/encoder people-en/units.safetensors --split dev --out quality.json
     """
 
     source: Path = argument(SOURCE)
@@ -250,7 +272,9 @@ class Evaluate:
     out: Path | None = option(None, "write the measurements to this JSON file")
     options: EvaluateOptions = group(EvaluateOptions(), "")
 
-    def run(self) -> None:
+    def run(self) -> dict[str, Any]:
         from speechssl.units.evaluate import evaluate_units, lines
 
-        print("\n".join(lines(evaluate_units(self.source, self.encoder, self.codebook, self.options, self.out))))
+        found = evaluate_units(self.source, self.encoder, self.codebook, self.options, self.out)
+        print("\n".join(lines(found)))
+        return found

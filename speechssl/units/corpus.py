@@ -37,13 +37,26 @@ from speechssl.processes import processes
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor
 from speechssl.units.kmeans import PADDING
-from speechssl.units.storage import Part, Utterance, decode, digest, encode, part_card, part_columns, part_name
+from speechssl.units.storage import (
+    CARD,
+    EARLIER,
+    FAILED,
+    Part,
+    Utterance,
+    decode,
+    digest,
+    encode,
+    find_card,
+    part_card,
+    part_columns,
+    part_name,
+)
 
 SHARD = 200  # recordings of a shard at most; a kill costs the shards that are in the making
 SHARD_SECONDS = 600.0  # of audio: a shard that has reached them ends
 READERS = 8  # threads that read headers
 PART = re.compile(r"part-\d{5,}\.parquet")
-TEMPORARY = re.compile(r"\.(part-\d{5,}-\w{8}\.parquet|card-\w{8}\.json|failed-\w{8}\.jsonl)")  # `replacing` makes these
+TEMPORARY = re.compile(r"\.(part-\d{5,}-\w{8}\.parquet|_?card-\w{8}\.json|_?failed-\w{8}\.jsonl)")  # `replacing` makes these
 ANOTHER = "choose another folder or delete it"
 Report = Callable[[Recording, bool], None]  # a recording is done; whether it was computed now
 
@@ -212,7 +225,7 @@ def extract_corpus(
 ) -> Extraction:
     """Write the units of all recordings into the maker's folder. source: what the card shall say about where they come from.
 
-    What cannot be read is set aside and listed in `failed.jsonl`; the same command tries it again, and resumes a run that
+    What cannot be read is set aside and listed in `_failed.jsonl`; the same command tries it again, and resumes a run that
     was killed. Units of a recording that was read once and cannot be now are kept.
     share: (i, n), this process is number i of n, from 1, which make every n-th shard each, at once or after one another; the last
     to end verifies all parts and writes the card.
@@ -243,7 +256,7 @@ def _rows_of(out: Path) -> Rows:
     rows: Rows = {}
     for path in _named(out, PART):
         try:
-            ids, *known = part_columns(path, ("id", "seconds", "audio"))
+            ids, *known = part_columns(path, ("id", "seconds", "audio_hash"))
         except ValueError:
             continue
         rows.update(zip(ids, zip(*known, strict=True), strict=True))
@@ -269,7 +282,7 @@ def _prepared(maker: ShardMaker, recordings: Sequence[Recording], source: Mappin
             remedy = f"give --shard-size {card.get('shard_size')}" if names == ["shard_size"] else ANOTHER
             raise InputError(f"{out} holds units made in another way ({', '.join(names)} differ); {remedy}")
     try:
-        made_from = read_json(out / "card.json")["made_from"]
+        made_from = read_json(find_card(out))["made_from"]
     except (InputError, KeyError, TypeError):  # none, or cut off: made again
         made_from = None
     if isinstance(made_from, dict) and (names := [n for n in ("corpus", "split") if made_from.get(n) != source.get(n)]):
@@ -323,16 +336,17 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
     if failed:
         paths = {r.id: str(r.path) for r in recordings}
         lines = [json.dumps({"id": name, "path": paths[name], "reason": why}) for name, why in failed.items()]
-        write_text(out / "failed.jsonl", "".join(line + "\n" for line in lines))
+        write_text(out / FAILED, "".join(line + "\n" for line in lines))
     else:
-        (out / "failed.jsonl").unlink(missing_ok=True)
+        (out / FAILED).unlink(missing_ok=True)
+    (out / EARLIER[FAILED]).unlink(missing_ok=True)
     for path in set(_named(out, PART)) - {s.path(out) for s in shards}:
         path.unlink()  # of a longer list
     if len(failed) == len(recordings):
-        for path in (out / "card.json", *(shard.path(out) for shard in shards)):
+        for path in (out / CARD, out / EARLIER[CARD], *(shard.path(out) for shard in shards)):
             path.unlink(missing_ok=True)
         what = "the recording" if len(failed) == 1 else f"the {len(failed)} recordings"
-        raise InputError(f"no units could be extracted from {what}; see the reasons in {out / 'failed.jsonl'}")
+        raise InputError(f"no units could be extracted from {what}; see the reasons in {out / FAILED}")
     card = {
         "what": "units",
         "made_from": maker.extractor.card | source,
@@ -349,11 +363,12 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
         "versions": {"speechssl": version("speechssl"), "torch": torch.__version__, "pyarrow": pyarrow.__version__},
     }
     try:
-        written = bool(read_json(out / "card.json") == card)
+        written = bool(read_json(out / CARD) == card)
     except InputError:
         written = False
     if not written:
-        write_json(out / "card.json", card)
+        write_json(out / CARD, card)
+    (out / EARLIER[CARD]).unlink(missing_ok=True)
     if away := sum(m.away for m in made):
         tqdm.write(f"{out}: {away} recordings cannot be read now; their finished units are kept", file=sys.stderr)
     if dropped := len(rows.keys() - {r.id for r in recordings}):

@@ -27,9 +27,10 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.records import Corpus, load_corpus
 from speechssl.data.sources import Recording, list_recordings
+from speechssl.drawing import INK, RULE, save_figure, styled
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
-from speechssl.io import read_json, replacing, write_json
+from speechssl.io import read_json, write_json
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
@@ -66,12 +67,11 @@ HOP, WINDOW, BANDS = 80, 400, 80  # samples between columns and under one, mel b
 POINTS, PIECE = 1024, 2_000  # of the Fourier transform; columns that are computed at a time
 MARGIN = math.ceil(POINTS / HOP) * HOP  # samples on either side, so that no column in between sees a cut
 RANGE_DB = 70.0  # shown below the loudest
-INK, RULE, SILENT = "#1d2127", "#d9dde3", "#eef0f3"
+SILENT = "#eef0f3"
 FONTS = (
     "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei",
     "PingFang SC", "Microsoft YaHei", "SimHei", "Droid Sans Fallback", "Noto Sans", "Arial Unicode MS",
 )  # fmt: skip  # what is there of them shows what DejaVu has not
-STYLE = {"font.size": 8, "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "units"}
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -88,7 +88,6 @@ def draw_units(
 
     Raises InputError for another suffix than .png, .svg or .pdf, and for a span that holds nothing or too much.
     """
-    import matplotlib
     from matplotlib.font_manager import get_font_names
 
     check_picture(path)
@@ -110,10 +109,9 @@ def draw_units(
     first = _columns(rows[0])[0]
     mel = log_mel(samples, first, _columns(rows[-1])[1])
     fonts = ["DejaVu Sans", *(name for name in FONTS if name in set(get_font_names()))]  # matplotlib warns of those it lacks
-    with matplotlib.rc_context(STYLE | {"font.family": fonts}), warnings.catch_warnings():
+    look = {"font_family": fonts, "font_size": 8, "axes_grid": False, "svg_hashsalt": "units"}
+    with styled(**look) as Figure, warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph .* missing from")  # a box stands for it, and the file is no worse for that
-        from matplotlib.figure import Figure
-
         heights = HEIGHTS[: 1 + len(strips)]
         figure = Figure(figsize=(INCHES, len(rows) * (sum(heights) + 0.42) + 0.3), layout="constrained")
         figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=INK)
@@ -121,8 +119,7 @@ def draw_units(
         for part, row in zip(parts, rows, strict=True):
             axes = part.subplots(len(heights), 1, sharex=True, height_ratios=heights, gridspec_kw={"hspace": 0.0})
             _draw_row(list(axes), mel, first, strips, row)
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=150, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+        save_figure(figure, path)
 
 
 def check_picture(path: Path) -> None:
@@ -324,11 +321,7 @@ def _of_list(
 
 def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Distances of pairs of recordings, of the same text beside other texts, a pair of violins for each row of `same_text_of`."""
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE):
-        from matplotlib.figure import Figure
-
+    with styled(svg_hashsalt="units") as Figure:
         figure = Figure(figsize=(1.5 + 1.6 * len(rows), 3.6), layout="constrained")
         ax = figure.subplots()
         for place, row in enumerate(rows):
@@ -340,8 +333,7 @@ def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
             ax.text(place, 1.04, f"AUC {row['same_text_auc']:.2f}", ha="center", color=INK)
         ax.set_xticks(range(len(rows)), [row["groups"].replace(" - ", "\n") for row in rows])
         ax.set(ylim=(0, 1.12), ylabel="edit distance of units / longer length", title="the same text (blue) and other texts (grey)")
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=150, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+        save_figure(figure, path)
 
 
 def _recordings(

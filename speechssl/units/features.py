@@ -127,11 +127,11 @@ class Features:
 
 
 def load_features(
-    encoder: str, layer: int, smooth: int = 1, precision: str = "fp32", device: str = "auto", margin: int = 0
+    encoder: str, layer: int | None, smooth: int = 1, precision: str = "fp32", device: str = "auto", margin: int = 0
 ) -> Features:
     """encoder: what `load_encoder` takes, or `mfcc`, which has no layers.
 
-    Raises InputError for an encoder that cannot be loaded, a layer it does not have, and an even `smooth`.
+    Raises InputError for an encoder that cannot be loaded, a layer it does not have or None, and an even `smooth`.
     """
     if smooth < 1 or smooth % 2 == 0:
         raise InputError(f"features are averaged over an odd number of frames, not {smooth}; change --smooth")
@@ -140,8 +140,10 @@ def load_features(
     return encoder_features(load_encoder(encoder, precision, device), layer, smooth, margin)
 
 
-def encoder_features(encoder: SpeechEncoder, layer: int, smooth: int, margin: int = 0) -> Features:
-    """A layer of an encoder that is at hand. Raises InputError for a layer it does not have."""
+def encoder_features(encoder: SpeechEncoder, layer: int | None, smooth: int, margin: int = 0) -> Features:
+    """A layer of an encoder that is at hand. Raises InputError for a layer it does not have, or None."""
+    if layer is None:
+        raise InputError(f"{encoder.name} has the layers 0 to {encoder.layers}; choose one with --layer")
     if not 0 <= layer <= encoder.layers:
         raise InputError(f"{encoder.name} has the layers 0 to {encoder.layers}, not {layer}; change --layer")
     raw = partial(encoder.stream, layer=layer)

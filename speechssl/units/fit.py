@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import os
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +23,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration, read_audio
+from speechssl.augment.training import parse_distortions
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.data.sources import Recording, list_recordings
 from speechssl.encoders.base import single_threaded
@@ -28,12 +31,13 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_json
 from speechssl.units.config import FitOptions, TransferOptions
 from speechssl.units.features import Features, checked, load_features, load_features_of
-from speechssl.units.kmeans import Codebook, check_out, fit_kmeans, load_codebook, made_before
+from speechssl.units.kmeans import Codebook, Reservoir, check_out, fit_kmeans, load_codebook, made_before
 from speechssl.units.storage import digest
 
 SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+ITERATIONS = 100  # of L-BFGS
 LONG = 600.0  # seconds from which on the features of a recording are not held at once
 
 
@@ -47,7 +51,7 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
     check_out(out)
     if encoder == "mfcc":
         check_mfcc(options.precision, options.device)
-        if options.layer != FitOptions.layer:
+        if options.layer is not None:
             raise InputError(f"mfcc has no layer {options.layer}; leave out --layer")
     workers = options.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
@@ -165,39 +169,60 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
     """A codebook for the encoder `other` whose unit k means what unit k of `codebook`, made for `encoder`, means; once.
 
     Centroid k is the mean of the other encoder's features (same layer, same smoothing) over the frames of clean recordings that the
-    old codebook gives unit k: one step of k-means from the old assignment. The card keeps the share of frames that then have the
-    same unit (`agreement`). Raises InputError where the encoders' frames do not fit each other, or a unit never occurs.
+    old codebook gives unit k: one step of k-means from the old assignment. A linear head (`linear_head`) learns the old units of
+    clean recordings from the features of these and of their distorted versions. The card keeps the share of clean frames that then
+    have the same unit (`agreement`). Raises InputError where the encoders' frames do not fit each other, a unit never occurs, or
+    options exclude each other.
     """
+    linear = options.read_out == "linear"
+    if options.distort and not linear:
+        raise InputError("means are of clean speech; leave out --distort, or give --read-out linear")
+    distort = (
+        parse_distortions(options.distort, seed=options.seed, probability=(1, 1), snr=options.snr_range)
+        if options.distort
+        else None
+    )
     check_out(out)
     old = load_codebook(codebook)
     before = load_features_of(old, encoder, options.precision, options.device)
-    after = load_features(other, before.layer, before.smooth, options.precision, options.device, before.margin)
+    margin = before.margin if options.margin is None else options.margin
+    after = load_features(other, before.layer, before.smooth, options.precision, options.device, margin)
     if before.grid != after.grid:
         raise InputError(f"{other} has other frames than {encoder}; fit a codebook for it with `speechssl units fit`")
     recordings, data = recordings_of(source, options.recordings, options.split, options.seed)
     card = after.card | data | {"carried_from": old.hash, "K": old.size, "seed": options.seed}
+    if linear:
+        card |= {"read_out": "linear head on the units of another encoder", "budget": options.budget}
+        card |= {"distort": distort.card} if distort else {}
     if old.names[1:]:
         card["transferred_through"] = list(old.names[1:])
     if (made := made_before(out, card)) is not None:
         return made
 
-    def sums_of(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
-        """(K, D) sums of the other encoder's features by unit, and (K,) counts."""
+    def pairs_of(recording: Recording) -> tuple[np.ndarray, list[np.ndarray]]:
+        """(T,) old units; and features (T, D) of the other encoder, of clean and of distorted speech."""
         samples = read_audio(recording.path)
         units = old.assign(torch.cat(list(before.stream(samples))))
-        features = torch.cat(list(after.stream(samples))).double().numpy()
-        sums = np.zeros((old.size, features.shape[1]))
-        np.add.at(sums, units, features)
-        return sums, np.bincount(units, minlength=old.size)
+        versions = [samples] if distort is None else [samples, distort.apply(samples, recording.id)[0]]
+        return units, [torch.cat(list(after.stream(version))).numpy() for version in versions]
 
-    total, counts, failed, used = 0.0, np.zeros(old.size), {}, []
+    failed, used = {}, []
+    counts, drawn = np.zeros(old.size), Reservoir(options.budget, options.seed)
+    total: Any = 0.0
     workers = options.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
-        jobs = in_order(pool, sums_of, recordings, workers)
+        jobs = in_order(pool, pairs_of, recordings, workers)
         for recording, future in tqdm(jobs, total=len(recordings), desc="transferring units", unit="file"):
             try:
-                sums, number = future.result()
-                total, counts = total + sums, counts + number
+                units, versions = future.result()
+                counts += np.bincount(units, minlength=old.size)
+                if linear:
+                    for features in versions:
+                        drawn.add(np.column_stack([features, units]))
+                else:
+                    sums = np.zeros((old.size, versions[0].shape[1]))
+                    np.add.at(sums, units, versions[0].astype(np.float64))
+                    total = total + sums
                 used.append(recording)
             except (InputError, ValueError) as error:
                 failed[recording.id] = str(error)
@@ -205,7 +230,11 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
         if not counts.all():
             missing = int((counts == 0).sum())
             raise InputError(f"{missing} of {old.size} units never occur in these recordings; give more of them with --recordings")
-        found = Codebook((total / counts[:, None]).astype(np.float32), card)
+        if linear:
+            weights, offsets = linear_head(drawn.sample[:, :-1], drawn.sample[:, -1].astype(int), old.size)
+            found = Codebook(weights, card, offsets=offsets)
+        else:
+            found = Codebook((total / counts[:, None]).astype(np.float32), card)
 
         def same(recording: Recording) -> np.ndarray:
             """(T,) whether both codebooks give a frame of clean speech the same unit."""
@@ -213,6 +242,26 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
             return old.assign(torch.cat(list(before.stream(samples)))) == found.assign(torch.cat(list(after.stream(samples))))
 
         shared = np.concatenate([future.result() for _, future in in_order(pool, same, used[:50], workers)])
-    transferred = Codebook(found.centroids, card | {"agreement": round(float(shared.mean()), 4)})
+    transferred = replace(found, card=card | {"agreement": round(float(shared.mean()), 4)})
     transferred.save(out)
     return transferred
+
+
+def linear_head(features: np.ndarray, units: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Multinomial logistic regression: features (N, D) -> units (N,). Weights (K, D) and offsets (K,) float32 of raw features.
+
+    A unit of which no frame was drawn is never given.
+    """
+    from sklearn.exceptions import ConvergenceWarning  # slow to import
+    from sklearn.linear_model import LogisticRegression
+
+    mean, scale = features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64) + 1e-9
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # ITERATIONS are enough: more change one frame in a thousand
+        fitted = LogisticRegression(max_iter=ITERATIONS).fit((features - mean) / scale, units)
+    rows, intercepts = fitted.coef_ / scale, fitted.intercept_
+    if len(fitted.classes_) == 2:  # has one row, whose sign decides
+        rows, intercepts = np.concatenate([-rows, rows]), np.concatenate([-intercepts, intercepts])
+    weights, offsets = np.zeros((size, features.shape[1])), np.full(size, -1e9)
+    weights[fitted.classes_], offsets[fitted.classes_] = rows, intercepts - rows @ mean
+    return weights.astype(np.float32), offsets.astype(np.float32)

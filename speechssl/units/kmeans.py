@@ -27,7 +27,7 @@ from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
 
 from speechssl.errors import InputError
-from speechssl.io import SHIPPED, hash_bytes, read_json, replacing, write_json
+from speechssl.io import SHIPPED, checkpoint_folder, hash_bytes, read_json, replacing, write_json
 from speechssl.units.config import BUDGET, STARTS
 
 CACHED = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
@@ -200,12 +200,19 @@ class Codebook:
 
 
 def load_codebook(path: Path | str) -> Codebook:
-    """path: a file, or a shipped one by its name, `minisqa-en-robust/units.safetensors`.
+    """path: a file, a shipped one by its name, `people-en/units.safetensors`, a folder of models, or OWNER/NAME of the hub.
 
     Raises InputError when the file or its card is missing or damaged, or the card is another codebook's.
     """
     shipped = SHIPPED / path
-    return _read(shipped if shipped.is_file() else Path(path))
+    if shipped.is_file() or Path(path).is_file() or Path(path).suffix == SUFFIX:
+        return _read(shipped if shipped.is_file() else Path(path))
+    folder = next((f for f in (Path(path), shipped) if f.is_dir()), None) or checkpoint_folder(path, "codebook")
+    found = [file for file in sorted(folder.glob(f"*{SUFFIX}")) if file.with_suffix(".card.json").is_file()]
+    named = [file for file in found if file.stem == "units"] or found
+    if len(named) != 1:
+        raise InputError(f"{folder} has {len(named)} codebooks{f' ({named[0].name}, ...)' if named else ''}; name a file in it")
+    return _read(named[0])
 
 
 def _read(path: Path) -> Codebook:

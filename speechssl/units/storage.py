@@ -1,7 +1,8 @@
-"""Unit corpora on disk: a folder of Parquet parts and, written last, `card.json`, which names every part by its hash.
+"""Unit corpora on disk: a folder of Parquet parts and, written last, `_card.json`, which names every part by its hash.
 
+pandas, pyarrow and `datasets` read the folder as one table, since they pass over names that begin with `_`; polars reads *.parquet.
 A part holds consecutive recordings, a row each: `id`, `seconds`, `frames`, `units` and `lengths` (run lengths in frames), and
-`audio`, the hash of the file that the units were made from. What made them stands in the schema's metadata. The bytes of a part
+`audio_hash`, that of the file that the units were made from. What made them stands in the schema's metadata. The bytes of a part
 are a function of its rows and of the version of pyarrow: settings of the writer are stated here, and nothing holds a date.
 """
 
@@ -23,6 +24,8 @@ from speechssl.errors import InputError
 from speechssl.io import hash_bytes, read_json
 from speechssl.timing import RunLength
 
+CARD, FAILED = "_card.json", "_failed.jsonl"
+EARLIER = {CARD: "card.json", FAILED: "failed.jsonl", "audio_hash": "audio"}  # names in folders of 2026, which are read as well
 READ: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False}
 SCHEMA = pa.schema(
     {
@@ -31,9 +34,10 @@ SCHEMA = pa.schema(
         "frames": pa.int32(),
         "units": pa.list_(pa.int32()),
         "lengths": pa.list_(pa.int32()),
-        "audio": pa.string(),
+        "audio_hash": pa.string(),
     }
 )
+EARLIER_SCHEMA = pa.schema([field if field.name != "audio_hash" else field.with_name("audio") for field in SCHEMA])
 WRITER: dict[str, Any] = {"compression": "zstd", "compression_level": 3, "use_dictionary": False, "version": "2.6"}
 WRITER |= {"data_page_version": "1.0", "write_page_checksum": True}
 KEY = b"speechssl"  # of the card in the schema's metadata
@@ -81,7 +85,7 @@ def encode(part: Part) -> bytes:
         "frames": pa.array([u.runs.frames for u in rows], pa.int32()),
         "units": _lists([u.runs.units for u in rows]),
         "lengths": _lists([u.runs.lengths for u in rows]),
-        "audio": pa.array([u.audio for u in rows], pa.string()),
+        "audio_hash": pa.array([u.audio for u in rows], pa.string()),
     }
     schema = SCHEMA.with_metadata({KEY: json.dumps(part.card, sort_keys=True).encode()})
     sink = pa.BufferOutputStream()
@@ -102,9 +106,11 @@ def decode(content: bytes) -> Part:
         card = json.loads((table.schema.metadata or {})[KEY])
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ValueError(f"not a whole Parquet file of units: {str(error).splitlines()[0]}") from error
+    if table.schema.equals(EARLIER_SCHEMA):
+        table = table.rename_columns(SCHEMA.names)
     if not table.schema.equals(SCHEMA):
         raise ValueError(f"its columns are {', '.join(table.schema.names)}")
-    columns = (table[name].to_pylist() for name in ("id", "seconds", "audio"))
+    columns = (table[name].to_pylist() for name in ("id", "seconds", "audio_hash"))
 
     def arrays(column: pa.ChunkedArray) -> Iterator[np.ndarray]:
         for chunk in column.chunks:
@@ -127,13 +133,14 @@ def part_card(path: Path) -> dict[str, Any] | None:
         card = json.loads((schema.metadata or {})[KEY])
     except (KeyError, ValueError):
         return None
-    return card if schema.equals(SCHEMA) and isinstance(card, dict) else None
+    return card if isinstance(card, dict) and (schema.equals(SCHEMA) or schema.equals(EARLIER_SCHEMA)) else None
 
 
 def part_columns(path: Path, names: Sequence[str]) -> list[list[Any]]:
     """Some columns of a part. Raises ValueError for bytes that are not a whole part."""
     try:
         with path.open("rb") as file:
+            names = [EARLIER.get(n, n) if pq.read_schema(file).equals(EARLIER_SCHEMA) else n for n in names]
             table = _read(file, list(names))
         return [table[name].to_pylist() for name in names]
     except (pa.ArrowException, OSError, KeyError) as error:
@@ -148,27 +155,35 @@ def _read(file: Any, columns: list[str] | None = None) -> pa.Table:
         return whole.read(columns, use_threads=False)
 
 
+def find_card(folder: Path) -> Path:
+    """The card of a unit corpus, or the place for it."""
+    earlier = folder / EARLIER[CARD]
+    return earlier if earlier.is_file() and not (folder / CARD).is_file() else folder / CARD
+
+
 def units_card(folder: Path) -> dict[str, Any]:
     """The card of a finished unit corpus. Raises InputError where there is none."""
-    if not (folder / "card.json").is_file():
-        raise InputError(f"{folder} has no finished units (no card.json); extract them with `speechssl units extract`")
-    card = read_json(folder / "card.json")
+    path = find_card(folder)
+    if not path.is_file():
+        raise InputError(f"{folder} has no finished units (no {CARD}); extract them with `speechssl units extract`")
+    card = read_json(path)
     if not isinstance(card, dict) or not isinstance(card.get("parts"), list):
-        raise InputError(f"{folder / 'card.json'} is not the card of units; extract them again with `speechssl units extract`")
+        raise InputError(f"{path} is not the card of units; extract them again with `speechssl units extract`")
     return card
 
 
-def iterate_units(folder: Path) -> Iterator[Utterance]:
+def iterate_units(folder: Path | str) -> Iterator[Utterance]:
     """The utterances of a unit corpus of any size, one part in memory at a time.
 
     Raises InputError when the card or a part is missing or damaged, or a part is not the one that the card names.
     """
+    folder = Path(folder)
     for listed in units_card(folder)["parts"]:
         path = folder / listed["file"]
         try:
             content = path.read_bytes()
             if hash_bytes(content) != listed["hash"]:
-                raise ValueError("it is not the file that card.json describes")
+                raise ValueError(f"it is not the file that {find_card(folder).name} describes")
             yield from decode(content).utterances
         except (OSError, ValueError) as error:
             raise InputError(
@@ -176,6 +191,6 @@ def iterate_units(folder: Path) -> Iterator[Utterance]:
             ) from error
 
 
-def load_units(folder: Path) -> dict[str, RunLength]:
+def load_units(folder: Path | str) -> dict[str, RunLength]:
     """Unit sequences by id. Raises InputError as `iterate_units` does."""
     return {utterance.id: utterance.runs for utterance in iterate_units(folder)}

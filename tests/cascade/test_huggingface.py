@@ -2,68 +2,20 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from speechssl.cascade.data import Recogniser
-from speechssl.cascade.engines import HuggingFaceRecogniser
+from speechssl.cascade.engines import HuggingFaceRecogniser, WhisperCheckpoint
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
 transformers = pytest.importorskip("transformers")
 RATE = 16_000
-TOKENS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"]
+TOKENS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"]  # of the checkpoint of conftest.py
 GRID = FrameGrid(RATE, 320, 400)
-
-
-@pytest.fixture(scope="module")
-def ctc_folder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("checkpoints") / "tiny-ctc"
-    folder.mkdir()
-    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(TOKENS)}))
-    transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json")).save_pretrained(folder)
-    transformers.Wav2Vec2FeatureExtractor(sampling_rate=RATE).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = transformers.Wav2Vec2Config(
-        vocab_size=len(TOKENS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        conv_dim=(8,) * 7, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=2,
-    )  # fmt: skip
-    transformers.Wav2Vec2ForCTC(config).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def whisper_folder(tmp_path_factory) -> Path:
-    """One byte is one token; two languages; the real Whisper's special tokens in its order."""
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    folder = tmp_path_factory.mktemp("checkpoints") / "tiny-whisper"
-    tokenizer = transformers.WhisperTokenizer(vocab={c: i for i, c in enumerate(sorted(ByteLevel.alphabet()))}, merges=[])
-    names = ("endoftext", "startoftranscript", "en", "zh", "translate", "transcribe", "startoflm", "startofprev")
-    names += ("nospeech", "notimestamps")
-    tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{n}|>" for n in names]})
-    tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(1501)])
-    ids = {n: tokenizer.convert_tokens_to_ids(f"<|{n}|>") for n in names}
-    end, begin = ids["endoftext"], ids["startoftranscript"]
-    common = {"pad_token_id": end, "bos_token_id": end, "eos_token_id": end, "decoder_start_token_id": begin}
-    torch.manual_seed(0)
-    config = transformers.WhisperConfig(
-        vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
-        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, max_target_positions=64, **common,
-    )  # fmt: skip
-    model = transformers.WhisperForConditionalGeneration(config)
-    model.generation_config = transformers.GenerationConfig(
-        **common, is_multilingual=True, lang_to_id={"<|en|>": ids["en"], "<|zh|>": ids["zh"]}, max_length=24,
-        task_to_id={"transcribe": ids["transcribe"], "translate": ids["translate"]}, suppress_tokens=[],
-        begin_suppress_tokens=[], no_timestamps_token_id=ids["notimestamps"], prev_sot_token_id=ids["startofprev"],
-        alignment_heads=[[0, 0], [0, 1]], return_timestamps=False,
-    )  # fmt: skip
-    for part in (tokenizer, transformers.WhisperFeatureExtractor(feature_size=80), model):
-        part.save_pretrained(folder)
-    return folder
 
 
 def noise(seconds: float) -> np.ndarray:
@@ -74,8 +26,8 @@ def say(recogniser: HuggingFaceRecogniser, path: str) -> np.ndarray:
     """Make the model emit this path ("_" is blank), whatever it hears; audio of that many frames."""
     ids = [0 if c == "_" else 3 if c == "?" else TOKENS.index(c) for c in path]
     logits = 9 * torch.nn.functional.one_hot(torch.tensor(ids), len(TOKENS)).float()
-    engine = recogniser._engine
-    engine._model.lm_head.forward = lambda hidden: logits[None, : hidden.shape[1]]
+    engine = recogniser.engine
+    engine.model.lm_head.forward = lambda hidden: logits[None, : hidden.shape[1]]
     return noise(GRID.samples_for(len(path)) / RATE)
 
 
@@ -104,7 +56,7 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
     torch.manual_seed(3)
     weight = torch.randn(len(TOKENS), 16) * 3
     weight[1:4] = 0  # no special tokens: the library spells them out
-    for m in (model, recogniser._engine._model):
+    for m in (model, recogniser.engine.model):
         m.lm_head.weight.data.copy_(weight)
     inputs = extractor(noise(4), sampling_rate=RATE, return_tensors="pt").input_values
     theirs = tokenizer.decode(model(inputs).logits[0].argmax(-1), output_word_offsets=True)
@@ -134,6 +86,19 @@ def test_whisper_words_have_times_inside_the_audio(whisper_folder, language, sep
     times = [0.0, *(t for w in transcript.words for t in (w.start, w.end)), 3.0]
     assert times == sorted(times)
     assert recogniser.transcribe(noise(0)).words == ()
+
+
+@pytest.mark.parametrize(
+    ("separator", "wanted"), [(" ", ["It", "has", "3,000.5", "pages."]), ("", ["It", "has", "3", ",000", ".5", "pages."])]
+)
+def test_what_transformers_cuts_off_a_word_of_whisper_is_put_back(separator, wanted):
+    pieces = [("It", 0, 1), (" has", 1, 2), (" 3", 2, 3), (",000", 3, 4), (".5", 4, 5), (" ", 5, 5), (" pages.", 5, 6)]
+    chunks = [{"text": text, "timestamp": (float(a), float(b))} for text, a, b in pieces]
+    engine = object.__new__(WhisperCheckpoint)
+    engine.separator, engine._options, engine._pipeline = separator, {}, lambda audio, **_: {"chunks": chunks}
+    words = engine.decode(noise(1))
+    assert [word.text for word in words] == wanted
+    assert (words[0].start, words[-1].end) == (0, 6) and (not separator or (words[2].start, words[2].end) == (2, 5))
 
 
 @pytest.mark.slow

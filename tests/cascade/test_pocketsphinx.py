@@ -95,7 +95,7 @@ def test_fillers_and_alternate_marks_are_removed(recogniser, monkeypatch):
 
 def test_without_the_package_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pocketsphinx", None)
-    with pytest.raises(MissingExtra, match=r"speechssl\[pocketsphinx\]"):
+    with pytest.raises(MissingExtra, match=r"needs the extra pocketsphinx: pip install '"):
         PocketSphinxRecogniser()
 
 

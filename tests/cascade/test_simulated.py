@@ -53,7 +53,7 @@ def test_the_rate_is_in_the_name():
 def loaded(tmp_path_factory):
     path = tmp_path_factory.mktemp("errors") / "confusions.json"
     write_confusions(path, MODEL, {})
-    (system,) = load_systems(model_folder("minisqa-en-robust"), ["cascade-simulated@30"], errors=path, seed=3)
+    (system,) = load_systems(model_folder("people-en"), ["cascade-simulated@30"], errors=path, seed=3)
     return system
 
 
@@ -83,12 +83,12 @@ def test_errors_of_mandarin_are_for_all_that_is_mandarin(language):
 
 def test_errors_that_were_not_fitted_are_asked_for():
     with pytest.raises(InputError, match=r"confusions\.json, which does not exist; fit it with"):
-        load_systems(model_folder("minisqa-en-robust"), ["cascade-simulated@30"])
+        load_systems(model_folder("people-en"), ["cascade-simulated@30"])
 
 
 @pytest.mark.slow
 def test_a_smaller_recogniser_has_its_own_name(tmp_path):
-    folder = shutil.copytree(model_folder("minisqa-en-robust"), tmp_path / "models")
+    folder = shutil.copytree(model_folder("people-en"), tmp_path / "models")
     shutil.copytree(folder / "ctc", folder / "ctc-small")
     assert [s.name for s in load_systems(folder, ["cascade-ctc", "cascade-ctc-small"])] == ["cascade-ctc", "cascade-ctc-small"]
     with pytest.raises(InputError, match="has no ctc-tiny/"):

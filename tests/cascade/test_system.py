@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from speechssl.cascade.data import Recogniser, TimedWord, Transcript, text_examples
+from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import Cascade
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual import decode
@@ -55,7 +56,8 @@ class FinderReader:
 
 
 def cascade_of(recogniser, codec, reader):
-    return Cascade(f"cascade-{recogniser.name}", lambda _, samples: recogniser.transcribe(samples), codec, reader, {})
+    words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
+    return Cascade(f"cascade-{recogniser.name}", words, TextQa(TrainedReader(codec, reader)), {})
 
 
 @pytest.fixture(scope="module")

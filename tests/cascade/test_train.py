@@ -36,6 +36,7 @@ def corpus(mini_corpus):
 def test_a_head_is_trained_once_and_fits_its_encoder(corpus, encoder, tmp_path):
     made = train_ctc(corpus, encoder, tmp_path / "ctc", options())
     card = json.loads((tmp_path / "ctc/card.json").read_text())
+    assert card["licences"]["trained_on"] and card["licences"]["contains"] == []
     assert made.vocabulary.symbols[1:4] == ("|", "'", "a") and card["training"]["steps"] == 2 and card["layer"] == 1
     assert not (tmp_path / "ctc/features").exists()
     before = (tmp_path / "ctc/head.safetensors").stat().st_mtime_ns

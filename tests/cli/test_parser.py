@@ -151,7 +151,7 @@ def test_a_bad_file_is_one_sentence(content: str | bytes, stage: str | None, mes
     "call",
     [
         "units evaluate a b c --conditions pink@3 --span 1 2 --alignment x",
-        "train dual corpus units out --start minisqa-en-robust/dual --random-units 0.1 --precision fp32",
+        "train dual corpus units out --start people-en/dual --random-units 0.1 --precision fp32",
         "pretrain continue recordings out --start e --distort m+g+r --noise musan=m --no-same-masks --snr-range 1 2",
         "prepare librispeech a b --lexicon c d",
         "compare a b --pairs c,d",

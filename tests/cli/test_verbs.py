@@ -28,7 +28,7 @@ from speechssl.errors import InputError
 from speechssl.io import model_folder, read_json, write_json
 
 ROOT = Path(__file__).parents[2]
-MODELS = model_folder("minisqa-en-robust")
+MODELS = model_folder("people-en")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -62,7 +62,19 @@ def test_a_log_gets_a_line_of_a_bar_now_and_then(monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_verb_that_runs_a_model_takes_a_device() -> None:
-    without = ("prepare", "models", "convert", "compare", "report", "units import", "evaluate predictions", "superb export")
+    without = (
+        "prepare",
+        "models",
+        "convert",
+        "compare",
+        "report",
+        "units import",
+        "evaluate predictions",
+        "superb export",
+        "bundle",
+        "completion",
+        "text gains",
+    )
     named = {verb for verb in VERBS if any(option.name == "device" for option in options_of(config_of(verb)))}
     assert named == {verb for verb in VERBS if not verb.startswith(without)}
 
@@ -74,6 +86,7 @@ def test_every_verb_that_runs_a_model_takes_a_device() -> None:
         (["units", "fitt"], "`speechssl units` has no verb fitt; did you mean fit?"),
         (["units"], "`speechssl units` needs a verb: fit, extract"),
         (["units", "fit", "c", "e", "o.safetensors", "--layr", "3"], "did you mean --layer?"),
+        (["units", "extract", "a", "b", "c", "d", "--engine", "lokal"], "did you mean local?"),
     ],
 )
 def test_an_unknown_verb_or_option_is_one_sentence(arguments: list[str], message: str, capsys: Any) -> None:
@@ -184,8 +197,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.mark.slow
 def test_options_become_three_stages(trained: list[Any], tmp_path: Path) -> None:
     given = "--word-steps 7 --mask-steps 8 --mask-learning-rate 3e-4 --steps 9 --horizon 20 --pull 0.5 --seed 3".split()
-    verb = ["train", "speechbert", "corpus", "minisqa-en-robust/encoder", str(tmp_path)]
-    assert main([*verb, "--recogniser", "minisqa-en-robust/ctc", "--start", "minisqa-en-robust/text-qa", *given]) == 0
+    verb = ["train", "speechbert", "corpus", "people-en/encoder", str(tmp_path)]
+    assert main([*verb, "--layer", "5", "--recogniser", "people-en/ctc", "--start", "people-en/text-qa", *given]) == 0
     corpus, features, out, options, recogniser, card, start = trained[0]
     assert (corpus, out, start) == (Path("corpus"), tmp_path, MODELS / "text-qa")
     assert (options.words.steps, options.masked.steps, options.qa.training.steps) == (7, 8, 9)
@@ -205,8 +218,10 @@ def test_no_steps_are_no_stage_and_mfccs_need_no_encoder(trained: list[Any], tmp
     ("encoder", "more", "message"),
     [
         ("mfcc", ["--recogniser", str(MODELS / "ctc")], "leave out --recogniser"),
+        ("mfcc", ["--layer", "5"], "mfcc has no layer 5; leave out --layer"),
         (str(MODELS / "encoder"), ["--layer", "77"], "has the layers 0 to 5, not 77"),
-        (str(MODELS / "encoder"), ["--recogniser", "nowhere"], "nowhere"),
+        (str(MODELS / "encoder"), [], "has the layers 0 to 5; choose one with --layer"),
+        (str(MODELS / "encoder"), ["--layer", "5", "--recogniser", "nowhere"], "nowhere"),
     ],
 )
 def test_parts_that_do_not_fit_are_one_sentence(encoder: str, more: list[str], message: str, tmp_path: Path, capsys: Any) -> None:

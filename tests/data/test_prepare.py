@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.audio import resample
+from speechssl.cli import main
 from speechssl.data.nmsqa import prepare_nmsqa
 from speechssl.data.odsqa import prepare_odsqa
 from speechssl.data.prepare import PrepareReport, SplitRecords, Take, Takes, Wanted, described, take_of
@@ -67,6 +68,23 @@ def test_a_folder_of_something_else_or_of_nothing_stays_as_it_was(tmp_path):
     with pytest.raises(InputError, match="is not empty and not the squad corpus; choose another folder"):
         prepare_squad(tmp_path / "dev.json", tmp_path / "full")
     assert not list((tmp_path / "empty").iterdir()) and [p.name for p in (tmp_path / "full").iterdir()] == ["mine.txt"]
+
+
+def test_answers_that_could_be_aligned_are_counted_and_the_verb_is_named(tmp_path, squad_json, recording, capsys):
+    """Two answers have a place in a passage with a recording, one occurs twice."""
+    asked = [("1", "Where?", [("Rome", 3)]), ("2", "Who?", [("Ann", -1)]), ("3", "What?", [("a", -1)])]
+    source = squad_json(tmp_path / "in/dev.json", ("In Rome a and a Ann.", asked)).parent
+    recording(source / "audio/0_0.wav", 1.0)
+    out = tmp_path / "out"
+    assert main(["prepare", "squad", str(source), str(out), "--workers", "1"]) == 0
+    advice = f"{out}: 2 answers have no times, so DUAL cannot be trained on them; give them times with `speechssl align {out} "
+    assert advice in capsys.readouterr().out and read_json(out / "data_report.json")["splits"]["dev"]["answers_to_align"] == 2
+    words = [["In", 0.0, 0.1], ["Rome", 0.1, 0.2], ["a", 0.2, 0.3], ["and", 0.3, 0.4], ["a", 0.4, 0.5], ["Ann", 0.5, 0.6]]
+    (source / "audio/0_0.words.json").write_text(json.dumps(words))
+    squad_json(source / "dev.json", ("In Rome a and a Ann.", asked[:1]))
+    for more in ([], ["--no-audio"]):  # an answer with times; text alone, which cannot be aligned
+        assert main(["prepare", "squad", str(source), f"{out}{len(more)}", "--workers", "1", *more]) == 0
+        assert "speechssl align" not in capsys.readouterr().out
 
 
 # ---- --passages N: a slice costs what it holds, what lies beyond it is counted, and the whole table is still compared

@@ -8,16 +8,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speechssl.audio import write_flac
 from speechssl.data.records import (
     Answer,
     Passage,
     Question,
     Span,
     load_corpus,
+    locate,
+    occurrences,
     read_records,
     synthetic_note,
     write_records,
@@ -89,6 +93,23 @@ def test_a_corpus(corpus: Path) -> None:
     assert load_corpus(corpus, "dev").questions == (late,)
 
 
+def test_a_line_needs_only_an_id_and_a_recording_beside_the_manifest(tmp_path: Path) -> None:
+    for name, seconds in (("p1", 2.5), ("q1", 1.0)):
+        write_flac(tmp_path / f"dev/wav/{name}.flac", np.random.default_rng(0).uniform(-0.5, 0.5, int(seconds * 16_000)))
+    (tmp_path / "dev/passages.jsonl").write_text('{"id": "p1", "audio": "wav/p1.flac"}\n')
+    lines = [{"id": "q1", "audio": "dev/wav/q1.flac", "passage": "p1", "answers": [{"text": "x", "start": 0.5, "end": 1.0}]}]
+    lines += [{"id": "q2", "text": "who?", "passage": "p1", "answers": []}]
+    (tmp_path / "dev/questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = load_corpus(tmp_path, "dev")
+    assert found.passages == {"p1": Passage("p1", "dev/wav/p1.flac", 2.5, "", "", "en")}
+    spoken, written = found.questions
+    assert (spoken.audio, spoken.seconds) == ("dev/wav/q1.flac", 1.0) and found.path(spoken).is_file()
+    assert (written.audio, written.seconds, written.answers) == ("", 0.0, ())
+    (tmp_path / "dev/passages.jsonl").write_text('{"id": "p1", "audio": "wav/gone.flac"}\n')
+    with pytest.raises(InputError, match="passages.jsonl:1 names .*wav/gone.flac, which does not exist"):
+        load_corpus(tmp_path, "dev")
+
+
 @pytest.mark.parametrize(
     ("card", "note"), [('{"synthetic": "all by a robot"}', "Synthetic speech: all by a robot."), ("{}", ""), ("[1]", "")]
 )
@@ -113,7 +134,7 @@ P, Q = "passages", "questions"
         (P, {"seconds": 0}, "seconds is 0"),
         (P, {"seconds": float("nan")}, "seconds is nan"),
         (P, {"seconds": "4"}, "is not a Passage record"),
-        (P, {"seconds": None}, "is not a Passage record"),
+        (P, {"seconds": None}, "p2.flac is empty"),
         (P, {"words": [["the", 0.0]]}, "is not a Passage record"),
         (P, {"words": [["the", "early", 1.0]]}, "is not a Passage record"),
         (P, {"words": None}, "is not a Passage record"),
@@ -124,7 +145,8 @@ P, Q = "passages", "questions"
         (Q, {"audio": "audio/gone.flac"}, "which does not exist"),
         (Q, {"answers": [{"text": "x", "start": 3.0, "end": 4.2}]}, "lies outside its passage p2"),
         (Q, {"answers": [{"text": "x", "start": -0.1, "end": 1.0}]}, "lies outside its passage"),
-        (Q, {"answers": [{"text": "x", "start": 1.0, "end": 1.0}]}, "lies outside its passage"),
+        (Q, {"answers": [{"text": "x", "start": 1.0, "end": 1.0}]}, "has no length"),
+        (Q, {"answers": [{"text": "x", "start": 3.0, "end": 1.5}]}, "is reversed; start comes before end"),
         (Q, {"answers": [{"text": "x", "start": 1.0}]}, "only one of start and end"),
         (Q, {"answers": [{"text": "x", "start": "1.0", "end": "2.0"}]}, "an answer of this question is malformed"),
         (Q, {"answers": [{"text": "x", "start": float("nan"), "end": 2.0}]}, "an answer of this question is malformed"),
@@ -154,9 +176,11 @@ def test_lines_that_are_not_records(tmp_path: Path, line: str, what: str) -> Non
     write_records(path, [PASSAGE])
     path.write_text(path.read_text() + line + "\n")
     assert_one_sentence(lambda: read(path, Passage), f"{path}:2", what)
-    lacking = {n: v for n, v in asdict(QUESTION).items() if n not in ("speaker", "words", "phones")} | {"options": ["cat", "dog"]}
+    lacking = {n: v for n, v in asdict(QUESTION).items() if n not in ("passage", "words", "phones")} | {"options": ["cat", "dog"]}
     path.write_text(json.dumps(lacking))
-    assert_one_sentence(lambda: read(path, Question), f"{path}:1", "'speaker'")
+    assert_one_sentence(lambda: read(path, Question), f"{path}:1", "'passage'")
+    path.write_text('{"id": "p1"}')
+    assert_one_sentence(lambda: read(path, Passage), f"{path}:1", "missing both audio and text")
 
 
 def test_manifests_that_are_missing_or_not_text(corpus: Path, tmp_path: Path) -> None:
@@ -172,3 +196,24 @@ def assert_one_sentence(action: Callable[[], object], place: str, what: str) -> 
     with pytest.raises(InputError) as caught:
         action()
     assert place in str(caught.value) and what in str(caught.value) and "\n" not in str(caught.value)
+
+
+# ---- places of answers in what is written
+
+
+def test_occurrences():
+    assert occurrences("aa baa aa", "aa", "en") == [0, 7] and occurrences("好好好", "好好", "zh") == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "place", "why"),
+    [
+        (Answer("Rome", char_start=3), (3, 7), ""),
+        (Answer("Rome", char_start=4), None, "answers without offset that occur several times"),
+        (Answer(" Ann "), (9, 12), ""),
+        (Answer("An"), None, "answers that do not occur in the passage"),
+        (Answer(" "), None, "answers that are empty"),
+    ],
+)
+def test_an_answer_is_at_its_offset_or_its_only_occurrence(answer, place, why):
+    assert locate(answer, "In Rome, Ann saw Rome.", "en") == (place, why)

@@ -375,6 +375,7 @@ def spans(words):
         ("Ann left Rome", "Ann Rome", None),
         ("Ann", "Ann Rome", None),
         ("İstanbul is", "is", None),
+        ("İstanbul Is", "İstanbul is", [(0, 8), (9, 11)]),
         ("Ann", "", []),
     ],
 )

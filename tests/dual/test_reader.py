@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import BertTokenizer
 
-from speechssl.dual.data import Example, ExampleBatches, Layout, collate, replace_tokens, window_mask
+from speechssl.dual.data import Example, ExampleBatches, Layout, Window, collate, replace_tokens, window_mask, windows
 from speechssl.dual.decode import Reader
 from speechssl.dual.model import IGNORED, SpanModel
 from speechssl.textlm import checkpoint_gradients, longest_sequence, special_ids, without_dropout
@@ -104,6 +104,21 @@ def test_a_span_is_scored_with_the_weights_of_the_layout():
         Reader(Fixed(), layout).read(tokens(2), tokens(7)) for layout in (single, replace(single, start_weight=0.4, end_weight=0.6))
     ]
     assert [(span.first, span.score) for span in found] == [(0, 5.0), (2, pytest.approx(2.4))]
+
+
+def test_the_windows_most_like_the_question_are_read_and_places_stay_those_of_the_passage(span_model):
+    question, passage = np.array([20, 21, 22]), np.arange(100) % 10
+    passage[55:58] = question
+    passage[[3, 15, 90]] = question  # one by one: no two of them in a row
+    reader = Reader(span_model("bert"), LAYOUT)
+    every = windows(100, LAYOUT.size, LAYOUT.stride)
+    assert reader.chosen_windows(question, passage) == every
+    some = replace(reader, retrieve=2, ngram=2)
+    assert [w.first for w in some.chosen_windows(question, passage)] == [36, 48] and Window(36, 24) in every
+    assert 36 <= some.read(question, passage).first <= some.read(question, passage).last < 72
+    assert replace(some, retrieve=len(every)).read(question, passage) == reader.read(question, passage)
+    short = passage[: LAYOUT.size]
+    assert replace(some, retrieve=1).read(question, short) == reader.read(question, short)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,17 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from speechssl.cascade import train as cascade_train
 from speechssl.cascade.data import answer_words
 from speechssl.cascade.train import train_text
-from speechssl.config import TrainingOptions
+from speechssl.config import TEXT_FAMILIES, TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train
 from speechssl.dual.data import ExampleBatches, unit_examples
-from speechssl.dual.model import load_reader
+from speechssl.dual.decode import Reader
+from speechssl.dual.model import load_reader, save_reader
 from speechssl.dual.train import QaOptions, train_dual
 from speechssl.errors import InputError
+from speechssl.int8 import dequantise, quantise
+from speechssl.textlm import TextCodec, load_text_encoder, load_tokenizer, symbol_encoder
 from speechssl.timing import FrameGrid, RunLength
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -61,10 +65,20 @@ def test_a_reader_is_trained_once_and_says_from_what(corpus, tmp_path):
     model, layout, card = load_reader(out)
     assert (layout.cls, layout.size, model.embedding.num_embeddings) == (K, 16, K + 3)
     assert (layout.start_weight, layout.end_weight) == (0.4, 0.6)
+    assert card["licences"]["trained_on"] and card["licences"]["contains"]
     assert card["assignment"] == "most-frequent" and card["units"]["codebook"] == "b" and card["examples"] == 3
     before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
     dual(corpus, tmp_path)
     assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+
+
+def test_a_reader_of_the_first_passages_learns_from_their_questions_alone(corpus, tmp_path):
+    units, made = tmp_path / "units", tmp_path / "dual"
+    train_dual(corpus, units, made, "most-frequent", options(), passages=2)
+    card = load_reader(made)[2]
+    assert (card["passages"], card["examples"]) == (2, 2)
+    with pytest.raises(InputError, match=r"made from other inputs \(passages differ"):
+        train_dual(corpus, units, made, "most-frequent", options(), passages=1)
 
 
 @pytest.mark.parametrize("change", [{"assignment": "random"}, {"window": 20}, {"training": TrainingOptions(3, 1e-3)}])
@@ -153,6 +167,15 @@ def test_a_killed_run_ends_with_the_same_bytes(corpus, tmp_path, dies_at):
         assert (whole / name).read_bytes() == (killed / name).read_bytes()
 
 
+def test_a_corpus_without_times_names_the_verb_that_gives_them(corpus, tmp_path):
+    change(corpus / "train/questions.jsonl", lambda r: r | {"answers": [{"text": "silver"}]})
+    card = tmp_path / "units/train/card.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"made_from": {"corpus": data_hash(corpus, "train")}}))
+    with pytest.raises(InputError, match=r"no answer of .*train has times.*`speechssl align .*corpus OUT`"):
+        dual(corpus, tmp_path)
+    assert not (tmp_path / "dual").exists()
+
+
 def test_text_qa_keeps_its_tokeniser_beside_the_model(corpus, tmp_path):
     train_text(corpus, tmp_path / "text", options())
     assert load_reader(tmp_path / "text")[2]["examples"] == 3
@@ -219,3 +242,88 @@ def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
     units = {name: RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3) for name in ("p0", "q0", "p1")}
     examples, left_out = unit_examples(data, units, GRID)
     assert len(examples) == 1 and left_out == {"q1": "no units of q1", "q2": "no units of q2"}
+
+
+# ---- families of text encoders, from checkpoints with their own tokenizers
+
+
+@pytest.fixture
+def by_name(corpus, monkeypatch):
+    """The corpus; --text-encoder is loaded by its name again. What was trained is kept as `train.save_reader` got it."""
+    trained = {}
+
+    def keep(out, model, *more):
+        trained[out.name] = model
+        save_reader(out, model, *more)
+
+    monkeypatch.setattr(train, "save_reader", keep)
+    for module in (train, cascade_train):
+        monkeypatch.setattr(module, "load_text_encoder", load_text_encoder)
+    return corpus, trained
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", TEXT_FAMILIES)
+def test_a_reader_of_units_is_trained_from_every_family_and_answers_as_before_when_it_is_loaded(
+    by_name, checkpoint, tmp_path, family
+):
+    corpus, trained = by_name
+    encoder, _ = load_text_encoder(str(checkpoint(family)))
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    out = dual(corpus, tmp_path, family, text_encoder=str(checkpoint(family)), question=20)
+    model, layout, _ = load_reader(out)
+    learnt = [name for name, value in model.encoder.state_dict().items() if name in before and value.shape == before[name].shape]
+    moved = [name for name in learnt if not torch.allclose(model.encoder.state_dict()[name], before[name], atol=1e-2)]
+    assert len(learnt) > 10 and not moved  # it went on from the checkpoint, two small steps
+    assert model.encoder.config.to_dict().get("attention_type") != "block_sparse"  # BigBird's, which depends on the batch
+    trained[family].load_state_dict(dequantise(quantise(trained[family].state_dict())))
+    rng = np.random.default_rng(0)
+    items = [(rng.integers(0, K, 5), rng.integers(0, K, size)) for size in (7, 16, 60)]
+    expected, found = (Reader(m, layout).read_many(items) for m in (trained[family].eval(), model))
+    for a, b in zip(expected, found, strict=True):
+        assert (a.first, a.last) == (b.first, b.last) and a.score == pytest.approx(b.score, abs=1e-5)
+    save_reader(tmp_path / "again", model, layout, {})
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (out / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["T5", "ByT5", "BigBird", "DeBERTa-v2", "RoBERTa"])
+def test_text_qa_is_trained_from_them_too(by_name, checkpoint, tmp_path, family):
+    corpus, _ = by_name
+    train_text(corpus, tmp_path / family, options(text_encoder=str(checkpoint(family)), question=20))
+    model, layout, card = load_reader(tmp_path / family)
+    assert card["examples"] == 3
+    codec = TextCodec(load_tokenizer(tmp_path / family, model.embedding.num_embeddings))
+    ids, owners = codec.encode(["lost", "silver"])
+    assert owners.tolist() == [0] * (owners == 0).sum() + [1] * (owners == 1).sum() and set(owners) == {0, 1}
+    span = Reader(model, layout).read(codec.encode(["lost"])[0], ids)
+    assert 0 <= span.first <= span.last < len(ids)
+
+
+@pytest.mark.parametrize("assignment", ["most-frequent", "re-init", "scratch"])
+def test_bytes_get_units_as_words_do(checkpoint, assignment):
+    encoder, table = symbol_encoder(*load_text_encoder(str(checkpoint("ByT5"))), 200, assignment)
+    assert table.weight.shape == (203, 32) and not any("decoder" in name for name, _ in encoder.named_parameters())
+    rows, source = table.weight[:200].detach(), encoder.get_input_embeddings().weight.detach()
+    assert rows.std().item() == pytest.approx(source.std().item(), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("family", "reason"),
+    [
+        ("GPT2", "reads from left to right only"),
+        ("Bart", "does not read vectors in the place of tokens"),
+        ("FNet", "reads padding"),
+        ("no tokenizer", "has no tokeniser"),
+    ],
+)
+def test_what_cannot_read_units_is_refused_in_one_sentence_with_the_families(by_name, checkpoint, tmp_path, family, reason):
+    corpus, _ = by_name
+    folder = shutil.copytree(checkpoint("BERT" if family == "no tokenizer" else family), tmp_path / "encoder")
+    if family == "no tokenizer":
+        for path in folder.glob("tokenizer*"):
+            path.unlink()
+    with pytest.raises(InputError, match=reason) as error:
+        dual(corpus, tmp_path, text_encoder=str(folder))
+    message = str(error.value)
+    assert all(name in message for name in TEXT_FAMILIES) and ". " not in message and not (tmp_path / "dual").exists()

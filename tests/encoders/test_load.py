@@ -438,7 +438,8 @@ def test_the_extractor_speaks_wherever_its_file_is(base, tmp_path, capsys):
     """A processor (transformers 5) keeps it in processor_config.json."""
     base.save_pretrained(tmp_path)
     load_checkpoint(tmp_path)
-    assert "assumed: input not normalised" in capsys.readouterr().err
+    noted = capsys.readouterr().err
+    assert "assumed: input not normalised; if its authors say otherwise, state" in noted and "beside the weights" in noted
     extractor = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": True, "sampling_rate": 16_000}
     (tmp_path / "processor_config.json").write_text(json.dumps({"feature_extractor": extractor}))
     assert load_checkpoint(tmp_path).normalise is True and "taken" not in capsys.readouterr().err

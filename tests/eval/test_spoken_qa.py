@@ -15,6 +15,8 @@ from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.confusions import read_confusions
 from speechssl.cascade.data import TimedWord, Transcript
+from speechssl.cascade.readers import TextQa, WordSpan
+from speechssl.cascade.system import Cascade
 from speechssl.cascade.train import train_text
 from speechssl.config import TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, data_hash, first_passages, load_corpus, write_records
@@ -108,6 +110,29 @@ def test_a_chinese_corpus_has_character_errors(corpus, tmp_path):
     found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
     assert found["cascade-x", "clean", None, "cer"] == (100, 3)
     assert ("cascade-x", "clean", None, "wer") not in found and ("cascade-x", "clean", None, "em") in found
+
+
+def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_asked(corpus, tmp_path, capsys):
+    path = corpus / "test/questions.jsonl"
+    lines = [json.loads(line) | {"audio": "", "seconds": 0, "text": "which boat"} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    asked = []
+
+    class Stub:
+        def read(self, items):
+            asked.extend(question.text for question, _ in items)
+            return [WordSpan(0, 1, "red boat", 1.0, 0.0, 0.9) for _ in items]
+
+    heard = Transcript((TimedWord("red", 0.5, 0.7, 1), TimedWord("boat", 0.7, 1.0, 1)))
+    cascade = Cascade("cascade-x", lambda record, samples: heard, TextQa(Stub()), {"asr": "x"})
+    found = values(run([cascade, Oracle()], corpus, tmp_path / "out", ["clean", "pink@5"]))
+    for condition in (("clean", None), ("pink", 5.0)):
+        assert found["cascade-x", *condition, "em"] == (pytest.approx(100 / 3), 3)
+        assert found["oracle", *condition, "ff1"] == (0, 2)
+    assert asked == ["which boat"] * 6
+    assert "3 questions have no recording: cascades read their text" in capsys.readouterr().err
+    made = [json.loads((tmp_path / f"out/predictions/{name}/clean.json").read_text())["failed"] for name in ("cascade-x", "oracle")]
+    assert made[0] == {} and set(made[1]) == {"q0", "q1", "q2"}
 
 
 @dataclass

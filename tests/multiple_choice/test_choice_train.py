@@ -74,7 +74,9 @@ def test_a_tiny_corpus_is_learnt_whole(corpus, tmp_path, combine):
     assert set_accuracy(tmp_path / "out", corpus) == 1
 
 
-@pytest.mark.parametrize(("kind", "sizes"), [("albert", {}), ("longformer", {"window": 97, "stride": 97})])
+@pytest.mark.parametrize(
+    ("kind", "sizes"), [("albert", {}), ("longformer", {"window": 97, "stride": 97}), ("t5", {}), ("deberta-v2", {})]
+)
 def test_other_text_encoders_are_trained_one_window_may_hold_all(corpus, tmp_path, kind, sizes):
     train_choice_text(corpus, tmp_path / "out", options(text_encoder=kind, **sizes))
     assert load_choice(tmp_path / "out")[0].encoder.config.model_type == kind
@@ -108,6 +110,7 @@ def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
     card = load_choice(tmp_path / "out")[2]
     assert (card["what"], card["source"], card["combine"]) == ("multiple choice on words", "given", "log-sum-exp")
     assert (card["examples"], card["left_out"], card["corpus"]) == (8, 0, {"corpus": "toy"})
+    assert card["licences"]["trained_on"] == ["toy, licence not known"]
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*") if p.is_file()}
     train_choice_text(corpus, tmp_path / "out", options(combine="log-sum-exp"), "given")
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*") if p.is_file()}

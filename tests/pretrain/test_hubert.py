@@ -160,9 +160,9 @@ def start(tmp_path):
 
 
 def test_a_shipped_encoder_is_not_given_the_head_of_a_folder_of_its_name(tmp_path, monkeypatch, capsys):
-    save_label_head(Model(), tmp_path / "minisqa-en-robust/encoder", "cafe")
+    save_label_head(Model(), tmp_path / "people-en/encoder", "cafe")
     monkeypatch.chdir(tmp_path)
-    assert restore_label_head(Model(seed=1), "minisqa-en-robust/encoder", "cafe") is False
+    assert restore_label_head(Model(seed=1), "people-en/encoder", "cafe") is False
     assert "re-made" in (err := capsys.readouterr().err) or "has no label head" in err
 
 

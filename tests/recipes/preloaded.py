@@ -1,9 +1,11 @@
-"""`speechssl` and `python SCRIPT` in a process that has made its imports already: most of a small command's time, and a recipe
+"""`speechssl` and `python SCRIPT.py` in a process that has made its imports already: most of a small command's time, and a recipe
 gives dozens of them.
 
 `commands` gives a PATH with programs of these names at its front. They hand their arguments, folder, environment and open files to
-a server, which forks; the fork runs `speechssl.cli.main` or the script, and its exit code comes back. At the end of the block what
-still runs is killed.
+a server, which has imported and done nothing else; it forks, and the fork runs the console script or SCRIPT.py. Signals are passed
+on to it and its end is passed back; where the program that asked is killed or the tests are over, all that it started is killed.
+Two things differ from a command of its own: modules are there before they are asked for, and all commands hash strings alike.
+Therefore the demo, the killed run of superb and what recipes say without their corpus are tested with the commands themselves.
 """
 
 from __future__ import annotations
@@ -11,127 +13,165 @@ from __future__ import annotations
 import array
 import atexit
 import gc
-import json
+import importlib
+import marshal
 import os
 import runpy
+import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+MODULES = (
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.bert.modeling_bert",
+    "transformers.models.hubert.modeling_hubert",
+    "speechssl.cascade.system",
+    "speechssl.cli",
+    "speechssl.eval.robustness",
+    "speechssl.eval.spoken_qa",
+    "speechssl.eval.superb",
+    "speechssl.pretrain.run",
+    "speechssl.report.build",
+    "librosa.effects",
+    "matplotlib.pyplot",
+    "sklearn.cluster",
+    "sklearn.linear_model",
+)
+# Variables of these beginnings are read when Python starts or a library is imported: a call with other values is not forked.
+EARLY = tuple(
+    "CUDA_VISIBLE HF_ HOME LANG LC_ LD_ MKL_ MPL NUMBA_ OMP_ OPENBLAS_ PYTHON TOKENIZERS_ TORCH TRANSFORMERS_ XDG_".split()
+)
+# What speechssl sets where it is not set, and tests that have run a verb hand on.
+SET = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 CLIENT = """#!{python} -SE
-import array, json, os, socket, struct, sys
-if {name!r} == "python" and not (sys.argv + [""])[1].endswith(".py"):
-    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+import array, marshal, os, signal, socket, sys
+environment = dict(os.environ)
+arguments = [*{first!r}, *sys.argv[1:]]
+early = {{k: v for k, v in ({set!r} | environment).items() if k.startswith({early!r})}}
+if early != {known!r} or not "".join(arguments[:1]).endswith((".py", "/speechssl")):
+    os.execv({program!r}, [{program!r}, *sys.argv[1:]])
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({path!r})
-    content = json.dumps([[{name!r}, *sys.argv[1:]], os.getcwd(), dict(os.environ)]).encode()
-    files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
-    server.sendmsg([struct.pack("!I", len(content))], files)
+    content = marshal.dumps((arguments, os.getcwd(), environment))
+    server.sendmsg([len(content).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
     server.sendall(content)
-    sys.exit((server.recv(1) or b"\\xff")[0])
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: server.sendall(bytes([number])))
+    code = int.from_bytes(server.recv(4, socket.MSG_WAITALL) or b"\\0\\0\\0\\1", "big", signed=True)
+if code < 0:
+    if code != -signal.SIGKILL:
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+os._exit(code)
 """
 
 
+def early(environment: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in (SET | dict(environment)).items() if k.startswith(EARLY)}
+
+
 @contextmanager
-def commands(**environment: str) -> Iterator[str]:
-    """environment: what libraries read when they are imported."""
+def commands(modules: Sequence[str] = MODULES, **environment: str) -> Iterator[str]:
+    """modules: to import. environment: of the commands, beside that of the tests.
+
+    Where processes cannot be forked safely the PATH has the commands themselves.
+    """
+    bin = Path(sys.executable).parent
+    usual = f"{bin}{os.pathsep}{os.environ['PATH']}"
+    if not sys.platform.startswith("linux"):
+        yield usual
+        return
     with tempfile.TemporaryDirectory() as folder:  # its name is short enough for a socket's
-        path = f"{folder}/socket"
+        path, whole = f"{folder}/socket", os.environ | environment
         for name in ("speechssl", "python"):
             program = Path(folder, name)
-            program.write_text(CLIENT.format(python=sys.executable, path=path, name=name))
+            real = {"python": sys.executable, "program": str(bin / name), "first": [] if name == "python" else [str(bin / name)]}
+            program.write_text(CLIENT.format(path=path, set=SET, early=EARLY, known=early(whole), **real))
             program.chmod(0o755)
-        server = subprocess.Popen(
-            [sys.executable, __file__, path],
-            env=os.environ | environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert server.stdin and server.stdout
-        try:
-            assert server.stdout.readline() == b"ready\n"
-            yield os.pathsep.join([folder, str(Path(sys.executable).parent), os.environ["PATH"]])
-        finally:
-            os.killpg(server.pid, signal.SIGKILL)  # and its forks
-            server.wait()
-            server.stdin.close()
-            server.stdout.close()
+        command = [sys.executable, __file__, path, *modules]
+        with subprocess.Popen(command, env=whole, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as server:
+            assert server.stdin and server.stdout
+            try:
+                assert server.stdout.readline() == b"ready\n"
+                yield f"{folder}{os.pathsep}{usual}"
+            finally:
+                server.stdin.close()  # which ends it, and what still runs
 
 
-def serve(path: str) -> None:
-    import transformers.models.auto.modeling_auto
-    import transformers.models.bert.modeling_bert
-    import transformers.models.hubert.modeling_hubert  # noqa: F401
-
-    import speechssl.cascade.system
-    import speechssl.cli
-    import speechssl.eval.robustness
-    import speechssl.eval.spoken_qa
-    import speechssl.eval.superb
-    import speechssl.pretrain.run  # noqa: F401
-
+def serve(path: str, *modules: str) -> list[str]:
+    """Imports, then a fork for every call; returns in the forks, with the arguments of their calls."""
+    for module in modules:
+        importlib.import_module(module)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
         gc.freeze()  # a fork copies what it touches
         print("ready", flush=True)
-        while True:
+        while 0 not in select.select([listener, 0], [], [])[0]:  # the tests hold its other end
             asked, _ = listener.accept()
-            if os.fork() == 0:  # waits for the command
+            if os.fork() == 0:
                 listener.close()
-                if (command := os.fork()) == 0:
-                    _become(asked)
-                    return
-                code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
-                asked.sendall(bytes([code if code >= 0 else 128 - code]))
-                os._exit(0)
+                return _take(asked)
             asked.close()
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+    os._exit(0)
 
 
-def _become(asked: socket.socket) -> None:
-    """Take on the arguments, folder, environment and files of the program that asked."""
+def _take(asked: socket.socket) -> list[str]:
+    """Fork once more: one waits, the other takes on the folder, environment and files of the program that asked."""
     head, about, *_ = asked.recvmsg(4, socket.CMSG_SPACE(12))
-    (size,) = struct.unpack("!I", head)
-    content = b""
-    while len(content) < size:
-        content += asked.recv(size - len(content))
+    content = asked.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+    os.setpgid(0, 0)
     files = array.array("i", about[0][2])
+    if command := os.fork():
+        for file in files:
+            os.close(file)
+        threading.Thread(target=_watch, args=(asked, command), daemon=True).start()
+        status = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+        asked.sendall(status.to_bytes(4, "big", signed=True))
+        os._exit(0)
+    asked.close()
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
-    asked.close()
-    arguments, folder, environment = json.loads(content)
+    arguments, folder, environment = marshal.loads(content)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = arguments
+    if "numpy" in sys.modules:  # Python draws another seed after a fork by itself
+        sys.modules["numpy"].random.seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
+    return arguments
+
+
+def _watch(asked: socket.socket, command: int) -> None:
+    while 0 not in select.select([asked, 0], [], [])[0] and (number := asked.recv(1)):
+        os.kill(command, number[0])
+    os.killpg(0, signal.SIGKILL)  # the program that asked is gone, or the tests are
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
-    from speechssl.cli import main
-
+    sys.argv = serve(*sys.argv[1:])
+    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
     try:
-        if sys.argv[0] == "python":
-            sys.argv = sys.argv[1:]
-            sys.path[0] = str(Path(sys.argv[0]).parent)
-            runpy.run_path(sys.argv[0], run_name="__main__")
-            code = 0
-        else:
-            code = main()
-    except SystemExit as end:  # of argparse and scripts
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        code = 0
+    except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,30 @@ def test_the_published_settings_without_the_corpus_end_in_one_sentence_before_an
     assert "give its folder as the third argument" in sentence and f"recipes/{recipe}/smoke.yaml" in sentence and not exp.exists()
     named = re.search(r"data/\S+/README.md", sentence)
     assert named and (shared.ROOT / named[0]).is_file()
+
+
+WITH_WHISPER = ("minisqa", "nmsqa", "odsqa", "real_questions", "slue_sqa5", "spoken_squad", "toefl_qa")
+
+
+def test_whisper_is_evaluated_where_it_is_and_named_where_it_is_not(tmp_path: Path) -> None:
+    (tmp_path / "openai/whisper-base").mkdir(parents=True)
+    command = [sys.executable, "recipes/whispers.py", "openai/whisper-tiny.en", "openai/whisper-base"]
+    there = os.environ | {"SPEECHSSL_MODELS": str(tmp_path), "HF_HUB_CACHE": str(tmp_path / "hub")}
+    done = subprocess.run(command, cwd=shared.ROOT, env=there, capture_output=True, text=True, check=True)
+    assert done.stdout == "cascade-openai/whisper-base\n"
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("left out: cascade-openai/whisper-tiny.en") and "`speechssl models get whisper-tiny.en`" in line
+
+
+@pytest.mark.parametrize("recipe", WITH_WHISPER)
+def test_every_recipe_with_spoken_questions_has_whisper_in_clean_speech_noise_and_rooms(recipe: str) -> None:
+    found = shared.sections(recipe, "base")
+    wanted = ["openai/whisper-base"] if recipe == "odsqa" else ["openai/whisper-tiny.en", "openai/whisper-base"]  # Mandarin
+    assert found["recipe"]["whispers"] == wanted
+    conditions = found["whispers" if recipe == "minisqa" else "evaluate"]["conditions"]
+    assert "clean" in conditions and "reverb" in conditions and any("@" in condition for condition in conditions)
+    script = (shared.ROOT / f"recipes/{recipe}/run.sh").read_text()
+    assert re.search(r"whispers|WHISPERS", script)
 
 
 def test_settings_are_those_of_the_released_code_of_dual() -> None:
@@ -123,8 +150,8 @@ def test_without_a_training_set_the_shipped_reader_answers_and_this_is_printed(t
         path.unlink()
     arguments = ("spoken_squad/run.sh", "recipes/spoken_squad/smoke.yaml", str(tmp_path / "smoke"), str(corpus))
     printed = shared.run(*arguments, PATH=quick).stdout
-    assert f"left out: {corpus} has no train, so text QA is not trained; that of minisqa-en-robust is used" in printed
-    (shipped,) = (model_folder("minisqa-en-robust") / "text-qa").glob("model.safetensors")
+    assert f"left out: {corpus} has no train, so text QA is not trained; that of people-en is used" in printed
+    (shipped,) = (model_folder("people-en") / "text-qa").glob("model.safetensors")
     assert (tmp_path / "smoke/models/text-qa/model.safetensors").read_bytes() == shipped.read_bytes()
     assert read_rows(tmp_path / "smoke/test/results.jsonl")
     base = ("spoken_squad/run.sh", "recipes/spoken_squad/base.yaml", str(tmp_path / "base"), str(corpus))

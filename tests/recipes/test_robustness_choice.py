@@ -163,7 +163,7 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
     config.write_text(yaml.safe_dump(sections, sort_keys=False))
 
     def run(*words: str) -> str:
-        environment = {"PATH": quick, "CONFIG": str(config), "STEPS": "3", "START": "minisqa-en-robust"}
+        environment = {"PATH": quick, "CONFIG": str(config), "STEPS": "3", "START": "people-en"}
         return run_script("robustness/choose.sh", str(exp), *words, **environment).stdout
 
     run("data")
@@ -183,6 +183,6 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
     assert all((exp / arm / "dev/results.jsonl").read_text() == text for arm, text in rows.items())
 
 
-def test_an_unknown_arm_is_refused(tmp_path: Path, quick: str) -> None:
-    done = run_script("robustness/choose.sh", str(tmp_path), "snr-high", code=2, PATH=quick, START="minisqa-en-robust")
+def test_an_unknown_arm_is_refused(tmp_path: Path) -> None:
+    done = run_script("robustness/choose.sh", str(tmp_path), "snr-high", code=2, START="people-en")
     assert "there is no arm snr-high; choose from start base" in done.stderr

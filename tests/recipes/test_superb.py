@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,7 @@ from speechssl.cli.verbs import config_of
 from speechssl.results import read_rows
 from speechssl.superb.catalogue import ORDER
 
-from .preloaded import commands
-from .shared import ROOT, needs
+from .shared import ROOT, kill_when, needs
 
 STAGES = {"synthetic": "superb run", "speed": "superb speed", "fsdd": "superb run", "published": "superb run"}
 FIRST = {"pr": "per", "asr": "wer", "qbe": "mtwv", "asv": "eer", "sd": "der", "sf": "slot_f1", "se": "pesq", "ss": "si_sdri"}
@@ -52,7 +50,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def start(exp: Path, environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
     command = ["bash", "recipes/superb/run.sh", "recipes/superb/smoke.yaml", str(exp)]
     with log.open("wb") as file:
-        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file, start_new_session=True)
+        files = {"stdin": subprocess.PIPE, "stdout": file, "stderr": file}
+        return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **files)
 
 
 @needs("pesq", "espeakng_loader")
@@ -60,16 +59,11 @@ def test_smoke_run_survives_a_kill_in_the_caching_and_evaluates_every_task(
     tmp_path: Path, environment: dict[str, str], quick: str
 ) -> None:
     exp, log = tmp_path / "exp", tmp_path / "log"
-    with commands(HF_HUB_OFFLINE="1") as path:  # they die with it
-        running, began = start(exp, environment | {"PATH": path}, log), time.monotonic()
-        while not any(exp.glob("features/robust/*/shard-*.safetensors")):
-            assert running.poll() is None and time.monotonic() - began < 600, log.read_text(errors="replace")[-3000:]
-            time.sleep(0.02)
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
+    usual = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    kill_when(lambda: any(exp.glob("features/robust/*/shard-*.safetensors")), start(exp, environment | usual, log), log)
     kept = {p: p.stat().st_mtime_ns for p in exp.glob("features/*/*/shard-*.safetensors")}
-    running = start(exp, environment | {"PATH": quick}, log)
-    assert running.wait(timeout=900) == 0, log.read_text(errors="replace")[-3000:]
+    with start(exp, environment | {"PATH": quick}, log) as running:
+        assert running.wait(timeout=900) == 0, log.read_text(errors="replace")[-3000:]
     assert kept and all(p.stat().st_mtime_ns == at for p, at in kept.items())
 
     rows = {(r.system, r.encoder, r.condition, r.metric): r.value for r in read_rows(exp / "results.jsonl")}

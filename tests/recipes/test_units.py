@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import soundfile
+import yaml
 
-from speechssl.io import read_json
+from speechssl.encoders.load import load_encoder
+from speechssl.io import model_folder, read_json
+from speechssl.results import read_rows
+from speechssl.units.kmeans import load_codebook
 
-from .shared import needs, run
+from .shared import ROOT, needs, run
 
 pytestmark = needs("espeakng_loader", "parselmouth")
 
@@ -33,6 +39,64 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
     assert read_json(exp / "quality" / "start-test-fsdd.json")["same_text"][0]["pairs"] == 8
     packed = (exp / "people.txt").read_text().split()
     assert packed and all(path in (exp / "speech.txt").read_text() for path in packed)
+    assert load_codebook(exp / "people-en/words.safetensors").card["encoder"] == load_encoder(exp / "people-en/encoder").hash
     made = {p: p.stat().st_mtime_ns for p in [*exp.glob("quality/*.json"), *exp.rglob("*.safetensors")]}
-    assert run(*arguments, PATH=quick, FSDD=str(digits)).stdout.split("**dev**")[1] == table.split("**dev**")[1]
+    again = run(*arguments, PATH=quick, FSDD=str(digits)).stdout
+    assert again.split("**dev**")[1].split("== 7")[0] == table.split("**dev**")[1].split("== 7")[0]
     assert {p: p.stat().st_mtime_ns for p in made} == made
+
+    arguments = ("units/readers.sh", *arguments[1:])
+    first = run(*arguments, PATH=quick).stdout
+    models = exp / "people-en"
+    assert read_json(models / "dual-1/card.json")["start"] == read_json(model_folder() / "dual/card.json")["weights"]
+    assert read_json(models / "dual/card.json")["start"] == read_json(models / "dual-2/card.json")["weights"]
+    assert load_codebook(models / "units.safetensors").names[1:] == load_codebook("people-en/units.safetensors").names
+    rows = {(row.system, row.condition) for row in read_rows(exp / "readers/test-espeak/results.jsonl")}
+    assert rows == {("dual", "clean"), ("cascade-ctc", "clean"), ("speechbert", "clean")}
+    made = {p: p.stat().st_mtime_ns for p in [*models.rglob("*.safetensors"), *exp.glob("readers/**/results.jsonl")]}
+    assert run(*arguments, PATH=quick).stdout.count("\ndual ") == first.count("\ndual ") > 0
+    assert {p: p.stat().st_mtime_ns for p in made} == made
+
+
+OWN_NAMES = {"crop-seconds": "seconds", "random-units": "noise"}  # of the option in the card
+READERS = {"dual": ("units", "dual-3"), "ctc": ("units", "ctc"), "text-qa": ("minisqa", "text-qa")}
+
+
+def section_of(recipe: str, stage: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / f"recipes/{recipe}/base.yaml").read_text())[stage]
+    return found
+
+
+@pytest.mark.parametrize("part", READERS)
+def test_the_readers_that_ship_were_made_with_the_settings_of_the_recipe(part: str) -> None:
+    card, (recipe, stage) = read_json(model_folder() / part / "card.json"), READERS[part]
+    options, section = card["options"] | card["options"]["training"], section_of(recipe, stage)
+    for name, value in section.items():
+        assert options[OWN_NAMES.get(name, name.replace("-", "_"))] == value, name
+    assert card["training"]["steps"] == section["steps"] and card["scores"]
+    assert card["recipe"].startswith(f"recipes/{recipe}/")
+
+
+def test_the_speechbert_that_ships_was_made_with_the_settings_of_the_recipe() -> None:
+    card, section = read_json(model_folder() / "speechbert" / "card.json"), section_of("units", "speechbert")
+    options = {
+        f"{part}{name}": v for part, key in (("word_", "words"), ("mask_", "masked")) for name, v in card["options"][key].items()
+    }
+    options |= card["options"] | card["options"]["qa"] | card["options"]["qa"]["training"] | card["features"]
+    options["mask_window"] = card["options"]["masked_window"]
+    for name, value in section.items():
+        assert options[name.replace("-", "_")] == value, name
+    assert {part: done["steps"] for part, done in card["training"].items()} == {"words": 1500, "masked": 80, "spans": 250}
+
+
+def test_the_encoder_that_ships_was_made_with_the_settings_of_the_recipe() -> None:
+    card = read_json(model_folder() / "encoder" / "card.json")
+    section = section_of("units", card["recipe"].rpartition(": ")[2])
+    options = card["options"] | card["options"]["training"]
+    distort = options.pop("distort")
+    options |= {"distorted": distort["probability"][0], "snr_range": distort["snr"]}
+    assert [kind["name"] for kind in distort["kinds"]] == section.pop("distort").split("+")
+    assert section.pop("precision") == "fp32" and not options["bf16"] and section.pop("trained") == 0 and options["trained"] is None
+    for name, value in section.items():
+        assert options[OWN_NAMES.get(name, name.replace("-", "_"))] == value, name
+    assert card["training"]["steps"] == section["steps"]

@@ -18,7 +18,7 @@ CLEAN = {  # task, metric -> the clean score of the first encoder, of the second
     ("se", "pesq"): (2.55, 2.31, 0.4), ("se", "stoi"): (93.8, 91.1, 4.0), ("ss", "si_sdri"): (9.4, 6.2, 2.1),
 }  # fmt: skip
 NOISE = {f"seen-{noise}": 1.0 for noise in ("g", "m+g+r")} | {"unseen-kitchen": 1.3}
-ENCODERS = ("minisqa-en-robust", "facebook/hubert-base-ls960")
+ENCODERS = ("people-en", "facebook/hubert-base-ls960")
 FIRST = {"asr": "wer", "sf": "slot_f1", "se": "pesq"}  # of the tasks with more than one
 SLOTS = {
     "ks": {"keyword": "yes no up down left right on off stop go silence unknown".split()},

@@ -86,6 +86,11 @@ def test_a_panel_for_each_cascade_and_each_noise():
     other = noisy("ff1", "whisper", {None: 70.0, 10: 60.0}) + noisy("wer", "whisper", {None: 5.0, 10: 9.0})
     svg = score_against_wer(arrange(CROSSING + other)).svg
     assert ">WER of Cascade (CTC) (%)<" in svg and ">WER of whisper (%)<" in svg
+    assert "WER of the recognisers, clean speech" in svg  # where both may be compared
+    assert ">WER of the recognisers" not in crossing().svg
+    several = [row(name, *cell) for name, a, b in (("a", 50.0, 10.0), ("b", 30.0, 60.0)) for cell in (("ff1", a), ("wer", b))]
+    drawing = score_against_wer(arrange([row("dual", "ff1", 40.0), *several]))  # without any noise
+    assert "WER of the recognisers" in drawing.svg and "a 50.0 at 10.0, b 30.0 at 60.0, DUAL 40.0" in drawing.alt
     babble = [row("dual", "ff1", v, "babble", snr) for snr, v in ((10.0, 20.0), (0.0, 9.0))]
     svg = score_against_snr(arrange(CROSSING + babble)).svg
     assert "ratio, pink noise<" in svg and "ratio, babble<" in svg

@@ -250,7 +250,7 @@ def test_the_summary_says_who_leads():
 
 def test_what_only_readers_answered_is_no_speech(tmp_path: Path):
     values = [("ff1", 40.0), ("f1", 50.0), ("wer", 20.0)]
-    names = ("cascade-simulated@30", "text")
+    names = ("cascade-simulated@30", "text", "text+minilm-uncased-squad2")
     read = [Row(s, "exp/models", "clean", None, m, v, v - 1, v + 1, 9, 0, "") for s in names for m, v in values]
     assert summarise(arrange(read)).startswith("As written cascade-simulated@30")
     text = page(tmp_path, read, breakdowns=[Breakdown(system="text", bucket="0-2 s", value=40.0, low=1.0, high=50.0, n=9)])

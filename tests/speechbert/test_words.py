@@ -1,15 +1,12 @@
 """Cutting recordings into words: borders, what a word of a recogniser is taken for, rows of features."""
 
-from itertools import pairwise
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.cascade.data import TimedWord
 from speechssl.data.records import Span
-from speechssl.speechbert.data import GAP, matched, spans_of, widened, word_rows, word_table
+from speechssl.speechbert.data import matched, spans_of, word_rows, word_table
 from speechssl.timing import FrameGrid
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -26,23 +23,6 @@ def recordings(draw):
 def test_words_come_in_order_of_time_and_none_is_empty():
     recognised = [TimedWord("b", 0.5, 0.9, 1.0), TimedWord("", 0.2, 0.2, 1.0), TimedWord("a", 0.1, 0.4, 0.5)]
     assert spans_of(recognised) == (Span("a", 0.1, 0.4), Span("b", 0.5, 0.9))
-
-
-def test_words_meet_in_the_middle_of_a_short_gap_and_stay_apart_in_a_long_one():
-    words = (Span("a", 0.04, 0.4), Span("b", 0.48, 0.8), Span("c", 2.0, 2.5))
-    found = widened(words, 2.5)
-    assert [(w.start, w.end) for w in found] == [(0.02, 0.44), (0.44, pytest.approx(0.8 + GAP)), (2.0 - GAP, 2.5)]
-
-
-@given(recordings())
-def test_widened_words_hold_their_own_keep_their_order_and_stay_in_the_recording(recording):
-    words, seconds = recording
-    found = widened(words, seconds)
-    assert [w.text for w in found] == [w.text for w in words]
-    for before, after in zip(words, found, strict=True):
-        assert 0 <= after.start <= before.start < before.end <= after.end <= seconds + 1e-9
-    for left, right in pairwise(found):
-        assert left.end <= right.start + 1e-9
 
 
 def test_a_word_is_taken_for_the_one_it_covers_by_half():

@@ -1,7 +1,9 @@
 """--speak: texts read aloud with the time of every token, and corpora without audio."""
 
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from speechssl.io import read_json
 from speechssl.synth import speak as speaking
 from speechssl.synth.espeak import Voice
 from speechssl.synth.minisqa import speakers
-from speechssl.synth.speak import LONGEST, occurrences, read_aloud, speak_drafts, timed, voices_of
+from speechssl.synth.speak import LONGEST, read_aloud, speak_drafts, timed, voices_of
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 
@@ -147,10 +149,6 @@ def test_answers_without_a_place_have_no_time(answer, why):
 def test_an_answer_of_which_nothing_is_spoken_has_no_time():
     assert timed(Answer("Παρά"), "so Παρά said", read("so Παρά said"), "en") == (None, "answers of which nothing can be spoken")
     assert read("so Παρά said — x").skipped == 1
-
-
-def test_occurrences():
-    assert occurrences("aa baa aa", "aa", "en") == [0, 7] and occurrences("好好好", "好好", "zh") == [0, 1]
 
 
 TEXT = "Rome fell in 476. It was not built in a day; it fell in 1 day."
@@ -337,3 +335,16 @@ def test_a_part_of_another_text_is_spoken_again(tmp_path):
 def test_nothing_to_speak_has_no_bar(tmp_path, capsys):
     speak_drafts(tmp_path, {"train": SplitRecords([], [])}, PrepareReport("tried"))
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(shutil.which("flite") is None, reason="flite is not installed")
+def test_another_synthesiser_speaks_and_gives_times(tmp_path: Path):
+    report = PrepareReport("tried")
+    asked = question(text="Where did he go?", answers=(Answer("Berlin", char_start=16),))
+    by_split = {"test": SplitRecords([passage(text="The man left to Berlin.")], [asked])}
+    spoken = speak_drafts(tmp_path, by_split, report, synthesiser="flite")["test"]
+    assert spoken.passages[0].speaker.startswith("flite-")
+    answer, last = spoken.questions[0].answers[0], spoken.passages[0].words[-1]
+    assert (answer.start, answer.end) == pytest.approx((last.start, last.end), abs=1e-4)
+    assert 0.2 < answer.end - answer.start < answer.end <= spoken.passages[0].seconds
+    assert report.found["test", ("passages without audio", "spoken by flite (synthetic)")] == 1

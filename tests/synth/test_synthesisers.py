@@ -64,7 +64,7 @@ def test_what_is_not_there_is_one_sentence(monkeypatch):
     with pytest.raises(InputError, match="festival is not installed; on Debian: apt-get install festival"):
         speak(TEXT, Voice("x", "en", "nobody", engine="festival"))
     monkeypatch.setattr(synthesisers.util, "find_spec", lambda _: None)
-    with pytest.raises(InputError, match=r"speechssl\[piper\]"):
+    with pytest.raises(InputError, match=r"needs the extra piper: pip install '"):
         speak(TEXT, Voice("x", "en", "nobody", engine="piper"))
 
 

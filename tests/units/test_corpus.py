@@ -64,11 +64,11 @@ def recordings(tmp_path):
 def test_a_split_becomes_parts_and_a_card(extractor, mini_corpus, tmp_path):
     root, out = mini_corpus(), tmp_path / "units"
     made = extract(extractor, root, out, size=4, split="train")
-    assert sorted(contents(out)) == ["card.json", "part-00000.parquet", "part-00001.parquet"] and made.failed == {}
+    assert sorted(contents(out)) == ["_card.json", "part-00000.parquet", "part-00001.parquet"] and made.failed == {}
     loaded = load_units(out)
     assert list(loaded) == ["p0", "p1", "p2", "q0", "q1", "q2"]
     assert same(loaded["p1"], extractor.units(read_audio(root / "train/audio/p1.flac")))
-    card = json.loads((out / "card.json").read_text())
+    card = json.loads((out / "_card.json").read_text())
     assert card == made.card
     assert card["made_from"] == extractor.card | source_card(root, "train", None)
     assert (card["K"], card["frame_rate"], card["recordings"], card["failed"]) == (8, 50, 6, [])
@@ -110,6 +110,19 @@ def test_finished_work_is_not_done_again(extractor, recordings, tmp_path, monkey
     assert times(out) == before
 
 
+def test_a_folder_with_the_names_of_before_is_renamed_and_nothing_is_computed_again(extractor, recordings, tmp_path, monkeypatch):
+    out = tmp_path / "units"
+    extract(extractor, recordings, out)
+    made = contents(out)
+    for path in out.glob("*.parquet"):
+        table = pq.read_table(path)
+        pq.write_table(table.rename_columns({"audio_hash": "audio"}).replace_schema_metadata(table.schema.metadata), path)
+    (out / "_card.json").rename(out / "card.json")
+    monkeypatch.setattr(corpus, "read_audio", lambda path: pytest.fail(f"{path} was read again"))
+    extract(extractor, recordings, out)
+    assert contents(out) == made
+
+
 def test_a_changed_recording_is_done_again_and_the_others_are_not(extractor, recordings, tmp_path, monkeypatch):
     out, read = tmp_path / "units", []
     extract(extractor, recordings, out)
@@ -119,7 +132,7 @@ def test_a_changed_recording_is_done_again_and_the_others_are_not(extractor, rec
     monkeypatch.setattr(corpus, "read_audio", lambda path: read.append(path.name) or read_audio(path))
     extract(extractor, recordings, out)
     after = contents(out)
-    assert read == ["3.flac"] and {name for name in after if after[name] != before[name]} == {"part-00001.parquet", "card.json"}
+    assert read == ["3.flac"] and {name for name in after if after[name] != before[name]} == {"part-00001.parquet", "_card.json"}
     assert same(load_units(out)["3"], extractor.units(read_audio(recordings / "3.flac")))
 
 
@@ -132,7 +145,7 @@ def test_more_and_fewer_recordings(extractor, recordings, tmp_path):
     extract(extractor, recordings, out)
     assert contents(out) == contents(whole)
     extract(extractor, tmp_path / "fewer", out)
-    assert sorted(contents(out)) == ["card.json", "part-00000.parquet", "part-00001.parquet"]
+    assert sorted(contents(out)) == ["_card.json", "part-00000.parquet", "part-00001.parquet"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "changed", "gone", "card cut", "card gone"])
@@ -147,9 +160,9 @@ def test_what_was_damaged_is_made_again(extractor, recordings, tmp_path, damage)
         with pytest.raises(InputError, match=r"part-00001\.parquet"):
             load_units(out)
     elif damage == "card cut":
-        (out / "card.json").write_text("{")
+        (out / "_card.json").write_text("{")
     else:
-        (part if damage == "gone" else out / "card.json").unlink()
+        (part if damage == "gone" else out / "_card.json").unlink()
     extract(extractor, recordings, out)
     assert contents(out) == whole
 
@@ -204,11 +217,11 @@ def test_kill_9_at_random_moments_ends_in_the_same_bytes(extractor, hubert_folde
         time.sleep(moments.uniform(0, 0.02))
         process.kill()
         process.join(10)
-        assert process.exitcode == -9 and not (out / "card.json").exists()
+        assert process.exitcode == -9 and not (out / "_card.json").exists()
         assert all(path.read_bytes() == whole[path.name] for path in parts(out))
         there.append(len(parts(out)))
     assert there == sorted(there) and 3 < there[-1] < 61  # each went on where the last one was killed
-    assert finish(out) == whole and "failed.jsonl" in whole
+    assert finish(out) == whole and "_failed.jsonl" in whole
 
 
 @pytest.mark.parametrize("moment", ["write", "rename", "card"])
@@ -229,8 +242,8 @@ def test_a_kill_between_any_two_steps(extractor, recordings, tmp_path, monkeypat
         module, name = where[moment]
         patched.setattr(module, name, partial(dying, getattr(module, name)))
         extract(extractor, recordings, out)
-    assert not (out / "card.json").exists()
-    with pytest.raises(InputError, match=r"no card\.json"):
+    assert not (out / "_card.json").exists()
+    with pytest.raises(InputError, match=r"no _card\.json"):
         load_units(out)
     (out / ".part-00003-abcd_123.parquet").write_bytes(b"half")  # what kill -9 leaves
     (out / ".card-abcdefgh.json").write_bytes(b"half")
@@ -276,13 +289,13 @@ def test_200_damaged_files_are_listed_and_the_good_ones_are_done(extractor, hube
     assert cli.main([str(a) for a in arguments]) == 0
     output = capsys.readouterr()
     assert output.out.splitlines()[-1].startswith(f"{out}: units of 8 recordings (0.00 h) in 5 parts; 200 set aside")
-    listed = [json.loads(line) for line in (out / "failed.jsonl").read_text().splitlines()]
+    listed = [json.loads(line) for line in (out / "_failed.jsonl").read_text().splitlines()]
     assert len(listed) == 200 and all(x["path"] in x["reason"] for x in listed)
     lines = [line for line in output.err.splitlines() if line.startswith("set aside ")]  # many of one reason are one line
     together = [int(line.split()[2].rstrip(",")) for line in lines if ", such as " in line]
     assert sum(together) + len(lines) - len(together) == 200 and len(lines) < 60, output.err
-    assert f"{out / 'failed.jsonl'}: 200 recordings set aside" in output.err
-    assert json.loads((out / "card.json").read_text())["failed"] == [x["id"] for x in listed]
+    assert f"{out / '_failed.jsonl'}: 200 recordings set aside" in output.err
+    assert json.loads((out / "_card.json").read_text())["failed"] == [x["id"] for x in listed]
     whole, loaded = load_units(tmp_path / "whole"), load_units(out)
     assert len(loaded) == 8 and all(same(loaded[name], runs) for name, runs in whole.items())
 
@@ -294,10 +307,12 @@ def test_what_was_mended_is_taken_in_by_the_same_command(extractor, recordings, 
     content = audio.read_bytes()
     audio.write_bytes(content[:700])
     made = extract(extractor, recordings, out)
-    assert list(made.failed) == ["2"] and "2" not in load_units(out) and (out / "failed.jsonl").is_file()
+    assert list(made.failed) == ["2"] and "2" not in load_units(out) and (out / "_failed.jsonl").is_file()
     before = times(out)
     assert extract(extractor, recordings, out).failed == made.failed
-    assert {n: t for n, t in times(out).items() if n != "failed.jsonl"} == {n: t for n, t in before.items() if n != "failed.jsonl"}
+    assert {n: t for n, t in times(out).items() if n != "_failed.jsonl"} == {
+        n: t for n, t in before.items() if n != "_failed.jsonl"
+    }
     audio.write_bytes(content)
     assert extract(extractor, recordings, out).failed == {}
     assert contents(out) == contents(whole)
@@ -385,7 +400,7 @@ def test_nothing_but_damage_is_an_error_that_leaves_the_reasons_and_other_errors
         path.write_bytes(b"no")
     with pytest.raises(InputError, match=r"no units could be extracted from the 7 recordings; .*failed\.jsonl"):
         extract(extractor, recordings, out)
-    assert list(contents(out)) == ["failed.jsonl"]
+    assert list(contents(out)) == ["_failed.jsonl"]
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="by one process, not by 2; start it without torchrun"):
         extract(extractor, recordings, out)
@@ -459,8 +474,8 @@ def test_another_source_is_refused(extractor, recordings, mini_corpus, tmp_path)
     (tmp_path / "other/x.flac").rename(tmp_path / "other/3.flac")
     with pytest.raises(InputError, match=r"other audio under the same ids \(3, \.\.\.\); choose another folder"):
         extract(extractor, tmp_path / "other", out)
-    (out / "card.json").unlink()  # as after a kill
-    before.pop("card.json")
+    (out / "_card.json").unlink()  # as after a kill
+    before.pop("_card.json")
     with pytest.raises(InputError, match="other audio under the same ids"):
         extract(extractor, tmp_path / "other", out)
     assert contents(out) == before
@@ -493,7 +508,7 @@ def test_a_mended_file_that_moves_where_shards_begin(extractor, recordings, tmp_
     content = (recordings / "2.flac").read_bytes()
     (recordings / "2.flac").write_bytes(content[:500])
     extract(extractor, recordings, out, size=200)
-    counts = [[p["recordings"] for p in json.loads((f / "card.json").read_text())["parts"]] for f in (out, whole)]
+    counts = [[p["recordings"] for p in json.loads((f / "_card.json").read_text())["parts"]] for f in (out, whole)]
     assert counts[0] != counts[1][: len(counts[0])]
     (recordings / "2.flac").write_bytes(content)
     left, encode = [killed], corpus.encode
@@ -565,7 +580,7 @@ def test_a_second_run_is_refused_while_the_first_writes(extractor, recordings, t
     assert contents(out) == before
     os.close(handle)
     extract(extractor, recordings, out)
-    assert all(name.startswith(("part-", "card")) for name in contents(out))
+    assert all(name.startswith(("part-", "_card")) for name in contents(out))
 
 
 def test_units_of_another_device_are_not_resumed(extractor, recordings, tmp_path):
@@ -576,7 +591,7 @@ def test_units_of_another_device_are_not_resumed(extractor, recordings, tmp_path
             return getattr(extractor.features, name)
 
     extract(replace(extractor, features=OnGpu()), recordings, tmp_path / "units")
-    assert json.loads((tmp_path / "units/card.json").read_text())["device"] == "cuda"
+    assert json.loads((tmp_path / "units/_card.json").read_text())["device"] == "cuda"
     with pytest.raises(InputError, match=r"\(device differ\)"):
         extract(extractor, recordings, tmp_path / "units")
 

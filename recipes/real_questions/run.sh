@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# A reader of real questions (SQuAD's, by way of NMSQA's dev table), on what recognisers write of speech that they never heard.
+# Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
+#   bash recipes/real_questions/run.sh recipes/real_questions/base.yaml exp/real_questions /data/NMSQA    dev.parquet is needed; train.parquet, where it is, trains
+#   bash recipes/real_questions/run.sh recipes/real_questions/smoke.yaml exp/real_questions-smoke         an invented miniature, a minute
+# Environment:
+#   WITHOUT=FILE    ids of questions whose passages are left out (those that NMSQA's test set asks about as well); default:
+#                   dev_ids_also_in_test.txt beside dev.parquet, where it is
+set -euo pipefail
+. recipes/options.sh
+CONFIG=${1:-recipes/real_questions/base.yaml}
+EXP=${2:-exp/real_questions}
+SOURCE=${3:-}
+. recipes/spoken_qa.sh
+. recipes/real_questions/reader.sh
+
+stage "1 corpus: dev articles split into train, dev and test"
+articles
+
+stage "2 the reader: first on invented questions (MiniSQA), then on real ones"
+text_reader
+
+stage "3 articles that it did not see, written (all) and spoken (some), by a synthesiser that nothing was trained on"
+mkdir -p "$EXP/models"
+borrow "$(setting models)" "$EXP/models" encoder ctc
+[ -e "$EXP/models/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$EXP/models/text-qa"
+for split in dev test; do
+  speechssl evaluate qa "$EXP/corpus" "$EXP/written-$split" --models "$EXP/models" --systems text --conditions clean --split $split
+done
+mkdir -p "$EXP/heard-only"
+[ -e "$EXP/heard-only/test.json" ] || ln -s "$(realpath "$EXP/squad/test.json")" "$EXP/heard-only/test.json"
+speechssl prepare squad "$EXP/heard-only" "$EXP/heard" --speak $(with heard)
+get_whispers
+speechssl evaluate qa "$EXP/heard" "$EXP/spoken" --models "$EXP/models" --systems text cascade-ctc $WHISPERS $(with evaluate)
+speechssl report "$EXP/spoken" "$EXP/heard"
+
+stage "4 the reader is put where \`speechssl answer\` looks for it"
+folder=$(python -c 'from speechssl.io import models_root; print(models_root() / "speechssl/real-questions")')
+if [ -z "$(setting install)" ]; then echo "not installed: $CONFIG does not ask for it"
+elif [ -e "$folder" ]; then echo "$folder is there already"
+else python recipes/real_questions/install.py "$EXP/text-qa" "$folder"; fi

@@ -1,0 +1,167 @@
+"""Make a set that ships: an encoder of a finished run with its units, recogniser and readers, as plain int8 files.
+
+python recipes/ship.py MODELS CTC CORPUS OUT RECIPE    e.g. exp/robustness/models/continual-more exp/minisqa/models/ctc
+                                                       exp/minisqa/corpus exp/robustness/minisqa-en-robust "recipes/robustness"
+python recipes/ship.py scores OUT EXP...               what `speechssl evaluate qa` found in EXP..., into the cards
+python recipes/ship.py licence OUT                     licence and attribution, into the cards of a set that was made without them
+
+The encoder is rounded to int8 here, if it is not already, after units, recogniser and SpeechBERT were made for it: their cards get
+the hash of the rounded weights as `encoder`, and keep that of the others as `made_for`. Scores are of what ships, after rounding.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from speechssl.data.records import load_corpus
+from speechssl.dual.data import Layout
+from speechssl.dual.model import load_reader, save_reader
+from speechssl.encoders.load import load_encoder
+from speechssl.int8 import dequantise, quantise
+from speechssl.io import hash_files, read_json, replacing, write_json
+from speechssl.results import read_rows
+
+LIMIT = 45.0  # MB
+VOCABULARY = 8600  # of text-qa's 30,522 tokens; the others would be 8 MB of rare English words, names and other scripts
+FILES = ("*.safetensors", "config.json", "preprocessor_config.json", "card.json")
+MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the units', is DUAL's
+    "encoder": [("dual", "ff1"), ("dual", "aos")],
+    "units": [("dual", "ff1"), ("dual", "aos")],
+    "dual": [("dual", "ff1"), ("dual", "aos")],
+    "ctc": [("cascade-ctc", "wer")],
+    "text-qa": [("text", "ff1"), *(("cascade-ctc", metric) for metric in ("em", "f1", "ff1", "aos"))],
+    "speechbert": [("speechbert", "ff1"), ("speechbert", "aos")],
+}
+CONTAINS = "all-MiniLM-L6-v2, Apache-2.0"  # the text encoder that the readers began as
+LICENCE = "Apache-2.0"  # of all that ships, as of the package
+READERS = ("dual", "text-qa", "speechbert")
+
+
+def card_of(out: Path, part: str) -> Path:
+    return out / "units.card.json" if part == "units" else out / part / "card.json"
+
+
+def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
+    for part in ("encoder", "dual", "speechbert", "ctc"):
+        (out / part).mkdir(parents=True, exist_ok=True)
+        source = ctc if part == "ctc" else models / part
+        for path in (path for pattern in FILES for path in source.glob(pattern)):
+            shutil.copyfile(path, out / part / path.name)
+    for path in (*models.glob("*.safetensors"), *models.glob("*.card.json")):  # codebooks
+        shutil.copyfile(path, out / path.name)
+
+    # dequantise makes float32 of bf16, and of what is int8 already
+    weights, head_weights = (dequantise(load_file(p)) for p in (models / "encoder/model.safetensors", ctc / "head.safetensors"))
+    save(quantise(weights, kernels=True), out / "encoder" / "model.safetensors")
+    save(quantise(head_weights), out / "ctc" / "head.safetensors")
+    rounded = load_encoder(out / "encoder").hash
+    for part in ("units", "ctc"):
+        card = read_json(card_of(out, part))
+        write_json(card_of(out, part), card | {"encoder": rounded, "made_for": card["encoder"]})
+    head = read_json(card_of(out, "ctc"))
+    write_json(card_of(out, "ctc"), head | {"weights": hash_files([out / "ctc" / "head.safetensors"]), "trained": head["weights"]})
+    card = read_json(card_of(out, "speechbert"))
+    features = card["features"] | {"encoder": rounded}
+    write_json(card_of(out, "speechbert"), card | {"features": features, "made_for": card["features"]["encoder"]})
+
+    cut_vocabulary(models / "text-qa", corpus, out / "text-qa")
+    for part in MEASURED_BY:  # some name the recipe that trained them
+        write_json(card_of(out, part), {"recipe": recipe} | read_json(card_of(out, part)) | {"scores": {}})
+    add_licences(out)
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 1e6
+    print(f"{out}: {size:.1f} MB")
+    if size > LIMIT:
+        sys.exit(f"what ships is larger than {LIMIT:g} MB; the package must stay small")
+
+
+def save(state: dict[str, torch.Tensor], path: Path) -> None:
+    with replacing(path) as temporary:
+        save_file(state, temporary, {"format": "pt"})
+
+
+def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY) -> None:
+    """A reader of text with its `size` most useful tokens.
+
+    WordPiece takes the longest token that fits, so a word whose pieces are all kept is cut as before.
+    """
+    model, layout, card = load_reader(source)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    kept = useful_tokens(tokenizer, corpus, size)
+    numbers = {old: new for new, old in enumerate(kept)}
+    model.embedding = torch.nn.Embedding.from_pretrained(model.embedding.weight[torch.tensor(kept)])
+    layout = Layout(**{**layout.__dict__, **{name: numbers[getattr(layout, name)] for name in ("cls", "sep", "pad")}})
+    described = read_json(source / "tokenizer.json")
+    described["model"]["vocab"] = {token: numbers[i] for token, i in described["model"]["vocab"].items() if i in numbers}
+    for token in described["added_tokens"]:
+        token["id"] = numbers[token["id"]]
+    for token in described["post_processor"]["special_tokens"].values():
+        token["ids"] = [numbers[i] for i in token["ids"]]
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "tokenizer.json").write_text(json.dumps(described, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+    shutil.copyfile(source / "tokenizer_config.json", out / "tokenizer_config.json")
+    vocabulary = {"kept": len(kept), "of": len(tokenizer), "trained": card["weights"]}
+    save_reader(out, model, layout, card | {"vocabulary": vocabulary})
+
+
+def useful_tokens(tokenizer: PreTrainedTokenizerBase, corpus: Path, size: int) -> list[int]:
+    """Ids in their old order, which is that of frequency: what the corpus's train and dev are written with, single letters and
+    signs, then the commonest in ASCII.
+    """
+    tokens = {number: token for token, number in tokenizer.get_vocab().items()}
+    splits = [load_corpus(corpus, split) for split in ("train", "dev")]
+    texts = [record.text for data in splits for record in (*data.passages.values(), *data.questions)]
+    used = {number for ids in tokenizer(texts, add_special_tokens=False)["input_ids"] for number in ids}
+    ascii_ones = {i for i, token in tokens.items() if token.isascii() and not token.startswith("[unused")}
+    single = {i for i in ascii_ones if len(tokens[i].removeprefix("##")) == 1}
+    first = set(tokenizer.all_special_ids) | used | single
+    return sorted([*first, *sorted(ascii_ones - first)[: max(size - len(first), 0)]])
+
+
+def add_licences(out: Path) -> None:
+    """`license` and `attribution` in every card of a set: what its weights were trained on or derive from; and `licences` in those
+    of readers that training gave none.
+
+    What the encoder derives from, its own card says; codebooks, recogniser and readers of sound derive from the encoder.
+    """
+    encoder = read_json(card_of(out, "encoder"))
+    derived = encoder.get("attribution") or trained_on(encoder)
+    for path in sorted(out.rglob("*card.json")):
+        card, part = read_json(path), path.parent.name
+        sources = trained_on(card) * (part != "encoder") + derived * (part != "text-qa") + [CONTAINS] * (part in READERS)
+        if part in READERS:
+            card = {"licences": {"trained_on": trained_on(card), "contains": [CONTAINS]}} | card
+        write_json(path, card | {"license": LICENCE, "attribution": list(dict.fromkeys(sources))})
+
+
+def trained_on(card: dict) -> list[str]:
+    """What a card says of its corpus: who spoke, and licences."""
+    corpus = card.get("corpus") or {}
+    return [corpus[name] for name in ("synthetic", "licence", "licences") if corpus.get(name)]
+
+
+def add_scores(out: Path, folders: list[Path]) -> None:
+    rows = [row for folder in folders for row in read_rows(folder / "results.jsonl")]
+    for part, wanted in MEASURED_BY.items():
+        reached = {
+            f"{row.system} {row.metric}, {row.condition}" + (f" {row.snr_db:g} dB" if row.snr_db is not None else ""): {
+                name: getattr(row, name) for name in ("value", "low", "high", "n", "drawn", "groups")
+            }
+            for row in rows
+            if (row.system, row.metric) in wanted
+        }
+        card = read_json(card_of(out, part))
+        write_json(card_of(out, part), card | {"scores": card["scores"] | reached})
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "scores":
+        add_scores(Path(sys.argv[2]), [Path(folder) for folder in sys.argv[3:]])
+    elif sys.argv[1] == "licence":
+        add_licences(Path(sys.argv[2]))
+    else:
+        ship(*map(Path, sys.argv[1:5]), recipe=sys.argv[5])

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Readers for the encoder that ships: DUAL, a recogniser and SpeechBERT, trained on what two synthesisers say, half of it distorted;
+# then DUAL and the others on the test set in clean speech, in noise, and spoken by a synthesiser that nobody trained on.
+# Run from the repository root, after run.sh, or with MODELS=FOLDER (encoder/ and words.safetensors). Finished stages are skipped.
+#   bash recipes/units/readers.sh                                            the published run (README.md has its times)
+#   bash recipes/units/readers.sh recipes/units/smoke.yaml exp/units-smoke    almost nothing, only to show that it runs
+# Environment: KITCHEN=FILE as in run.sh; MODELS=FOLDER (default: EXP/people-en)
+set -euo pipefail
+. recipes/options.sh
+CONFIG=${1:-recipes/units/base.yaml}
+EXP=${2:-exp/units}
+configure
+MODELS=${MODELS:-$EXP/people-en}
+KNOWN=$(python recipes/settings.py "$CONFIG" start)
+
+stage "1 speech to learn from, by espeak-ng and flite, half of it distorted; and festival's to measure on"
+speechssl prepare minisqa "$EXP/readers/espeak" $(with readers-espeak-ng)
+for other in flite festival; do
+  if ! command -v $other > /dev/null; then
+    echo "left out: speech by $other, which is not installed (Debian package $other)"
+  else
+    speechssl prepare minisqa "$EXP/readers/$other" --synthesiser $other $(with readers-$other)
+  fi
+done
+learn=("$EXP/readers/espeak")
+[ ! -d "$EXP/readers/flite" ] || learn+=("$EXP/readers/flite")
+[ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}"
+
+stage "2 units: those that the reader of $KNOWN knows, by a linear head that learns them from clean and distorted speech"
+known=$(python recipes/models.py "$KNOWN")
+speechssl units transfer "$EXP/readers/espeak" "$known/encoder" "$known/units.safetensors" "$MODELS/encoder" "$MODELS/units.safetensors" \
+  $(with transfer)
+speechssl units extract "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/readers/units" $(with extract)
+
+stage "3 DUAL: goes on from the reader of $KNOWN, on two synthesisers and in noise"
+[ -d "$MODELS/dual-0" ] || cp -r "$known/dual" "$MODELS/dual-0"
+dual() { speechssl train dual "$EXP/readers/mixed" "$EXP/readers/units" "$1" --start "$2" $(with "$3"); }
+dual "$MODELS/dual-1" "$MODELS/dual-0" dual-1
+dual "$MODELS/dual-2" "$MODELS/dual-1" dual-2
+dual "$MODELS/dual" "$MODELS/dual-2" dual-3
+
+stage "4 the cascade's recogniser, and SpeechBERT; the reader of words is that of $KNOWN, for words do not depend on the encoder"
+[ -d "$MODELS/text-qa" ] || cp -r "$known/text-qa" "$MODELS/"
+speechssl train ctc "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/ctc" $(with ctc)
+speechssl train speechbert "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/speechbert" --recogniser "$MODELS/ctc" \
+  --start "$MODELS/text-qa" $(with speechbert)
+
+stage "5 dev: every stage of DUAL; and a sixth of the last one, with other shares of random units and from the first reader"
+for share in $(setting random-units); do
+  speechssl train dual "$EXP/readers/mixed" "$EXP/readers/units" "$MODELS/dual-short-$share" --start "$MODELS/dual-2" \
+    --random-units $share $(with dual-short)
+done
+dual "$MODELS/dual-short-first" "$MODELS/dual-0" dual-short
+speechssl evaluate qa "$EXP/readers/espeak" "$EXP/readers/dev-espeak" --models "$MODELS" $(with dev)
+
+stage "6 what ships: $EXP/shipped/people-en, to be copied to speechssl/models/"
+SHIPPED=$EXP/shipped/people-en
+[ -f "$SHIPPED/text-qa/card.json" ] \
+  || python recipes/ship.py "$MODELS" "$MODELS/ctc" "$EXP/readers/espeak" "$SHIPPED" "recipes/units/readers.sh, base.yaml"
+
+stage "7 test: clean, noise, another synthesiser"
+test() { speechssl evaluate qa "$EXP/readers/$1" "$EXP/readers/test-$1" --models "$SHIPPED" $(with test) --conditions "${@:2}"; }
+test espeak $(python recipes/settings.py "$CONFIG" noise) ${KITCHEN:+"$KITCHEN@5"}
+[ ! -d "$EXP/readers/festival/test" ] || test festival clean
+python recipes/ship.py scores "$SHIPPED" "$EXP/readers/test-espeak"

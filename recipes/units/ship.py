@@ -1,0 +1,55 @@
+"""Make the encoder that ships, rounded to int8, with the codebook of one read-out: a folder to be copied to speechssl/models/.
+
+    python recipes/units/ship.py EXP ARM READ OUT      e.g. exp/units people-en units exp/units/people-en-shipped
+
+ARM/READ-out.safetensors is the codebook. Its card gets the hash of the rounded weights as `encoder`, keeps that of the others as
+`made_for`, and gets what stage 5 measured of it, before rounding.
+"""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+from speechssl.encoders.load import load_encoder
+from speechssl.int8 import dequantise, quantise
+from speechssl.io import read_json, replacing, write_json
+from speechssl.units.kmeans import load_codebook
+
+LICENCE = {
+    "license": "Apache-2.0",
+    "attribution": [
+        "speech by espeak-ng (MiniSQA) and flite",
+        "Free Spoken Digit Dataset, CC BY-SA 4.0",
+        "Precise-Community-Data (amelia, athena), public domain",
+        "Whisper tiny.en, the teacher, MIT",
+    ],
+}
+SPEECH = {
+    "corpus": "recipes/units",
+    "synthetic": "speech by espeak-ng (MiniSQA) and flite, digits of FSDD (recordings from 10 on), amelia and athena of Precise",
+}
+
+exp, arm, read, out = Path(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4])
+(out / "encoder").mkdir(parents=True, exist_ok=True)
+for name in ("config.json", "preprocessor_config.json", "card.json"):
+    shutil.copyfile(exp / arm / "encoder" / name, out / "encoder" / name)
+with replacing(out / "encoder" / "model.safetensors") as temporary:
+    weights = dequantise(load_file(exp / arm / "encoder" / "model.safetensors"))
+    save_file(quantise(weights, kernels=True), temporary, {"format": "pt"})
+scores = {}
+for path in sorted((exp / "quality").glob(f"{arm}-{read}-*.json")):
+    found = json.loads(path.read_text())
+    rows = {row["groups"]: {k: row[k] for k in ("same_text_auc", "same_text_distance")} for row in found.get("same_text", [])}
+    noise = {f"{row['condition']}": row["unit_edit_distance"] for row in found.get("stability", [])}
+    scores[path.stem.removeprefix(f"{arm}-{read}-")] = {"same_text": rows, "unit_edit_distance": noise}
+recipe = {"recipe": f"recipes/units/run.sh, base.yaml: {arm}"}
+codebook = load_codebook(exp / arm / f"{read}-out.safetensors")
+rounded = load_encoder(out / "encoder").hash
+card = codebook.card | recipe | LICENCE | {"encoder": rounded, "made_for": codebook.card["encoder"], "scores": scores}
+replace(codebook, card=card).save(out / "words.safetensors")
+write_json(out / "encoder" / "card.json", read_json(out / "encoder" / "card.json") | recipe | LICENCE | {"corpus": SPEECH})
+print(f"{out}: {sum(path.stat().st_size for path in out.rglob('*') if path.is_file()) / 1e6:.1f} MB")

@@ -1,0 +1,20 @@
+"""The Whisper cascades of a recipe: checkpoints that are on this machine, as systems; those that are not are named on stderr.
+
+python recipes/whispers.py openai/whisper-tiny.en openai/whisper-base      prints cascade-openai/whisper-tiny.en ...
+"""
+
+import sys
+
+from speechssl.errors import InputError
+from speechssl.io import found_checkpoint
+
+if __name__ == "__main__":
+    try:
+        there = {name: found_checkpoint(name) for name in sys.argv[1:]}
+    except InputError as error:
+        print(f"speechssl: {error}", file=sys.stderr)
+        sys.exit(2)
+    for name in (name for name, folder in there.items() if folder is None):
+        remedy = f"`speechssl models get {name.removeprefix('openai/')}`"
+        print(f"left out: cascade-{name}, whose checkpoint is not on this machine ({remedy})", file=sys.stderr)
+    print(*(f"cascade-{name}" for name, folder in there.items() if folder))

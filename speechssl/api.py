@@ -1,0 +1,183 @@
+"""Python's face of the methods: units of a recording, DUAL and the cascade on one's own parts, an evaluation as rows.
+
+`QA` asks the systems of a folder of models, as `speechssl answer` does. Here each part is named by itself:
+
+    import speechssl
+
+    encoder = speechssl.load_encoder("people-en/encoder")               # or a folder, a .pt, a name on the hub
+    codebook = speechssl.load_codebook("people-en/units.safetensors")   # of `speechssl units fit`, import or transfer
+    units = speechssl.Units(encoder, codebook)
+    passage, question = units("lecture.mp3"), units("question.wav")     # runs of equal units: .units, .lengths in frames
+    dual = speechssl.Dual(units, "people-en/dual")                      # a reader of `speechssl train dual`
+    span = dual.answer(passage, question)                               # or of the recordings themselves
+    print(span.start, span.end, span.confidence)                        # seconds in the passage; 0 to 1
+
+Files are strings or paths, recordings also samples (N,) float32 at 16 kHz. U: units of a recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from speechssl.cascade.config import ReaderOptions
+from speechssl.cascade.data import Transcript
+from speechssl.cascade.readers import load_text_qa
+from speechssl.cascade.system import is_ctc_head, load_cascade, load_recogniser
+from speechssl.config import shipped
+from speechssl.dual.system import TimedAnswer, dual_of
+from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.load import load_encoder
+from speechssl.errors import InputError
+from speechssl.eval.config import Qa
+from speechssl.io import DEFAULT, checkpoint_folder, model_folder
+from speechssl.qa import read_question, read_recording
+from speechssl.results import Row, read_rows
+from speechssl.systems import load_systems
+from speechssl.timing import RunLength, interval_of_units
+from speechssl.units.features import extractor_of
+from speechssl.units.kmeans import Codebook, load_codebook
+
+Audio = Path | str | np.ndarray
+
+
+class Units:
+    """The units of recordings: the layer of an encoder that a codebook was fitted on, and the codebook."""
+
+    def __init__(self, encoder: SpeechEncoder | Path | str, codebook: Codebook | Path | str) -> None:
+        """encoder, codebook: loaded, or as `load_encoder` and `load_codebook` take them.
+
+        Raises InputError where they do not belong together.
+        """
+        loaded = encoder if isinstance(encoder, SpeechEncoder) else load_encoder(encoder)
+        self.extractor = extractor_of(loaded, codebook if isinstance(codebook, Codebook) else load_codebook(codebook))
+
+    @classmethod
+    def from_pretrained(cls, models: Path | str = DEFAULT) -> Units:
+        """Of a folder of models, a shipped set or OWNER/NAME on the hub: its encoder/ and units.safetensors."""
+        folder = model_folder(models)
+        return cls(folder / "encoder", folder / "units.safetensors")
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What decides the units: hashes of encoder and codebook, layer, precision."""
+        return self.extractor.card
+
+    def __call__(self, audio: Audio) -> RunLength:
+        """Run-length units (U,) of a recording of any length. Raises InputError for audio that cannot be used."""
+        samples = read_recording(audio)
+        try:
+            return self.extractor.units(samples)
+        except ValueError as error:
+            raise InputError(f"{_called(audio)} has no units ({error}); give a longer recording") from error
+
+    def seconds(self, runs: RunLength, first: int, last: int) -> tuple[float, float]:
+        """Where units `first` to `last` of a recording, both included, begin and end in it."""
+        return interval_of_units(self.extractor.grid, runs, first, last)
+
+
+class Dual:
+    """DUAL (arXiv 2203.04911): a text encoder that finds the span of the answer in the units of the passage."""
+
+    def __init__(self, units: Units, reader: Path | str) -> None:
+        """reader: a folder of `train dual`, a shipped one or OWNER/NAME. Raises InputError where it was trained on other units."""
+        self.units = units
+        self.system = dual_of(_reader(reader), units.extractor)
+
+    @classmethod
+    def from_pretrained(cls, models: Path | str = DEFAULT) -> Dual:
+        """Of a folder of models, a shipped set or OWNER/NAME on the hub."""
+        return cls(Units.from_pretrained(models), model_folder(models) / "dual")
+
+    def answer(self, passage: Audio | RunLength, question: Audio | RunLength) -> TimedAnswer:
+        """Start and end in seconds of the passage, and a confidence in [0, 1]. Either is a recording, or its units.
+
+        Raises InputError as `Units` does.
+        """
+        passage, question = (x if isinstance(x, RunLength) else self.units(x) for x in (passage, question))
+        return self.system.answer_all([(question, passage)])[0]
+
+
+class Cascade:
+    """Speech recognition, then question answering on the words."""
+
+    def __init__(self, recogniser: str, reader: Path | str, language: str = "en") -> None:
+        """recogniser: a CTC or Whisper model of Hugging Face, or pocketsphinx; a CTC head reads its own encoder, for which there is
+        `from_pretrained`. reader: a question-answering model of Hugging Face, or text QA.
+
+        Raises InputError where either is missing.
+        """
+        if is_ctc_head(recogniser):
+            raise InputError(f"{recogniser} belongs to an encoder; take Cascade.from_pretrained with their folder of models")
+        options = ReaderOptions(str(reader), named=False)
+        found = load_recogniser(Path(), recogniser, None, language)
+        self.system, self.language = load_cascade(load_text_qa(Path(), options), *found), language
+
+    @classmethod
+    def from_pretrained(cls, models: Path | str = DEFAULT, recogniser: str = "ctc", language: str = "en") -> Cascade:
+        """Of a folder of models, a shipped set or OWNER/NAME on the hub: its CTC head (or another recogniser) and text-qa/."""
+        made = cls.__new__(cls)
+        system: Any = load_systems(model_folder(models), [f"cascade-{recogniser}"], language=language)[0]
+        made.system, made.language = system, language
+        return made
+
+    def transcribe(self, audio: Audio) -> Transcript:
+        """The words of a recording with their times. Raises InputError for audio that cannot be used."""
+        samples = read_recording(audio)
+        try:
+            return self.system.encode(None, samples)
+        except ValueError as error:
+            raise InputError(f"{_called(audio)} cannot be transcribed ({error}); give a longer recording") from error
+
+    def answer(self, passage: Audio | Transcript, question: Audio | Transcript) -> TimedAnswer:
+        """Start and end in seconds of the passage, a confidence in [0, 1], and the words. A question may be a text.
+
+        Raises InputError as `transcribe` does, and for a text without words.
+        """
+        heard = passage if isinstance(passage, Transcript) else self.transcribe(passage)
+        asked = question if isinstance(question, Transcript) else read_question(question)
+        if isinstance(asked, str):
+            asked = self.system.read(asked, self.language)
+        elif isinstance(asked, np.ndarray):
+            asked = self.transcribe(asked)
+        return self.system.answer_all([(asked, heard)])[0]
+
+
+def evaluate(
+    corpus: Path | str,
+    out: Path | str,
+    models: Path | str = DEFAULT,
+    systems: Sequence[str] | None = None,
+    conditions: Sequence[str] = ("clean",),
+    split: str = "test",
+    **options: Any,
+) -> list[Row]:
+    """Evaluate systems under conditions on a corpus, as `speechssl evaluate qa` does; all rows in `out`, in percent.
+
+    options: further ones of that verb by their names there, such as passages=20, seed=1, label="mine", or encoder, codebook and
+    reader in the place of models. Raises InputError as the verb does.
+    """
+    from dataclasses import replace
+
+    plan = Qa(corpus=Path(corpus), out=Path(out), models=str(models), conditions=tuple(conditions), split=split)
+    if "reader" in options:
+        options["reading"] = replace(plan.reading, reader=str(options.pop("reader")))
+    paths = {name: Path(options[name]) for name in ("codebook", "errors") if options.get(name)}
+    try:
+        plan = replace(plan, systems=None if systems is None else tuple(systems), **options | paths)
+    except TypeError as error:
+        raise InputError(f"evaluate has no such option ({error}); see `speechssl evaluate qa --help`") from error
+    plan.evaluate()
+    return list(read_rows(plan.out / "results.jsonl"))
+
+
+def _reader(name: Path | str) -> Path:
+    folder = shipped(Path(name))
+    return folder if folder is not None and folder.is_dir() else checkpoint_folder(name, "reader")
+
+
+def _called(audio: Audio) -> str:
+    return "the recording" if isinstance(audio, np.ndarray) else str(audio)

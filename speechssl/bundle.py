@@ -1,0 +1,130 @@
+"""A folder of models from its parts, wherever these lie: `encoder/`, `units.safetensors`, `dual/`, `ctc/`, `text-qa/`, ...
+
+`speechssl bundle` copies them into a folder that `--models` takes; `evaluate qa --encoder --codebook --reader` links them for as
+long as it runs. Parts that were not made for each other are refused, as wherever they are loaded.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speechssl.config import shipped
+from speechssl.encoders.checkpoints import BUNDLE
+from speechssl.encoders.export import convert
+from speechssl.encoders.load import load_encoder
+from speechssl.errors import InputError
+from speechssl.io import SHIPPED, checkpoint_folder, hash_json, read_json, stage
+from speechssl.systems import load_systems
+from speechssl.units.kmeans import load_codebook
+
+FOLDERS = {"dual": "DUAL reader", "speechbert": "SpeechBERT", "text_qa": "text QA", "ctc": "ctc-recogniser"}  # what cards call them
+LEFT_OUT = ("checkpoints", "made_from.json", ".*")  # of a training folder
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a folder of models is made of, by path, hub id or shipped name. reader: DUAL's or text QA, as its card says."""
+
+    encoder: str
+    codebook: Path | str | None = None
+    dual: Path | str | None = None
+    ctc: Path | str | None = None
+    text_qa: Path | str | None = None
+    speechbert: Path | str | None = None
+    reader: Path | str | None = None
+
+    def folders(self) -> dict[str, Path]:
+        """Name in a folder of models -> where the part lies. Raises InputError for a part that is missing or something else."""
+        found: dict[str, Path] = {}
+        for part, kind in FOLDERS.items():
+            if (given := getattr(self, part)) is not None:
+                found[part.replace("_", "-")] = _folder(given, (kind,), f"--{part.replace('_', '-')}")
+        if self.reader is not None:
+            folder = _folder(self.reader, ("DUAL reader", "text QA"), "--reader")
+            found["dual" if _kind(folder) == "DUAL reader" else "text-qa"] = folder
+        return found
+
+    @property
+    def files(self) -> bool:
+        """Whether the encoder is no folder of Hugging Face, and has to be converted."""
+        here = Path(self.encoder).is_file() or self.encoder.startswith(BUNDLE)
+        return here and not (SHIPPED / self.encoder / "config.json").is_file()
+
+
+def bundle(parts: Parts, out: Path) -> dict[str, Any]:
+    """Copy the parts into the folder `out`, load every system that they make, and return the card: systems and hashes.
+
+    Raises InputError for parts that are missing, of another kind, or not made for each other; nothing is left then.
+    """
+    folders = parts.folders()
+    encoder = load_encoder(parts.encoder)
+    codebook = None if parts.codebook is None else load_codebook(parts.codebook)
+    inputs = {"encoder": encoder.hash, "units": codebook and codebook.hash}
+    for name, folder in folders.items():
+        described = folder / "card.json"
+        inputs[name] = hash_json(read_json(described if described.is_file() else folder / "config.json"))
+    with stage(out, inputs) as step:
+        if step.done:
+            return dict(step.card)
+        place(parts, folders, out, copy=True)
+        systems = [n for n, needs in SYSTEMS.items() if {*needs} <= {*folders, *(["units"] if codebook else [])}]
+        load_systems(out, systems)
+        return step.finish({"what": "models", "systems": systems, "parts": inputs})
+
+
+SYSTEMS = {  # system -> parts it needs beside the encoder
+    "dual": ("units", "dual"),
+    "cascade-ctc": ("ctc", "text-qa"),
+    "speechbert": ("ctc", "speechbert"),
+    "text": ("text-qa",),
+}
+
+
+@contextmanager
+def linked(parts: Parts) -> Iterator[Path]:
+    """A folder of models that links the parts, and is removed at the end. Raises InputError as `Parts.folders`."""
+    folders = parts.folders()
+    with tempfile.TemporaryDirectory(prefix="speechssl-models-") as temporary:
+        place(parts, folders, Path(temporary), copy=False)
+        yield Path(temporary)
+
+
+def place(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None:
+    """Copy or link the parts into a folder under the names that a folder of models has."""
+    if parts.files:
+        convert(parts.encoder, out / "encoder", "huggingface")
+    else:
+        source = SHIPPED / parts.encoder
+        source = source if (source / "config.json").is_file() else checkpoint_folder(parts.encoder, "speech encoder")
+        folders = {"encoder": source, **folders}
+    for name, folder in folders.items():
+        if copy:
+            shutil.copytree(folder, out / name, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
+        else:
+            (out / name).symlink_to(folder.resolve())
+    if parts.codebook is not None:
+        load_codebook(parts.codebook).save(out / "units.safetensors")
+
+
+def _kind(folder: Path) -> str:
+    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+    return str(card.get("what") or card.get("kind") or "")
+
+
+def _folder(given: Path | str, kinds: tuple[str, ...], option: str) -> Path:
+    if "text QA" in kinds:  # which may be a checkpoint of Hugging Face
+        folder = checkpoint_folder(shipped(Path(given)) or given, "reader")
+    else:
+        folder = shipped(Path(given)) or Path(given)
+    if not folder.is_dir():
+        raise InputError(f"{option} {given} is not a folder; give one that `speechssl train` wrote")
+    if (kind := _kind(folder)) not in kinds and not (not kind and "text QA" in kinds and (folder / "config.json").is_file()):
+        what = f"holds a {kind}" if kind else "has no card that says what it is"
+        raise InputError(f"{option} {given} {what}, and a {' or '.join(kinds)} is wanted; give its folder")
+    return folder

@@ -1,0 +1,424 @@
+"""Times of known words in a recording of any length: CTC forced alignment in windows, and Whisper's cross-attention.
+
+Both give words their times and say, word by word, how much less likely the known text is than what the recogniser would have
+written itself: that is how a text is known that is not the one spoken. Words keep their spelling.
+Sources: of forced alignment Graves et al., ICML 2006, and torchaudio's `forced_align`; of windows whose part of the text is not
+known CTC-segmentation (Kürzinger et al., arXiv 2007.09127); of the symbol that stands for anything Pratap et al., arXiv
+2305.13516, section 3; of the times of Whisper's tokens github.com/openai/whisper, timing.py.
+Letters: N samples, T frames, V symbols, W words, K tokens.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from rapidfuzz.distance import Levenshtein
+from torch import Tensor
+from torchaudio.functional import TokenSpan
+from tqdm import tqdm
+
+from speechssl.audio import SAMPLE_RATE
+from speechssl.cascade.data import MANY_PIECES, check_samples, split_at_pauses
+from speechssl.cascade.model import BLANK, CtcRecogniser, align_spans
+from speechssl.cascade.system import is_ctc_head, load_recogniser
+from speechssl.data.records import Span
+from speechssl.encoders.base import hash_weights
+from speechssl.encoders.load import shared_encoder
+from speechssl.errors import InputError
+from speechssl.io import model_folder
+from speechssl.text import fold_letters, joiner, language_of
+from speechssl.timing import FrameGrid
+
+if TYPE_CHECKING:
+    from speechssl.cascade.engines import WhisperCheckpoint
+
+HEAD_LONGEST = 60.0  # seconds that a head of ours is given at once
+WINDOW = 6000  # frames from which on a recording is aligned in windows (two minutes at 50 Hz)
+MARGIN = 500  # frames at the end of a window whose words wait for the next one, which sees what follows them
+DENSEST = 0.6  # symbols a frame: 30 a second, more than anybody speaks
+STAR_BLANK = 0.5  # nats that a silent frame costs within a word that cannot be spelt, so that it ends where its sound ends
+GAP = 0.1  # seconds that a word of a CTC recogniser may grow on either side
+TOKEN_SECONDS = 0.02  # a frame of Whisper's encoder
+MEDIAN = 7  # frames of the filter over Whisper's attention
+CONTEXT = 3  # words on either side that count for the confidence of an answer: one short word says little
+SIGNS = "&%@#"  # spoken, as currencies and the signs of mathematics are; other punctuation is not
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The words of one recording with their times. losses: (W,) nats by which the known words are less likely than what the
+    recogniser finds likeliest; symbols: (W,) how many symbols it judges in each.
+    """
+
+    words: tuple[Span, ...]
+    losses: np.ndarray
+    symbols: np.ndarray
+
+    def confidence(self, first: int = 0, last: int | None = None) -> float:
+        """0 to 1: how likely words first..last (inclusive; all) are, relative to the recogniser's own, as a mean per symbol."""
+        inside = slice(first, None if last is None else last + 1)
+        return float(np.exp(-max(self.losses[inside].sum(), 0.0) / max(self.symbols[inside].sum(), 1)))
+
+
+class Aligner(Protocol):
+    """Gives known words their times. name: for messages; weights: a hash of the recogniser."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def weights(self) -> str: ...
+    def spells(self, text: str) -> float:
+        """The share of the letters of a text that the recogniser could write, 0 to 1; 1 for a text without letters."""
+        ...
+
+    def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
+        """samples: (N,) float32 at 16 kHz; words: one or more, each with something spoken in it (`is_spoken`).
+
+        Raises ValueError for words that cannot be those of this audio, such as more symbols than frames.
+        """
+        ...
+
+
+def is_spoken(character: str) -> bool:
+    """Letters, digits, and signs that are read aloud."""
+    return character.isalnum() or character in SIGNS or unicodedata.category(character) in ("Sc", "Sm", "So")
+
+
+def core(word: str) -> tuple[int, int]:
+    """[first, last) of a word without the punctuation around it."""
+    inside = [i for i, c in enumerate(word) if is_spoken(c)]
+    return (inside[0], inside[-1] + 1) if inside else (0, 0)
+
+
+def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
+    """Words that meet in the middle of the gap between them, where it is short; else each ends GAP s later, or starts earlier.
+
+    A CTC recogniser says when it emits the letters of a word; the word sounds a little before and after. seconds: length of the
+    recording.
+    """
+    stops = [0.0, *(w.end for w in words)]
+    starts = [*(w.start for w in words), seconds]
+    room = [min(max(start - stop, 0.0) / 2, GAP) for stop, start in zip(stops, starts, strict=True)]
+    return tuple(Span(w.text, w.start - room[i], w.end + room[i + 1]) for i, w in enumerate(words))
+
+
+# ---- CTC: the likeliest path through the text
+
+
+@dataclass(frozen=True)
+class CtcAligner:
+    """Forced alignment with a CTC recogniser, in memory that grows with the recording by two numbers a frame.
+
+    log_probs: samples (N,) -> (T, V), T by the grid; symbols: V texts, "" for what writes nothing; separator: the symbol
+    between words, "" for none; blank: number of the blank; longest: seconds that `log_probs` is given at once.
+    """
+
+    name: str
+    weights: str
+    log_probs: Callable[[np.ndarray], Tensor]
+    symbols: Sequence[str]
+    separator: str
+    blank: int
+    grid: FrameGrid
+    longest: float
+
+    @cached_property
+    def _columns(self) -> dict[str, int]:
+        """Symbol -> its number, as it is written and, where no other is written so, without case, accents and form."""
+        written = {s: i for i, s in enumerate(self.symbols) if s and i != self.blank and s != self.separator}
+        folded = {fold_letters(s): i for s, i in reversed(written.items())}
+        return folded | written
+
+    def _numbers(self, character: str) -> list[int]:
+        """The symbols of a character; none for one that cannot be spelt."""
+        columns = self._columns
+        if character in columns:
+            return [columns[character]]
+        plain = fold_letters(character)
+        return [columns[c] for c in plain] if all(c in columns for c in plain) else []
+
+    def spells(self, text: str) -> float:
+        letters = [c for c in text if c.isalpha()]
+        return sum(bool(self._numbers(c)) for c in letters) / len(letters) if letters else 1.0
+
+    def spelt(self, word: str) -> list[int]:
+        """The symbols of a word, -1 (a star) for every run of letters, digits and signs that the vocabulary lacks.
+
+        Punctuation within it is left out, but for what is a symbol (an apostrophe).
+        """
+        first, last = core(word)
+        numbers = [n for c in word[first:last] for n in self._numbers(c) or [-1] * is_spoken(c)]
+        return [n for star, some in groupby(numbers, lambda n: n < 0) for n in ([-1] if star else some)]
+
+    def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
+        samples = check_samples(samples)
+        spelt = [self.spelt(word) for word in words]
+        used = sorted({n for word in spelt for n in word if n >= 0})
+        between = [self.symbols.index(self.separator)] if self.separator else []
+        columns = [self.blank, *used, *between]
+        of_number = {n: i for i, n in enumerate(columns)} | {-1: len(columns)}  # the star is the last column
+        targets: list[int] = []  # columns
+        firsts: list[int] = []  # of every word the place of its first symbol
+        for word in spelt:
+            targets += [of_number[n] for n in between] * bool(targets)
+            firsts.append(len(targets))
+            targets += [of_number[n] for n in word]
+        lasts = [first + len(word) for first, word in zip(firsts, spelt, strict=True)]
+
+        best: list[np.ndarray] = []  # of every frame: the log-probability of the likeliest symbol
+        begun: list[np.ndarray] = []  # whether the recogniser begins a symbol there
+        starts: list[np.ndarray] = []  # seconds
+        ends: list[np.ndarray] = []
+
+        def emissions() -> Iterator[Tensor]:
+            pieces = split_at_pauses(samples, self.longest, SAMPLE_RATE)
+            for start, end in tqdm(pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES):
+                found = self.log_probs(samples[start:end])  # (T, V)
+                if not len(found):
+                    continue
+                highest, path = found.max(-1)
+                best.append(highest.numpy())
+                begun.append((path != self.blank).numpy() & np.r_[True, (path[1:] != path[:-1]).numpy()])
+                edges = np.array([start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(found) + 1)])
+                edges[-1] = min(edges[-1], end / SAMPLE_RATE)
+                starts.append(edges[:-1])
+                ends.append(edges[1:])
+                # a star is any symbol, and the silences within what it stands for
+                others = torch.cat([found[:, : self.blank], found[:, self.blank + 1 :]], 1)
+                star = torch.maximum(others.amax(1), found[:, self.blank] - STAR_BLANK)
+                yield torch.cat([found[:, columns], star[:, None]], 1)
+
+        spans, path = align_windows(emissions(), targets)
+        losses, symbols = np.concatenate(best) - path, np.concatenate(begun)
+        starts_of, ends_of = np.concatenate(starts), np.concatenate(ends)
+        timed = [
+            Span(word, float(starts_of[spans[first].start]), float(ends_of[spans[last - 1].end - 1]))
+            for word, first, last in zip(words, firsts, lasts, strict=True)
+        ]
+        # what lies between two words counts for the first of them: speech that the text does not have
+        borders = [0, *(spans[first].start for first in firsts[1:]), len(path)]
+        found = [int(symbols[a:b].sum()) for a, b in pairwise(borders)]
+        wanted = [len(word) + len(between) for word in spelt]
+        loss = np.array([losses[a:b].sum() for a, b in pairwise(borders)])
+        return Alignment(widened(timed, len(samples) / SAMPLE_RATE), loss, np.maximum(found, wanted))
+
+
+def align_windows(pieces: Iterable[Tensor], targets: Sequence[int]) -> tuple[list[TokenSpan], np.ndarray]:
+    """The spans of all targets, and the log-probability of every frame (T,) on their path.
+
+    pieces: log-probabilities (T_i, V) of a recording from beginning to end, the blank first. Of a long one only about WINDOW
+    frames are held: the part of the text that is in a window is what the likeliest path through it passes (`spoken_prefix`); what
+    ends in its last MARGIN frames is aligned again with the next. Raises ValueError where the targets do not fit.
+    """
+    spans: list[TokenSpan] = []
+    path: list[np.ndarray] = []
+    held, passed = torch.zeros(0, 0), 0  # frames that are not settled, and how many are
+
+    def settle(found: Sequence[TokenSpan], frames: int) -> None:
+        nonlocal held, passed
+        scores = held[:frames, BLANK].numpy().copy()
+        for span in found:
+            scores[span.start : span.end] = span.score
+        path.append(scores)
+        spans.extend(TokenSpan(s.token, s.start + passed, s.end + passed, s.score) for s in found)
+        held, passed = held[frames:].clone(), passed + frames
+
+    for piece in pieces:
+        held = torch.cat([held, piece]) if len(held) else piece
+        if len(held) >= WINDOW:
+            ahead = targets[len(spans) : len(spans) + int(len(held) * DENSEST)]
+            found = align_spans(held, ahead[: spoken_prefix(held, ahead)])
+            sure = [span for span in found if span.end <= len(held) - MARGIN]
+            following = found[len(sure)].start if len(sure) < len(found) else len(held)
+            settle(sure, max(sure[-1].end if sure else 0, min(following, len(held) - MARGIN), len(held) - 2 * MARGIN))
+    settle(align_spans(held, targets[len(spans) :]), len(held))
+    return spans, np.concatenate(path)
+
+
+def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
+    """How many of the targets have begun where the likeliest path through all frames ends, which may be anywhere in them.
+
+    log_probs: (T, V), the blank first. Holds 2 K + 1 numbers for K targets.
+    """
+    states = np.zeros(2 * len(targets) + 1, np.int64)  # a blank before, between and after the targets
+    states[1::2] = targets
+    skip = np.full(len(states), -np.inf, np.float32)  # 0 where a symbol may follow the one before it, which is another
+    skip[3::2][states[3::2] != states[1:-2:2]] = 0
+    frames = log_probs.numpy()
+    score = np.full(len(states), -np.inf, np.float32)
+    score[:2] = frames[0, states[:2]]
+    for frame in frames[1:]:
+        skipped = score[:-2] + skip[2:]
+        score[1:] = np.maximum(score[1:], score[:-1])
+        np.maximum(score[2:], skipped, out=score[2:])
+        score += frame.take(states)
+    return (int(score.argmax()) + 1) // 2
+
+
+# ---- Whisper: where its decoder looks while it is given the text
+
+
+class WhisperAligner:
+    """Dynamic time warping over the cross-attention of Whisper's alignment heads, which the known tokens are given to.
+
+    Audio beyond 30 s is cut at pauses, transcribed, and its words shared out by matching the transcripts with them.
+    """
+
+    def __init__(self, engine: WhisperCheckpoint, name: str, weights: str, language: str) -> None:
+        self.engine, self.name, self.weights, self.joiner = engine, name, weights, joiner(language)
+        self.engine.model.set_attn_implementation("eager")  # the others keep no attention
+        settings = engine.model.generation_config
+        self._heads = settings.alignment_heads
+        self._prompt = [settings.decoder_start_token_id]
+        if settings.is_multilingual:
+            self._prompt += [settings.lang_to_id[f"<|{language}|>"], settings.task_to_id["transcribe"]]
+        self._prompt.append(settings.no_timestamps_token_id)
+        # tokens that differ in case or the space before them count as one: a text may be written without capitals
+        written = engine.tokenizer.convert_ids_to_tokens(list(range(engine.model.config.vocab_size)))
+        names = [t.lstrip("Ġ").lower() if t and t.replace("Ġ", "").isascii() else f"{i} {t}" for i, t in enumerate(written)]
+        self._alike = torch.from_numpy(np.unique(names, return_inverse=True)[1])
+
+    def spells(self, text: str) -> float:
+        return 1.0  # its tokens are bytes
+
+    def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
+        samples = check_samples(samples)
+        pieces = split_at_pauses(samples, self.engine.longest, SAMPLE_RATE)
+        owners = np.zeros(len(words), np.int64)
+        if len(pieces) > 1:
+            bar = tqdm(pieces, "recognising", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)
+            heard = ["".join(word.text for word in self.engine.decode(samples[a:b])) for a, b in bar]
+            owners = shared_out(words, heard)
+        found: list[Span] = []
+        losses, symbols = [], []
+        bar = tqdm(pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)
+        for n, (start, end) in enumerate(bar):
+            some = [word for word, owner in zip(words, owners, strict=True) if owner == n]
+            if not some:
+                continue
+            limit = end / SAMPLE_RATE
+            for word, (a, b, loss, tokens) in zip(some, self._piece(samples[start:end], some), strict=True):
+                first = min(start / SAMPLE_RATE + a, limit - TOKEN_SECONDS)
+                found.append(Span(word, first, min(max(start / SAMPLE_RATE + b, first + TOKEN_SECONDS), limit)))
+                losses.append(loss)
+                symbols.append(tokens)
+        return Alignment(tuple(found), np.array(losses), np.array(symbols))
+
+    @torch.inference_mode()
+    def _piece(self, samples: np.ndarray, words: Sequence[str]) -> list[tuple[float, float, float, int]]:
+        """Of every word in at most 30 s: start and end in seconds, its loss in nats, and its number of tokens."""
+        text, cores = "", []
+        for word in words:
+            text += self.joiner
+            first, last = core(word)
+            cores.append((len(text) + first, len(text) + last))
+            text += word
+        model, prompt = self.engine.model, self._prompt
+        coded = self.engine.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids = coded["input_ids"]
+        if (room := model.config.max_target_positions - len(prompt) - 1) < len(ids):
+            raise ValueError(f"{len(ids)} tokens of text fall on {len(samples) / SAMPLE_RATE:.1f} s of it, and {room} are possible")
+        given = torch.tensor([[*prompt, *ids, model.config.eos_token_id]], device=model.device)
+        extractor = self.engine.extractor
+        features = extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features.to(model.device)
+        made = model(features, decoder_input_ids=given, output_attentions=True)
+        # row k: from what is given before token k, the last row from what is given before the end
+        rows = slice(len(prompt) - 1, len(prompt) + len(ids))
+        chances = made.logits[0, rows].float().softmax(-1)[: len(ids)].cpu()
+        chances = torch.zeros_like(chances).index_add_(1, self._alike, chances).clamp_min(1e-30).log()
+        loss = chances.amax(-1) - chances[range(len(ids)), self._alike[ids]]
+        frames = max(round(len(samples) / SAMPLE_RATE / TOKEN_SECONDS), 1)
+        attention = torch.stack([made.cross_attentions[layer][0, head] for layer, head in self._heads])[:, :, :frames]
+        jumps = token_times(attention.float().cpu().numpy(), rows)
+        # characters of every token, without the space before it
+        spaces = [len(text[a:b]) - len(text[a:b].lstrip()) for a, b in coded["offset_mapping"]]
+        begins = np.array([a + space for (a, _), space in zip(coded["offset_mapping"], spaces, strict=True)])
+        stops = np.array([b for _, b in coded["offset_mapping"]])
+
+        def time(token: int, place: int) -> float:
+            """Of a character in a token that may hold several, as those of Chinese do."""
+            share = (place - begins[token]) / max(stops[token] - begins[token], 1)
+            return float(jumps[token] + np.clip(share, 0, 1) * (jumps[token + 1] - jumps[token]))
+
+        found = []
+        for first, last in cores:
+            inside = np.flatnonzero((stops > first) & (begins < last))
+            start, end = time(inside[0], first), time(inside[-1], last)
+            found.append((start, end, float(loss[inside].sum()), len(inside)))
+        return found
+
+
+def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
+    """Seconds at which each token begins and the last one ends, (K + 1,). attention: (heads, tokens given, frames); rows: those
+    that foretell the K tokens and the end.
+    """
+    from librosa.sequence import dtw  # slow to import
+    from scipy.ndimage import median_filter
+
+    weights = attention / np.maximum(attention.sum(-1, keepdims=True), 1e-9)  # the silence behind the audio is cut off
+    weights = (weights - weights.mean(1, keepdims=True)) / np.maximum(weights.std(1, keepdims=True), 1e-9)
+    cost = -median_filter(weights, (1, 1, MEDIAN), mode="mirror").mean(0)[rows]
+    _, steps = dtw(C=cost)
+    steps = steps[::-1]  # (steps, 2): row and frame
+    return steps[np.r_[True, np.diff(steps[:, 0]) > 0], 1] * TOKEN_SECONDS
+
+
+def shared_out(words: Sequence[str], heard: Sequence[str]) -> np.ndarray:
+    """(W,) the number of the piece that each known word is spoken in, in order. heard: what was recognised in every piece.
+
+    Letters of both are matched by the fewest edits; a word is where its middle letter is. Raises ValueError where there is
+    nothing to match.
+    """
+    letters = [fold_letters("".join(filter(str.isalnum, word))) for word in words]
+    found = [fold_letters("".join(filter(str.isalnum, text))) for text in heard]
+    pieces = np.repeat(np.arange(len(heard)), [len(text) for text in found])
+    if not len(pieces):
+        raise ValueError("nothing was recognised in it")
+    match = Levenshtein.opcodes("".join(letters), "".join(found))
+    sources, places = zip(*((o.src_start, o.dest_start) for o in match), strict=True)
+    # within an edit, letters stand for letters in proportion
+    total = sum(map(len, letters))
+    at = np.interp(np.arange(total + 1), [*sources, total], [*places, len(pieces)])
+    borders = np.cumsum([0, *map(len, letters)])
+    middles = at[(borders[:-1] + borders[1:]) // 2]
+    return np.maximum.accumulate(pieces[np.minimum(middles.astype(int), len(pieces) - 1)])
+
+
+# ---- by name
+
+
+def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
+    """models: a shipped set or a folder of models; recogniser: as of `load_recogniser`; language: of the texts.
+
+    Raises InputError for a recogniser that cannot align, or not in this language.
+    """
+    language = language_of(language)
+    if recogniser == "pocketsphinx":
+        raise InputError("pocketsphinx does not align; give --recogniser ctc, or a CTC or Whisper model of Hugging Face")
+    if is_ctc_head(recogniser):
+        head, weights = load_recogniser(folder := model_folder(models), recogniser, shared_encoder(folder))
+        assert isinstance(head, CtcRecogniser)
+        return ctc_aligner(head, str(weights))
+    from speechssl.cascade.engines import CtcCheckpoint, HuggingFaceRecogniser
+
+    found = HuggingFaceRecogniser(recogniser, joiner(language), language)
+    engine, weights = found.engine, hash_weights(found.engine.model)
+    if isinstance(engine, CtcCheckpoint):
+        given = engine.log_probs, engine.symbols, engine.separator, engine.blank, engine.grid
+        return CtcAligner(found.name, weights, *given, engine.longest)
+    return WhisperAligner(engine, found.name, weights, language)
+
+
+def ctc_aligner(head: CtcRecogniser, weights: str = "") -> CtcAligner:
+    """A recogniser of ours as an aligner."""
+    vocabulary = head.vocabulary
+    given = head.log_probs, vocabulary.symbols, vocabulary.separator, BLANK, head.encoder.grid
+    return CtcAligner(head.name, weights, *given, HEAD_LONGEST)

@@ -1,0 +1,326 @@
+"""What reads words: text QA of `speechssl train text-qa`, or an extractive-QA checkpoint of Hugging Face.
+
+A checkpoint is asked as transformers' run_qa.py asks it: question and passage are texts that its own tokeniser joins, in windows of
+384 tokens that share 128; a span is worth its start and its end logit, for at most 30 tokens, and "no answer" both logits at [CLS],
+the least of all windows (arXiv 1810.04805, section 4.3). run_qa.py pairs the 20 best starts with the 20 best ends; here every pair
+is looked at. Nothing is known of a family by its name: a checkpoint is tried on a line of text when it is loaded.
+Letters: B sequences, S tokens in a sequence, P tokens of a passage.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerBase
+
+from speechssl.cascade.config import ReaderOptions
+from speechssl.cascade.data import TimedWord, Transcript
+from speechssl.config import TEXT_FAMILIES, shipped
+from speechssl.dual.data import Window
+from speechssl.dual.decode import Reader, best_span_of_windows, device_of, most_alike, run_model
+from speechssl.dual.model import load_reader
+from speechssl.errors import InputError
+from speechssl.io import WEIGHTS, checkpoint_folder, hash_files, read_json
+from speechssl.textlm import TextCodec, has_vocabulary, load_tokenizer, longest_sequence, reason_of, text_config
+
+
+@dataclass(frozen=True)
+class WordSpan:
+    """Words first..last of a passage, inclusive, and the answer in them.
+
+    score, null: of the span and of "no answer", on one scale. confidence: in [0, 1].
+    """
+
+    first: int
+    last: int
+    text: str
+    score: float
+    null: float
+    confidence: float
+
+
+class WordReader(Protocol):
+    """Finds answers in words."""
+
+    def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
+        """(question, passage) -> the best span of each passage; None where it has no word that can be read."""
+        ...
+
+    def limited(self, count: int) -> WordReader:
+        """One that reads no more windows of a passage than these, which are most like the question."""
+        ...
+
+
+@dataclass(frozen=True)
+class TextQa:
+    """A reader, what the card of a system says of it, and what it adds to the system's name: nothing where it is the models' own.
+
+    threshold: "no answer" is the answer where it is worth more than the best span by more than this; None: there always is one.
+    """
+
+    reader: WordReader
+    card: dict[str, Any] = field(default_factory=dict)
+    suffix: str = ""
+    threshold: float | None = None
+
+
+def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> TextQa:
+    """The reader that the options name, or `text-qa/` of the models: trained here, or a checkpoint of Hugging Face.
+
+    Raises InputError where it cannot be found, loaded whole, or used, and for lengths that a reader trained here has in its card.
+    """
+    folder = find_reader(models, options.reader)
+    card: dict[str, Any] = {"reader": options.reader} if options.reader else {}
+    card |= {"bf16": True} if bf16 else {}
+    card |= {} if options.null_threshold is None else {"null_threshold": options.null_threshold}
+    reader: WordReader
+    if "symbols" not in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
+        reader = load_huggingface(folder, options, bf16)
+        weights = next(found for pattern in WEIGHTS if (found := sorted(folder.glob(pattern))))
+        card |= {"text_qa": hash_files(weights), "lengths": options.lengths}
+    else:
+        if options.lengths != ReaderOptions().lengths:
+            raise InputError(
+                f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its card; leave out --max-seq-length, "
+                "--doc-stride and --max-answer-length"
+            )
+        model, layout, made = load_reader(folder)
+        codec = TextCodec(load_tokenizer(folder, model.embedding.num_embeddings))
+        reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
+        card |= {"text_qa": made["weights"]}
+    return TextQa(reader, card, reader_suffix(options.reader) if options.named else "", options.null_threshold)
+
+
+def find_reader(models: Path, name: str | None) -> Path:
+    """name: a folder, a hub id, or what ships; None: text-qa/ of the models. Raises InputError where there is none."""
+    if name is not None:
+        return checkpoint_folder(shipped(Path(name)) or name, "reader")
+    if not (models / "text-qa").is_dir():
+        raise InputError(
+            f"{models} has no text-qa/; train one (speechssl train text-qa), or name a question-answering model of Hugging Face "
+            "with --reader"
+        )
+    return models / "text-qa"
+
+
+def reader_suffix(name: str | None) -> str:
+    """What the --reader of this name adds to the name of a system: +minilm-uncased-squad2."""
+    return f"+{Path(name).name or Path(name).resolve().name}" if name else ""
+
+
+# ---- readers that were trained here
+
+
+@dataclass(frozen=True)
+class TrainedReader:
+    """A span model on word pieces."""
+
+    codec: TextCodec
+    reader: Reader
+
+    def limited(self, count: int) -> TrainedReader:
+        return replace(self, reader=replace(self.reader, retrieve=count))
+
+    def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
+        coded = [tuple(self.codec.encode([w.text for w in transcript.words]) for transcript in item) for item in items]
+        usable = [i for i, (_, (ids, _)) in enumerate(coded) if len(ids)]
+        spans = self.reader.read_many([(coded[i][0][0], coded[i][1][0]) for i in usable])
+        found: list[WordSpan | None] = [None] * len(items)
+        for i, span in zip(usable, spans, strict=True):
+            passage, owners = items[i][1], coded[i][1][1]
+            first, last = int(owners[span.first]), int(owners[span.last])
+            text = passage.separator.join(w.text for w in passage.words[first : last + 1])
+            found[i] = WordSpan(first, last, text, span.score, span.null, span.confidence)
+        return found
+
+
+# ---- readers of Hugging Face
+
+
+def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -> HuggingFaceReader:
+    """Raises InputError for a checkpoint that cannot be loaded whole, or cannot find a span in a line of text."""
+    remedy = "give one that was fine-tuned for extractive question answering (AutoModelForQuestionAnswering), with its tokeniser"
+    remedy += f"; tested families: {', '.join(TEXT_FAMILIES)}"
+    try:
+        config = text_config(folder)
+        if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
+            config.decoder_start_token_id = config.pad_token_id  # T5's, which a T5Config of transformers does not say
+        loader: Any = AutoModelForQuestionAnswering
+        model, info = loader.from_pretrained(
+            folder, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:  # transformers, safetensors and tokenizers each raise their own
+        raise InputError(f"cannot load the reader {folder} ({reason_of(error)}); {remedy}") from error
+    if lacking := sorted(info["missing_keys"]):
+        raise InputError(f"the reader {folder} lacks {len(lacking)} weights ({', '.join(lacking[:3])}); {remedy}")
+    if not has_vocabulary(tokenizer):
+        raise InputError(f"the reader {folder} has no tokeniser; {remedy}")
+    reader = HuggingFaceReader(model.eval().requires_grad_(False), tokenizer, options, bf16)
+    question, passage = (
+        Transcript(tuple(TimedWord(w, math.nan, math.nan, math.nan) for w in text.split())) for text in ("who is it", "it is anna")
+    )
+    try:
+        reader.read([(question, passage)])
+    except Exception as error:  # what a model raises where it wants images, boxes or other outputs
+        raise InputError(
+            f"the reader {folder} ({model.config.model_type}) cannot read text ({reason_of(error)}); {remedy}"
+        ) from error
+    return reader
+
+
+class JoinedText(NamedTuple):
+    """A question and a passage as one sequence.
+
+    ids, segments: (S,), segments all 0 where the tokeniser gives none; part: (S,), 1 for the passage, 0 for the question, -1 for
+    specials; characters: (P, 2), where each token of the passage begins and ends in its text.
+    """
+
+    ids: np.ndarray
+    segments: np.ndarray
+    part: np.ndarray
+    characters: np.ndarray
+
+
+def join_text(tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence[str], separator: str) -> JoinedText:
+    """In the tokeniser's own way, as transformers has it for text. words: of the passage, with `separator` between them."""
+    if tokenizer.is_fast:
+        passage = separator.join(words)
+        last = tokenizer.padding_side == "right"  # run_qa.py puts the passage first where padding is on the left (XLNet)
+        found = tokenizer(*((question, passage) if last else (passage, question)), return_offsets_mapping=True, verbose=False)
+        part = np.array([-1 if p is None else int(p == int(last)) for p in found.sequence_ids()])
+        characters = np.array(found["offset_mapping"]).reshape(-1, 2)[part == 1]
+    else:  # tokenisers in Python (ByT5's) do not say where their tokens stand: word by word they need not
+        asked = tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"]
+        pieces = [
+            tokenizer(f"{separator if i else ''}{word}", add_special_tokens=False, verbose=False)["input_ids"]
+            for i, word in enumerate(words)
+        ]
+        found = tokenizer.prepare_for_model(asked, [i for p in pieces for i in p], return_special_tokens_mask=True, verbose=False)
+        part = np.where(found["special_tokens_mask"], -1, 1)
+        part[np.flatnonzero(part == 1)[: len(asked)]] = 0
+        characters = np.repeat(np.stack(word_bounds(words, separator), 1), [len(p) for p in pieces], 0)
+    ids = np.array(found["input_ids"], np.int64)
+    return JoinedText(ids, np.array(found.get("token_type_ids", np.zeros_like(ids)), np.int64), part, characters)
+
+
+def word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where each word begins and ends in the text, in characters."""
+    sizes = np.array([len(word) for word in words], np.int64)
+    ends = np.cumsum(sizes + len(separator)) - len(separator)
+    return ends - sizes, ends
+
+
+def spelt_words(transcript: Transcript) -> list[str]:
+    """Its words as they are written; small letters where all are capitals, which some recognisers write and no one else."""
+    words = [word.text for word in transcript.words]
+    return [word.lower() for word in words] if "".join(words).isupper() else words
+
+
+@dataclass(frozen=True)
+class HuggingFaceReader:
+    """A question-answering model of transformers with its tokeniser. It is moved to a GPU where there is one."""
+
+    model: Any
+    tokenizer: PreTrainedTokenizerBase
+    options: ReaderOptions = ReaderOptions()
+    bf16: bool = False
+    retrieve: int | None = None  # windows of a passage that are read; None: all
+    batch: int = 16
+
+    def limited(self, count: int) -> HuggingFaceReader:
+        return replace(self, retrieve=count)
+
+    def __post_init__(self) -> None:
+        self.model.to(device_of("auto"))
+
+    def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
+        """As `WordReader`. The text of an answer is what the span holds of the passage, which may be a part of a word; with a
+        tokeniser in Python it is whole words. Warns of questions that fill more than half of a window: they lose their tail.
+        """
+        positions = longest_sequence(self.model)
+        length = min(self.options.max_seq_length, positions or self.options.max_seq_length)
+        texts = [[spelt_words(transcript) for transcript in item] for item in items]
+        joined = [
+            join_text(self.tokenizer, question.separator.join(asked), words, passage.separator)
+            for (question, passage), (asked, words) in zip(items, texts, strict=True)
+        ]
+        cut = [(i, *window) for i, one in enumerate(joined) for window in self._windows(one, length)]
+        if long := sum((one.part == 0).sum() > _most_asked(one, length) for one in joined):
+            warnings.warn(f"{long} of {len(items)} questions lost what is beyond half of {length} tokens", stacklevel=3)
+        sequences = [(ids, segments) for _, _, ids, segments, _ in cut]
+        device = next(self.model.parameters()).device
+        found = run_model(self._logits, device, sequences, self._collate, self.batch, self.bf16)
+        scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
+        for (i, window, ids, _, offset), row in zip(cut, found, strict=True):
+            logits = row.double().numpy()
+            scored[i].append((window, logits[offset : offset + window.length], logits[self._null(ids)]))
+        return [
+            self._span(scored[i], joined[i], texts[i][1], passage.separator) if scored[i] else None
+            for i, (_, passage) in enumerate(items)
+        ]
+
+    def _windows(self, one: JoinedText, length: int) -> list[tuple[Window, np.ndarray, np.ndarray, int]]:
+        """Windows as fast tokenisers cut them, each with its ids and segments (S,), and the position of its first passage token."""
+        kept = np.ones(len(one.ids), bool)
+        kept[np.flatnonzero(one.part == 0)[_most_asked(one, length) :]] = False
+        ids, segments, places = one.ids[kept], one.segments[kept], np.flatnonzero(one.part[kept] == 1)
+        if not (total := len(places)):
+            return []
+        room = max(length - (len(ids) - total), 1)
+        shared = self.options.doc_stride if self.options.doc_stride < room else room // 2
+        starts = range(0, max(total - shared, 1), room - shared)
+        every = tuple(Window(first, min(room, total - first)) for first in starts)
+        found = []
+        for window in most_alike(every, one.ids[one.part == 0], ids[places], self.retrieve):
+            taken = np.r_[: places[0], places[window.first : window.stop], places[-1] + 1 : len(ids)]
+            found.append((window, ids[taken], segments[taken], int(places[0])))
+        return found
+
+    def _null(self, ids: np.ndarray) -> int:
+        """The position of [CLS], or of what begins a sequence."""
+        for token in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id):
+            if token is not None and (ids == token).any():
+                return int((ids == token).argmax())
+        return 0
+
+    def _collate(self, sequences: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, torch.Tensor]:
+        """The model's keyword arguments, (B, S) each. Padding is last whatever the tokeniser's side: no position depends on it."""
+        ids, segments = ([torch.from_numpy(s[n]) for s in sequences] for n in (0, 1))
+        pad = self.tokenizer.pad_token_id or 0
+        mask = pad_sequence([torch.ones_like(i) for i in ids], batch_first=True)
+        inputs = {"input_ids": pad_sequence(ids, batch_first=True, padding_value=pad), "attention_mask": mask}
+        takes = "token_type_ids" in inspect.signature(self.model.forward).parameters
+        if takes and getattr(self.model.config, "type_vocab_size", 2) > 1 and "token_type_ids" in self.tokenizer.model_input_names:
+            inputs["token_type_ids"] = pad_sequence(segments, batch_first=True)
+        return inputs
+
+    def _logits(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """(B, S, 2): start and end."""
+        found = self.model(**inputs)
+        return torch.stack([found.start_logits, found.end_logits], -1)
+
+    def _span(
+        self, scored: Sequence[tuple[Window, np.ndarray, np.ndarray]], one: JoinedText, words: Sequence[str], separator: str
+    ) -> WordSpan:
+        span = best_span_of_windows(scored, self.options.max_answer_length, 1.0, 1.0)
+        start, end = int(one.characters[span.first, 0]), int(one.characters[span.last, 1])
+        starts, ends = word_bounds(words, separator)
+        first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
+        last = max(int(np.searchsorted(starts, end, "left")) - 1, first)
+        text = separator.join(words)[start:end].strip() or words[first]
+        return WordSpan(first, last, text, span.score, span.null, span.confidence)
+
+
+def _most_asked(one: JoinedText, length: int) -> int:
+    """Tokens of a question that are read."""
+    return max(length // 2 - int((one.part == -1).sum()), 0)

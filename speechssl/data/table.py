@@ -1,0 +1,267 @@
+"""A corpus of your own from tables: CSV, TSV, JSONL or Parquet files, what `datasets` saves to disk, or rows in memory.
+
+  SOURCE/[SPLIT/]passages.csv      id, audio; text, transcript, speaker, language, words
+  SOURCE/[SPLIT/]questions.csv     id, passage, audio or text (or question); answers, or answer, start, end, char_start
+
+A passage needs an audio, a question the id of its passage, and a recording or a text. `audio` is a path, relative to the table; a
+row in memory or of Parquet may hold the recording itself, as `datasets` has it: {"array", "sampling_rate"} or {"bytes", "path"}.
+`answers` is a list of {"text", "start", "end", "char_start"}, SQuAD's {"text": [...], "answer_start": [...]}, or a text; in a CSV
+as JSON. Without SPLIT in between, the split is `test`. Recordings that are files stay where they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from speechssl.audio import SAMPLE_RATE, length, resample, write_flac
+from speechssl.data.files import decoded, open_csv, read_parquet, safe_name
+from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, Wanted, prepared, write_corpus
+from speechssl.data.records import Answer, Passage, Question, Span, read_lines
+from speechssl.errors import InputError
+from speechssl.io import hash_files, stage
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")  # "": a folder of `datasets.Dataset.save_to_disk`
+KINDS = ("passages", "questions")
+TIMES = ("start", "end")
+Rows = Iterable[Mapping[str, Any]]
+
+
+def prepare_table(source: Path, out: Path, language: str = "en") -> dict[str, Any]:
+    """Make a prepared corpus of the tables in a folder; the data report. language: of rows that do not say.
+
+    Raises InputError for a folder without tables, a table that cannot be read, and a row that is not a passage or a question.
+    """
+    if source.is_file():
+        raise InputError(f"{source} is a file; give the folder that holds passages.csv and questions.csv")
+    tables = {split: found for split, folder in _splits(source) if (found := _tables(folder))}
+    if not tables:
+        raise InputError(f"{source} has no table called passages; put passages.csv and questions.csv there, or into split folders")
+    files = sorted(file for found in tables.values() for table in found.values() for file in _files(table))
+    settings = {"files": [str(file.relative_to(source)) for file in files], "hash": hash_files(files), "language": language}
+
+    def read(report: PrepareReport) -> dict[str, SplitRecords]:
+        made = {}
+        for split, found in tables.items():
+            rows = {kind: list(read_table(found[kind])) if kind in found else [] for kind in KINDS}
+            places = {kind: str(found.get(kind, source)) for kind in KINDS}
+            made[split] = _Split(split, Path(out), language, report).records(rows, places, next(iter(found.values())).parent)
+        return made
+
+    return prepared(source.resolve().name, source.resolve(), out, Wanted(), settings, read, {}, {})
+
+
+def make_corpus(out: Path | str, splits: Mapping[str, tuple[Rows, Rows]], language: str = "en") -> dict[str, Any]:
+    """Make a prepared corpus of rows in memory, such as those of a `datasets.Dataset` or a list of dicts; the data report.
+
+    splits: name, such as "train" -> (rows of passages, rows of questions), with the columns that the module names; relative paths
+    are relative to the folder one is in. language: of rows that do not say.
+    Raises InputError for a row that is not a passage or a question, and for a folder that is not empty.
+    """
+    out = Path(out)
+    with stage(out, {"what": "corpus of rows in memory"}) as step:
+        if step.done:
+            raise InputError(f"{out} holds a corpus already; choose another folder or delete it")
+        report = PrepareReport(out.resolve().name)
+        made = {}
+        for split, (passages, questions) in splits.items():
+            rows = {"passages": list(passages), "questions": list(questions)}
+            places = {kind: f"{kind} of {split}" for kind in KINDS}
+            made[split] = _Split(split, out, language, report).records(rows, places, Path.cwd())
+        return write_corpus(out, made, report, {"source": "rows in memory"})
+
+
+# ---- tables
+
+
+def _splits(source: Path) -> list[tuple[str, Path]]:
+    """Names and folders that may hold tables. The folder itself, as `test`, where it holds some."""
+    if _tables(source):
+        return [("test", source)]
+    return [(path.name, path) for path in sorted(source.glob("*/")) if not path.name.startswith(".")]
+
+
+def _tables(folder: Path) -> dict[str, Path]:
+    """The tables of a split, by their kind; none where there are no passages. Raises InputError where there are two of a kind."""
+    found: dict[str, Path] = {}
+    for kind in KINDS:
+        named = [folder / f"{kind}{suffix}" for suffix in SUFFIXES]
+        there = [path for path in named if path.is_file() or any(path.glob("*.arrow"))]
+        if len(there) > 1:
+            raise InputError(f"{folder} has both {there[0].name} and {there[1].name}; remove one of them")
+        if there:
+            found[kind] = there[0]
+    return found if "passages" in found else {}
+
+
+def _files(table: Path) -> list[Path]:
+    return sorted(table.glob("*.arrow")) if table.is_dir() else [table]
+
+
+def read_table(table: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a table. Raises InputError for one that cannot be read."""
+    if table.suffix == ".jsonl":
+        yield from (row for _, row in read_lines(table))
+    elif table.suffix == ".parquet":
+        yield from read_parquet(table)
+    elif table.is_dir():
+        import pyarrow
+
+        for path in _files(table):
+            try:
+                with pyarrow.memory_map(str(path)) as file:
+                    for batch in pyarrow.ipc.open_stream(file):
+                        yield from batch.to_pylist()
+            except (pyarrow.ArrowException, OSError) as error:
+                raise InputError(f"cannot read {path} ({error}); save the data set again with `save_to_disk`") from error
+    else:
+        with open_csv(table, strict=True, delimiter="\t" if table.suffix == ".tsv" else ",") as rows:
+            names = [name.strip() for name in next(rows, [])]
+            for row in rows:
+                yield {name: cell for name, cell in zip(names, row, strict=False) if cell.strip()}
+
+
+# ---- rows
+
+
+class _Split:
+    """Makes the records of one split, and the recordings that are no files."""
+
+    def __init__(self, split: str, out: Path, language: str, report: PrepareReport) -> None:
+        self.split, self.out, self.language, self.report = split, out, language, report
+
+    def records(self, rows: Mapping[str, Sequence[Mapping[str, Any]]], places: Mapping[str, str], base: Path) -> SplitRecords:
+        """base: folder that relative paths of audio are relative to. places: what the tables are called, for messages."""
+        passages, aside = {}, set()
+        for number, row in enumerate(rows["passages"], 1):
+            place = f"{places['passages']}, row {number}"
+            name = str(_filled(row, "id") or _stem(row.get("audio"), place))
+            if name in passages or name in aside:
+                raise InputError(f"{place}: the id {name} occurs twice; make ids unique")
+            self.report.count(self.split, "passages")
+            if (audio := self.audio(row, name, base, place)) is None:
+                aside.add(name)
+                self.report.set_aside(self.split, "passages", name, UNUSABLE)
+                continue
+            if not audio[0] and not _text(row, "text", "transcript"):
+                raise InputError(f"{place} has neither audio nor text; give the passage a recording")
+            text, words = _text(row, "text", "context"), _words(row, place)
+            passages[name] = Passage(name, *audio, text, *self.about(row), words, transcript=_text(row, "transcript"))
+        questions: dict[str, Question] = {}
+        for number, row in enumerate(rows["questions"], 1):
+            place = f"{places['questions']}, row {number}"
+            name, passage = str(_filled(row, "id") or f"{self.split}-{number}"), str(_filled(row, "passage") or "")
+            if name in questions:
+                raise InputError(f"{place}: the id {name} occurs twice; make ids unique")
+            if passage not in passages and passage not in aside:
+                known = f"such as {next(iter(passages), '')}"
+                raise InputError(f"{place} is about the passage {passage!r}, which the passages lack; give the id of one, {known}")
+            self.report.count(self.split, "questions")
+            answers = _answers(row, place)
+            if passage in aside:
+                self.report.set_aside(self.split, "questions", name, "its passage is set aside")
+                continue
+            if (audio := self.audio(row, name, base, place)) is None:
+                self.report.set_aside(self.split, "questions", name, UNUSABLE)
+                continue
+            text = _text(row, "text", "question")
+            if not audio[0] and not text:
+                raise InputError(f"{place} has neither audio nor text; give the question one of them")
+            questions[name] = Question(name, passage, *audio, text, *self.about(row), answers=answers)
+        return SplitRecords(list(passages.values()), list(questions.values()))
+
+    def about(self, row: Mapping[str, Any]) -> tuple[str, str]:
+        return str(_filled(row, "speaker") or ""), str(_filled(row, "language") or self.language)
+
+    def audio(self, row: Mapping[str, Any], name: str, base: Path, place: str) -> tuple[str, float] | None:
+        """Path and seconds; ("", 0) where the row has none, None where it cannot be used. Raises InputError for a missing file."""
+        given = _filled(row, "audio")
+        if given is None:
+            return "", 0.0
+        if isinstance(given, str | Path):
+            path = (base / given).resolve()
+            if not path.is_file():
+                raise InputError(f"{place} names {path}, which does not exist; paths are relative to {base}")
+            try:
+                return str(path), length(path)
+            except InputError:
+                return None
+        try:
+            if isinstance(given, Mapping) and given.get("bytes"):
+                samples = decoded(given["bytes"], f"{place}, audio")
+            elif isinstance(given, Mapping) and given.get("path"):
+                return self.audio({"audio": given["path"]}, name, base, place)
+            else:  # a dict, or the decoder of newer versions of `datasets`, which answers to the same names
+                samples = np.asarray(given["array"], np.float32)
+                samples = resample(samples, int(given["sampling_rate"]), SAMPLE_RATE)
+        except (TypeError, KeyError, ValueError) as error:
+            raise InputError(f"{place} has an audio that is no path and has no array with its sampling_rate; give one") from error
+        except InputError:
+            return None
+        path = Path(self.split) / "audio" / f"{safe_name(name)}.flac"
+        write_flac(self.out / path, samples)
+        return path.as_posix(), len(samples) / SAMPLE_RATE
+
+
+def _filled(row: Mapping[str, Any], name: str) -> Any:
+    value = row.get(name)
+    return None if value is None or (isinstance(value, str) and not value.strip()) else value
+
+
+def _text(row: Mapping[str, Any], *names: str) -> str:
+    return next((str(value) for name in names if (value := _filled(row, name)) is not None), "")
+
+
+def _stem(audio: Any, place: str) -> str:
+    path = audio.get("path") if isinstance(audio, Mapping) else audio
+    if not isinstance(path, str | Path) or not str(path):
+        raise InputError(f"{place} has no id and no audio file to be called after; give it an id")
+    return Path(path).stem
+
+
+def _json(value: Any, name: str, place: str) -> Any:
+    """A cell of a CSV that begins as JSON does."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise InputError(f"{place}: {name} is not whole JSON ({error}); correct it") from error
+
+
+def _words(row: Mapping[str, Any], place: str) -> tuple[Span, ...]:
+    try:
+        return tuple(Span(str(t), float(a), float(b)) for t, a, b in _json(_filled(row, "words") or (), "words", place))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{place}: words are not [text, start, end] in seconds; correct them") from error
+
+
+def _answers(row: Mapping[str, Any], place: str) -> tuple[Answer, ...]:
+    given = _json(_filled(row, "answers"), "answers", place)
+    if given is None:
+        given = [{name: _filled(row, name) for name in ("answer", *TIMES, "char_start")}]
+    if isinstance(given, str):
+        given = [{"text": given}]
+    if isinstance(given, Mapping):
+        columns = {name: list(values) for name, values in given.items()}
+        given = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    made = []
+    try:
+        for answer in given:
+            start, end = (None if answer.get(name) is None else float(answer[name]) for name in TIMES)
+            place_in_text = answer.get("char_start", answer.get("answer_start"))
+            text = answer.get("text") or answer.get("answer") or ""
+            if text or start is not None:
+                made.append(Answer(str(text), start, end, None if place_in_text is None else int(place_in_text)))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{place}: its answers are neither a text nor text, start and end ({error}); correct them") from error
+    for a in made:
+        if (a.start is None) != (a.end is None):
+            raise InputError(f"{place}: an answer has only one of start and end; give both, or neither")
+        if a.start is not None and a.end is not None and a.end <= a.start:
+            raise InputError(f"{place}: the answer from {a.start:g} to {a.end:g} s is reversed or empty; start comes before end")
+    return tuple(made)

@@ -1,0 +1,183 @@
+"""The text side's section of a page: the lecture's chart of gains over scratch with what was published, the gain against the length
+of dependencies, optimisation and generalisation apart, and the tables that `speechssl text gains` left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from speechssl.drawing import INK, MUTED
+from speechssl.errors import InputError
+from speechssl.eval.tables import Table, interval_text, listed, table_of
+from speechssl.io import read_json
+from speechssl.report.figures import Drawing, Series, axes_at, blank, legend, panels_in, shortened, svg_of
+from speechssl.report.page import Section
+from speechssl.results import Row
+from speechssl.text_side.published import ARTIFICIAL, CONDITION, GAIN, MEAN, PAPER, family, in_order
+from speechssl.text_side.streams import dependency
+
+TITLE = "What a text-pre-trained encoder knows that units can use"
+CURVES = 6  # tasks whose curves are drawn
+Point = tuple[float, float, float]  # steps, training loss, score
+
+
+@dataclass(frozen=True)
+class Lectures:
+    """curves: (task, arm) -> the points of every seed; tables: as `speechssl text gains` wrote them."""
+
+    rows: tuple[Row, ...] = ()
+    curves: Mapping[tuple[str, str], Sequence[Sequence[Point]]] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+
+    def gains(self, task: str) -> dict[str, Row]:
+        """By arm, in the order of the chart."""
+        found = {row.encoder: row for row in self.rows if row.metric == GAIN and row.system == task}
+        return {arm: found[arm] for arm in in_order(found)}
+
+
+def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
+    """What lies in a folder of results. Raises InputError for a file that is damaged."""
+    mine = tuple(row for row in rows if row.condition == CONDITION)
+    curves: dict[tuple[str, str], list[list[Point]]] = {}
+    for path in sorted(out.glob("runs/*/*/scores.json")) if mine else ():
+        values = read_json(path)
+        try:
+            points = [(float(p["step"]), float(p["loss"]), float(p["score"])) for p in values["curve"] if p["loss"] is not None]
+            key = values["task"], values["arm"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
+        if len(points) > 1:
+            curves.setdefault(key, []).append(points)
+    path = out / "tables/text_side.json"
+    try:
+        tables = tuple(map(table_of, read_json(path))) if mine and path.is_file() else ()
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path} is not what `speechssl text gains` writes ({error}); run it again") from error
+    return Lectures(mine, curves, tables)
+
+
+def text_side_section(found: Lectures) -> Section:
+    """Empty where there is nothing of it."""
+    tasks = list(dict.fromkeys(row.system for row in found.rows if row.metric == GAIN))
+    tasks = [MEAN] * (MEAN in tasks) + [task for task in tasks if task != MEAN]
+    figures: list[tuple[str, str, Drawing | None]] = []
+    if tasks:
+        published = f"Below the bars: what the lecture says of the chart of {PAPER} (GLUE, published size)."
+        caption = f"Points over training from scratch, with 95 % intervals over seeds and items. {published}"
+        figures.append(("Gain over scratch", caption, gain_bars(found, tasks)))
+        caption = "Runs that are shuffled, pairs and copies whose parts lie further and further apart."
+        figures.append(("Gain against the length of dependencies", caption, gain_by_length(found, tasks)))
+    for task in list(dict.fromkeys(task for task, _ in found.curves))[:CURVES]:
+        caption = (
+            "Optimisation: loss in training. Generalisation: the score on the test set, against steps and at equal training loss."
+        )
+        figures.append((f"{task}: optimisation and generalisation", caption, curves(found, task)))
+    return Section(summary(found, tasks), figures=figures, tables=found.tables)
+
+
+def summary(found: Lectures, tasks: Sequence[str]) -> str:
+    """Which starts gain over scratch on the first task, the mean if there is one; "" where no gain was measured."""
+    if not tasks:
+        return ""
+    gains = found.gains(tasks[0])
+    sure = [arm for arm, row in gains.items() if row.low is not None and row.low > 0]
+    where = "in the mean of the tasks" if tasks[0] == MEAN else f"on {tasks[0]}"
+    if not sure:
+        return f"No start gains over scratch {where} by more than its interval."
+    named = listed([f"{arm} {interval_text(gains[arm], '+')}" for arm in sure])
+    return f"Over scratch gain, {where}: {named} points."
+
+
+def gain_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:
+    """A panel a task; a bar an arm."""
+    arms = in_order({arm for task in tasks for arm in found.gains(task)})
+    height, names, texts = 1.5, 0.95, []
+    with blank(len(tasks) * (height + 0.35) + names) as figure:
+        for n, task in enumerate(tasks):
+            gains = found.gains(task)
+            ax = axes_at(figure, 0.55, names + (len(tasks) - 1 - n) * (height + 0.35), 7.9, height)
+            for place, arm in enumerate(arms):
+                if row := gains.get(arm):
+                    ax.bar([place], [row.value], 0.62, color=Series("", "", "", n).colour, alpha=0.85)
+                    if row.low is not None and row.high is not None:
+                        ax.plot([place, place], [row.low, row.high], color=INK, linewidth=1.3)
+            ax.axhline(0, color=MUTED, linewidth=0.8)
+            ax.set_xlim(-0.6, len(arms) - 0.4)
+            ax.set_ylabel("points")
+            ax.set_title(task, loc="left", fontsize=9, fontweight="bold")
+            ax.set_xticks([])
+            texts.append(f"{task}: " + ", ".join(f"{arm} {interval_text(row, '+')}" for arm, row in gains.items()))
+        labels = [f"{shortened(arm, 14)}\n{_broken(ARTIFICIAL.get(family(arm), ''))}" for arm in arms]
+        ax.set_xticks(range(len(arms)), labels, fontsize=7)
+        svg = svg_of(figure, "text-gains")
+    return Drawing(svg, f"Gain over scratch in points. {'; '.join(texts)}.")
+
+
+def _broken(text: str) -> str:
+    """In lines of about twelve letters."""
+    lines = [""]
+    for word in text.split():
+        lines = [*lines[:-1], f"{lines[-1]} {word}".strip()] if len(lines[-1]) + len(word) < 12 else [*lines, word]
+    return "\n".join(filter(None, lines))
+
+
+def gain_by_length(found: Lectures, tasks: Sequence[str]) -> Drawing | None:
+    """A line a kind of data, on the first task that has two lengths of one; None where no task has."""
+    for task in tasks:
+        kinds: dict[str, list[tuple[int, Row]]] = {}
+        for arm, row in found.gains(task).items():
+            if (length := dependency(arm)) is not None:
+                kinds.setdefault(family(arm), []).append((length, row))
+        kinds = {kind: sorted(some, key=lambda pair: pair[0]) for kind, some in kinds.items() if len(some) > 1}
+        if not kinds:
+            continue
+        series = {kind: Series("", "", kind, n) for n, kind in enumerate(kinds)}
+        with panels_in(1, 1, 2.2, entries=list(series.values())) as (figure, ((ax,),)):
+            for kind, some in kinds.items():
+                xs, colour = [length for length, _ in some], series[kind].colour
+                ax.plot(xs, [row.value for _, row in some], color=colour, marker=series[kind].marker, linewidth=1.4)
+                for length, row in some:
+                    if row.low is not None and row.high is not None:
+                        ax.plot([length, length], [row.low, row.high], color=colour, linewidth=1.2)
+            ax.set_xscale("log", base=2)
+            shown = sorted({length for some in kinds.values() for length, _ in some})
+            ax.set_xticks(shown, [str(n) for n in shown])
+            ax.minorticks_off()
+            ax.set_xlabel("places between what depends on each other, at most")
+            ax.set_ylabel(f"points, {task}")
+            svg = svg_of(figure, "text-lengths")
+        texts = [f"{kind}: " + ", ".join(f"{n} {row.value:+.1f}" for n, row in some) for kind, some in kinds.items()]
+        return Drawing(svg, f"Gain over scratch ({task}) by the length of dependencies. {'; '.join(texts)}.")
+    return None
+
+
+def curves(found: Lectures, task: str) -> Drawing:
+    """Three panels: training loss and score against steps, and score against training loss; means over seeds."""
+    arms = in_order(arm for name, arm in found.curves if name == task)
+    series = {arm: Series("", "", shortened(arm), n) for n, arm in enumerate(arms)}
+    texts = []
+    with blank(2.6 + 0.2 * -(-len(arms) // 4)) as figure:
+        panels = [axes_at(figure, 0.55 + 2.75 * i, 0.5, 2.3, 1.85) for i in range(3)]
+        legend(figure, [(s, s.label) for s in series.values()], (0.045, 1.0), ncols=4)
+        for arm in arms:
+            points = mean_curve(found.curves[task, arm])
+            steps, losses, scores = ([p[i] * (100 if i == 2 else 1) for p in points] for i in range(3))
+            for ax, xs, ys in zip(panels, (steps, steps, losses), (losses, scores, scores), strict=True):
+                ax.plot(xs, ys, color=series[arm].colour, marker=series[arm].marker, markersize=3, linewidth=1.2)
+            texts.append(f"{arm}: loss {losses[0]:.2f} to {losses[-1]:.2f}, score {scores[0]:.1f} to {scores[-1]:.1f}")
+        for ax, x, y in zip(panels, ("steps", "steps", "training loss"), ("training loss", "score (%)", "score (%)"), strict=True):
+            ax.set_xlabel(x)
+            ax.set_title(y, loc="left", fontsize=8)
+        panels[2].invert_xaxis()
+        svg = svg_of(figure, f"text-curves-{task}")
+    return Drawing(svg, f"{task}. {'; '.join(texts)}.")
+
+
+def mean_curve(seeds: Sequence[Sequence[Point]]) -> list[Point]:
+    """The mean over seeds at every number of steps that all have."""
+    by_step = [{p[0]: p for p in points} for points in seeds]
+    steps = sorted(set.intersection(*map(set, by_step)))
+    return [(step, fmean(points[step][1] for points in by_step), fmean(points[step][2] for points in by_step)) for step in steps]

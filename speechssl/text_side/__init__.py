@@ -1,0 +1,20 @@
+"""What does a text-pre-trained encoder know that units can use? Experiments on text models that explain why DUAL works.
+
+One mechanism serves all of them: symbols (artificial ids, letters of DNA, pixels, units of speech) take the place of tokens of an
+encoder, as `textlm.symbol_encoder` has it for DUAL, the trainer is `trainer.fit`, and every run leaves its answers, item by
+item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their intervals are computed.
+
+    streams     artificial data: streams of ids that have one property of language and no meaning    (arXiv 2109.03537)
+    texts       real text: documents, sentences, tokens, vocabularies
+    objectives  what an encoder is pre-trained to do: masked tokens, words or spans, sentence order, replaced tokens
+    pretrain    an encoder from scratch, or continued, on any of these
+    tasks       sentence tasks made of real text, GLUE's, and sequences of other symbols
+    classify    fine-tuning on a task, from any start
+    plateau     DUAL's reader, scored as it learns
+    devices     which weights of an encoder are trained
+    frozen      the frozen pre-trained transformer: bits, ListOps, images                             (arXiv 2103.05247)
+    runs        what a run leaves; gains over scratch, drawn over seeds and items
+
+Spoken and written question answering are `speechssl train dual`, `train text-qa` and `evaluate qa`, which take every encoder that
+is made here.
+"""

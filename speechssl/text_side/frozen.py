@@ -1,0 +1,314 @@
+"""The frozen pre-trained transformer on tasks that are no language (arXiv 2103.05247).
+
+Attention and feed-forward layers stay; a linear layer that reads, one that writes, the layer norms and the positions are learnt.
+The encoders here see both ways, and are any text encoder of Hugging Face; the paper's is GPT-2.
+Tasks (its section 2.1): of bit memory five strings are shown and then one of them with half of its bits masked (0 where the others
+are -1 or 1), which is to be written whole; of bit XOR two strings; ListOps (1804.06028) are nested MIN, MAX, MED and SUM_MOD of
+digits; images come in patches.
+Letters: B sequences, T places, F what is read at a place, O places that are written, C classes of one, H width of the encoder.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from speechssl.dual.data import draw_batch
+from speechssl.dual.model import EncoderInputs
+from speechssl.errors import InputError
+from speechssl.io import hash_bytes, stage
+from speechssl.text_side.config import ComputeOptions
+from speechssl.text_side.devices import train_only, trained_parameters
+from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, write_scores
+from speechssl.textlm import load_text_encoder, longest_sequence, make_encoder, without_dropout
+from speechssl.trainer import Batch, check_share
+
+STRINGS, PLACE = 5, 50  # strings of bit memory; bits at a place
+OPERATORS = ("MIN", "MAX", "MED", "SUM_MOD")
+ANSWERED = 2**31  # seed of the test examples, which no training step has
+TASKS = ("bit-memory", "bit-xor", "listops", "digits")
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """A task. make: examples (n, T, F) with what is to be written (n, O), from a generator of random numbers and n; or tables.
+
+    written: O, the last places; classes: C.
+    """
+
+    name: str
+    read: int  # F
+    places: int  # T
+    written: int
+    classes: int
+    make: Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]] | None = None
+    train: tuple[np.ndarray, np.ndarray] | None = None
+    test: tuple[np.ndarray, np.ndarray] | None = None
+    per_place: int = 1  # what is written at one place: bits
+
+    def batch(self, step: int, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        if self.make is not None:
+            return self.make(np.random.default_rng([seed, step]), size)
+        assert self.train
+        numbers, _ = draw_batch(step, len(self.train[0]), size, seed)
+        return self.train[0][numbers], self.train[1][numbers]
+
+    def tested(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The same for all arms and seeds."""
+        if self.make is not None:
+            return self.make(np.random.default_rng(ANSWERED), count)
+        assert self.test
+        return self.test
+
+
+def compute(task: str, encoder: str, results: Path, arm: str, init: str, trained: str, o: ComputeOptions) -> str:
+    """Train (once) and test; a line that says what came out. Raises InputError for a task or an encoder that cannot be had."""
+    check_share(o.batch)
+    puzzle, seed = load_puzzle(task, o.size), o.training.seed
+    folder, named = run_folder(results, puzzle.name, arm, seed), encoder_named(encoder)
+    data = hash_bytes(*(x.tobytes() for part in (puzzle.train, puzzle.test) if part for x in part))
+    with stage(folder, {"task": puzzle.name, "data": data, "init": init, "trained": trained} | named, asdict(o)) as step:
+        if step.done:
+            card = step.card
+        else:
+            body, _ = load_text_encoder(encoder)
+            longest = longest_sequence(body)
+            if longest is not None and puzzle.places > longest:
+                raise InputError(
+                    f"{puzzle.name} has {puzzle.places} places, {encoder} has {longest} positions; give a smaller --size"
+                )
+            body = begin(body, init, seed)
+            torch.manual_seed(seed)
+            model = Computer(without_dropout(body.train()), puzzle)
+            train_only(model.encoder, trained)
+            batches = PuzzleBatches(puzzle, o.batch, seed)
+            inputs, wanted = puzzle.tested(o.test)
+
+            @torch.inference_mode()
+            def right() -> np.ndarray:
+                """(n,) share of what is right of every test example."""
+                model.eval()
+                device, found = next(model.parameters()).device, []
+                for first in range(0, len(inputs), o.batch):
+                    logits = model.logits(torch.from_numpy(inputs[first : first + o.batch]).to(device))
+                    guessed = logits.argmax(-1).cpu().numpy()
+                    found.append((guessed == wanted[first : first + o.batch]).mean(1))
+                return np.concatenate(found)
+
+            result, curve = fit_and_score(
+                model, batches, o.training, folder / "checkpoints", lambda: float(right().mean()), o.evaluate_every
+            )
+            items = {str(i): (1.0, float(share)) for i, share in enumerate(right())}
+            counts = {"trained_parameters": trained_parameters(model)}
+            about = named | {"init": init, "trained": trained, "options": asdict(o), "training": result, "curve": curve}
+            card = step.finish(write_scores(results, folder, puzzle.name, "share", arm, seed, items, about | counts))
+        return f"{folder}: {puzzle.name} {card['value']:.1f} % right ({arm}, seed {seed})"
+
+
+# ---- where it begins, and what it is
+
+
+def begin(encoder: PreTrainedModel, init: str, seed: int) -> PreTrainedModel:
+    """pretrained: as it is; default: the weights that its family draws; statistics: every matrix normal, with its own mean and
+    standard deviation, vectors as they are.
+    """
+    torch.manual_seed(seed)
+    if init == "default":
+        return make_encoder(encoder.config.to_dict())
+    if init == "statistics":
+        with torch.no_grad():
+            for weight in encoder.parameters():
+                if weight.ndim > 1:
+                    weight.normal_(float(weight.mean()), float(weight.std()))
+    return encoder
+
+
+class Computer(nn.Module):
+    """A layer that reads, an encoder, a layer that writes at the last places."""
+
+    def __init__(self, encoder: PreTrainedModel, puzzle: Puzzle) -> None:
+        super().__init__()
+        width = encoder.get_input_embeddings().embedding_dim
+        self.inputs, self.encoder, self.puzzle = EncoderInputs(encoder, width), encoder, puzzle
+        self.read = nn.Linear(puzzle.read, width)
+        self.write = nn.Linear(encoder.config.hidden_size, puzzle.per_place * puzzle.classes)
+
+    def logits(self, shown: torch.Tensor) -> torch.Tensor:
+        """shown: (B, T, F). Returns (B, O, C)."""
+        mask = torch.ones(shown.shape[:2], dtype=torch.long, device=shown.device)
+        hidden = self.encoder(**self.inputs(self.read(shown), mask, None)).last_hidden_state
+        last = hidden[:, -(self.puzzle.written // self.puzzle.per_place) :]
+        return self.write(last).float().reshape(len(shown), self.puzzle.written, self.puzzle.classes)
+
+    def forward(self, shown: torch.Tensor, wanted: torch.Tensor) -> Batch:
+        """wanted: (B, O). loss: cross-entropy. right: share of what is right."""
+        logits = self.logits(shown)
+        right = (logits.argmax(-1) == wanted).float().mean().detach()
+        return {"loss": functional.cross_entropy(logits.flatten(0, 1), wanted.flatten()), "right": right}
+
+
+@dataclass(frozen=True)
+class PuzzleBatches:
+    """Batches of a task, a function of (seed, step) only."""
+
+    puzzle: Puzzle
+    size: int
+    seed: int
+
+    def __call__(self, step: int) -> Batch:
+        shown, wanted = self.puzzle.batch(step, self.size, self.seed)
+        return {"shown": torch.from_numpy(shown), "wanted": torch.from_numpy(wanted)}
+
+
+# ---- tasks
+
+
+def load_puzzle(task: str, size: int | None = None) -> Puzzle:
+    """size: bits of a string, or places of an expression; None: the paper's. Raises InputError where there is no such task."""
+    if task == "bit-memory":
+        bits = size or 1000
+        place = min(PLACE, bits)
+        if bits % place:
+            raise InputError(f"strings of {bits} bits cannot be shown {place} at a time; give --size as a multiple of {PLACE}")
+        return Puzzle(
+            task, place, (STRINGS + 1) * bits // place, bits, 2, lambda rng, n: _memory(rng, n, bits, place), per_place=place
+        )
+    if task == "bit-xor":
+        bits = size or 5
+        return Puzzle(task, 1, 2 * bits, bits, 2, lambda rng, n: _xor(rng, n, bits))
+    if task == "listops":
+        places = size or 512
+        if places < 8:
+            raise InputError(f"--size {places} is too short for an expression of ListOps; give at least 8 places")
+        return Puzzle(task, len(_SIGNS) + 1, places, 1, 10, lambda rng, n: _listops(rng, n, places))
+    if size is not None:
+        raise InputError(f"images have their own size; leave out --size for {task}")
+    if task == "digits":
+        from sklearn.datasets import load_digits
+
+        found = load_digits()
+        images, labels = found.images.astype(np.float32)[..., None] / 16, found.target
+        order = np.random.default_rng(0).permutation(len(images))
+        return _images(task, images[order], labels[order], len(images) - len(images) // 4, patch=2)
+    folder = Path(task)
+    for name, read in (("mnist", _mnist), ("cifar-10", _cifar)):
+        if found := read(folder):
+            return _images(name, *found, patch=4)
+    raise InputError(
+        f"{task} is no task; choose from {', '.join(TASKS)}, or give a folder of MNIST's idx files (train-images-idx3-ubyte) or "
+        "CIFAR-10's binary version (data_batch_1.bin ...)"
+    )
+
+
+def _memory(rng: np.random.Generator, n: int, bits: int, place: int) -> tuple[np.ndarray, np.ndarray]:
+    strings = rng.integers(2, size=(n, STRINGS, bits))
+    asked = strings[np.arange(n), rng.integers(STRINGS, size=n)]
+    masked = np.where(rng.random((n, bits)) < 0.5, 0, 2 * asked - 1)
+    shown = np.concatenate([2 * strings - 1, masked[:, None]], axis=1).reshape(n, -1, place)
+    return shown.astype(np.float32), asked
+
+
+def _xor(rng: np.random.Generator, n: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    pairs = rng.integers(2, size=(n, 2, bits))
+    return (2 * pairs - 1).reshape(n, -1, 1).astype(np.float32), pairs[:, 0] ^ pairs[:, 1]
+
+
+_SIGNS = [*map(str, range(10)), *(f"[{name}" for name in OPERATORS), "]"]
+
+
+def expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[list[str], int]:
+    """Signs of a ListOps expression of at most so many places, and its value. An operator has 2 to 5 arguments."""
+    if depth == 0 or places < 4 or rng.random() < 0.25:
+        digit = int(rng.integers(10))
+        return [str(digit)], digit
+    name, signs, values = OPERATORS[int(rng.integers(len(OPERATORS)))], [], []
+    room, count = places - 2, int(rng.integers(2, 6))
+    for left in range(min(count, room), 0, -1):
+        some, number = expression(rng, room - (left - 1), depth - 1)
+        signs += some
+        values.append(number)
+        room -= len(some)
+    return [f"[{name}", *signs, "]"], evaluate(name, values)
+
+
+def evaluate(name: str, values: list[int]) -> int:
+    """MED is the lower of the middle two rounded down, as numpy's median made an integer."""
+    found: dict[str, Callable[[list[int]], Any]] = {
+        "MIN": min,
+        "MAX": max,
+        "MED": lambda v: int(np.median(v)),
+        "SUM_MOD": lambda v: sum(v) % 10,
+    }
+    return int(found[name](values))
+
+
+def _listops(rng: np.random.Generator, n: int, places: int) -> tuple[np.ndarray, np.ndarray]:
+    """Expressions end at the last place; before them is a sign of nothing. A lone digit is no expression."""
+    shown, wanted = np.zeros((n, places, len(_SIGNS) + 1), np.float32), np.zeros((n, 1), np.int64)
+    for i in range(n):
+        signs: list[str] = []
+        while len(signs) < 2:
+            signs, wanted[i, 0] = expression(rng, places)
+        numbers = [len(_SIGNS)] * (places - len(signs)) + [_SIGNS.index(sign) for sign in signs]
+        shown[i, np.arange(places), numbers] = 1
+    return shown, wanted
+
+
+def _images(name: str, images: np.ndarray, labels: np.ndarray, train: int, patch: int) -> Puzzle:
+    """images: (n, height, width, colours) in [0, 1], of which the first `train` are to train on."""
+    n, height, width, colours = images.shape
+    cut = images.reshape(n, height // patch, patch, width // patch, patch, colours).transpose(0, 1, 3, 2, 4, 5)
+    shown = np.ascontiguousarray(cut.reshape(n, -1, patch * patch * colours), np.float32)
+    wanted = labels.astype(np.int64)[:, None]
+    parts = (shown[:train], wanted[:train]), (shown[train:], wanted[train:])
+    return Puzzle(name, shown.shape[2], shown.shape[1], 1, 10, train=parts[0], test=parts[1])
+
+
+def _mnist(folder: Path) -> tuple[np.ndarray, np.ndarray, int] | None:
+    parts = []
+    for split in ("train", "t10k"):
+        found = [next(iter(sorted(folder.glob(f"{split}-{kind}*"))), None) for kind in ("images", "labels")]
+        if None in found:
+            return None
+        images, labels = (_idx(path) for path in found if path)
+        if images.shape[1:] != (28, 28) or len(images) != len(labels):
+            raise InputError(f"{folder} is not MNIST: {split} has images {images.shape} and {len(labels)} labels; fetch it again")
+        parts.append((images.astype(np.float32)[..., None] / 255, labels))
+    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), len(parts[0][0])
+
+
+def _idx(path: Path) -> np.ndarray:
+    """An idx file: two zero bytes, the type (8: bytes), the number of dimensions, each of them in four bytes, the values."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        dimensions = content[3]
+        shape = np.frombuffer(content, ">u4", dimensions, 4)
+        values = np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions)
+        if content[:3] != b"\0\0\x08":
+            raise ValueError("it does not begin as one")
+        return values.reshape(shape)
+    except (OSError, ValueError, IndexError, EOFError) as error:
+        raise InputError(f"{path} is not a whole idx file ({error}); fetch it again") from error
+
+
+def _cifar(folder: Path) -> tuple[np.ndarray, np.ndarray, int] | None:
+    files = [*sorted(folder.glob("data_batch_?.bin")), *folder.glob("test_batch.bin")]
+    if len(files) < 2 or files[-1].name != "test_batch.bin":
+        return None
+    parts = []
+    for path in files:
+        content = np.frombuffer(path.read_bytes(), np.uint8)
+        if not len(content) or len(content) % 3073:
+            raise InputError(f"{path} is not a file of CIFAR-10's binary version; fetch it again")
+        rows = content.reshape(-1, 3073)
+        parts.append((rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).astype(np.float32) / 255, rows[:, 0]))
+    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), sum(len(y) for _, y in parts[:-1])

@@ -1,0 +1,254 @@
+"""What an encoder is pre-trained to do, as batches and as heads that are thrown away afterwards.
+
+    mlm             15 % of the tokens are predicted; of these 80 % are masked, 10 % replaced, 10 % left (BERT, arXiv 1810.04805).
+                    Which ones is drawn anew every time a sequence is seen (dynamic masking, RoBERTa, 1907.11692)
+    whole-word      the same of whole words
+    span            spans of whole words, of geometric lengths of at most 10 words, masked alike; every token is predicted from
+                    its own output and, a second time, from the outputs at both edges of its span and its place in it
+                    (SpanBERT, 1907.10529)
+    sentence-order  mlm, and whether two successive pieces stand in their order or were exchanged (ALBERT, 1909.11942)
+    replaced-token  a generator of a quarter of the layers does mlm, and the encoder says of every token whether the generator
+                    put it there (ELECTRA, 2003.10555, whose generator is narrower as well; both share the embeddings, as here)
+
+Letters: B sequences, S tokens in a sequence, L of them without specials, M masked tokens, V vocabulary, H hidden width, E width of
+the embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from speechssl.dual.data import collate
+from speechssl.dual.model import EncoderInputs
+from speechssl.textlm import make_encoder
+from speechssl.trainer import Batch
+
+OBJECTIVES = ("mlm", "whole-word", "span", "sentence-order", "replaced-token")
+LONGEST_SPAN, SPAN_END = 10, 0.2  # words; the probability that a span ends after a word
+DISCRIMINATOR = 50.0  # weight of its loss beside the generator's: ELECTRA's
+IGNORE = -100
+# (generator, L) -> ids (L,), where a word begins (L,), where a sentence begins (L,)
+Source = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+# ---- which tokens
+
+
+def choose_tokens(rng: np.random.Generator, words: np.ndarray, share: float, objective: str) -> list[np.ndarray]:
+    """The places to predict, in pieces that are masked alike: tokens, words or spans.
+
+    words: (L,) bool, where a word begins. Pieces do not overlap; spans do not touch, so that both edges of each are seen. They hold
+    about a share of the tokens, and at least one.
+    """
+    length = len(words)
+    budget = max(1, round(share * length))
+    if objective not in ("whole-word", "span"):
+        return [np.array([i]) for i in np.sort(rng.permutation(length)[:budget])]
+    starts = np.flatnonzero(words)
+    starts = starts if len(starts) and starts[0] == 0 else np.concatenate([[0], starts])
+    stops = np.append(starts[1:], length)
+    free, found, held = np.ones(length + 2, bool), [], 0  # one place more at either end
+    for first in rng.permutation(len(starts)):
+        if held >= budget:
+            break
+        count = min(int(rng.geometric(SPAN_END)), LONGEST_SPAN, len(starts) - first) if objective == "span" else 1
+        while count > 1 and stops[first + count - 1] - starts[first] > budget - held:
+            count -= 1
+        begin, end = int(starts[first]), int(stops[first + count - 1])
+        reach = slice(begin, end + 2) if objective == "span" else slice(begin + 1, end + 1)  # places are one on in `free`
+        if free[reach].all() and (objective != "span" or end - begin < length):
+            free[begin + 1 : end + 1] = False
+            found.append(np.arange(begin, end))
+            held += end - begin
+    return sorted(found or [np.array([int(rng.integers(length))])], key=lambda piece: int(piece[0]))
+
+
+@dataclass(frozen=True)
+class PretrainingBatches:
+    """Batches of an objective, a function of (seed, step) only."""
+
+    source: Source
+    objective: str
+    specials: tuple[int, int, int, int]  # ids of [CLS], [SEP], [PAD], [MASK]
+    vocabulary: np.ndarray  # ids that a token may be replaced by
+    batch: int  # B
+    length: int  # S
+    share: float = 0.15
+    seed: int = 0
+
+    def __call__(self, step: int) -> Batch:
+        """ids, mask, labels (B, S), labels IGNORE where nothing is predicted; of spans also edges (B, S, 2) and place (B, S) in the
+        span; of sentence order also segments (B, S) and swapped (B,).
+        """
+        rng = np.random.default_rng([self.seed, step])
+        rows = [self.row(rng) for _ in range(self.batch)]
+        made = collate([(ids, at) for ids, at, *_ in rows], self.specials[2])
+        size = made["ids"].shape[1]
+
+        def padded(values: list[np.ndarray], fill: int) -> torch.Tensor:
+            wide = np.full((len(values), size, *values[0].shape[1:]), fill, np.int64)
+            for line, value in zip(wide, values, strict=True):
+                line[: len(value)] = value
+            return torch.from_numpy(wide)
+
+        made["labels"] = padded([row[2] for row in rows], IGNORE)
+        if self.objective == "span":
+            made |= {"edges": padded([row[3] for row in rows], 0), "place": padded([row[4] for row in rows], 0)}
+        if self.objective == "sentence-order":
+            made["swapped"] = torch.tensor([row[5] for row in rows])
+        else:  # one piece has no segments, and Longformer no token that sees all
+            del made["segments"]
+        return made
+
+    def row(self, rng: np.random.Generator) -> tuple[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray, bool]:
+        """ids (S,), the place where the second segment begins, labels (S,), edges (S, 2), place (S,), swapped."""
+        cls, sep, _, mask = self.specials
+        pair = self.objective == "sentence-order"
+        ids, words, begins = self.source(rng, self.length - (3 if pair else 2))
+        cut, swapped = len(ids), False
+        if pair:
+            middle = np.flatnonzero(begins[1:]) + 1  # where a sentence begins, if one does, else in the middle
+            cut = int(middle[np.abs(middle - len(ids) // 2).argmin()]) if len(middle) else len(ids) // 2
+            if swapped := bool(rng.random() < 0.5):
+                ids, words = (np.concatenate([x[cut:], x[:cut]]) for x in (ids, words))
+                cut = len(ids) - cut
+        labels, seen = np.full(len(ids), IGNORE, np.int64), ids.copy()
+        edges, place = np.zeros((len(ids), 2), np.int64), np.zeros(len(ids), np.int64)
+        for piece in choose_tokens(rng, words, self.share, self.objective):
+            labels[piece] = ids[piece]
+            edges[piece] = piece[0], piece[-1] + 2  # in the sequence with its [CLS]: beside the piece
+            place[piece] = piece - piece[0]
+            chance = rng.random()
+            if chance < 0.8:
+                seen[piece] = mask
+            elif chance < 0.9:
+                seen[piece] = rng.choice(self.vocabulary, size=len(piece))
+        inner = [cut] if pair else []
+
+        def framed(x: np.ndarray, first: Any, between: Any) -> np.ndarray:
+            parts = np.split(x, inner)
+            return np.concatenate([[first], *(p for part in parts for p in (part, [between]))])
+
+        sequence = framed(seen, cls, sep).astype(np.int64)
+        nothing = [0, 0]
+        return (
+            sequence,
+            cut + 2 if pair else len(sequence),
+            framed(labels, IGNORE, IGNORE),
+            framed(edges, nothing, nothing),
+            framed(place, 0, 0),
+            swapped,
+        )
+
+
+# ---- what predicts them
+
+
+class TokenHead(nn.Module):
+    """BERT's head: the output of a token to the vocabulary, whose rows are the embeddings."""
+
+    def __init__(self, hidden: int, width: int, vocabulary: int) -> None:
+        """hidden: H; width: E; vocabulary: V."""
+        super().__init__()
+        self.dense, self.norm = nn.Linear(hidden, width), nn.LayerNorm(width)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, hidden: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        """hidden: (M, H); table: (V, E). Returns (M, V)."""
+        return self.norm(functional.gelu(self.dense(hidden))) @ table.T + self.bias
+
+
+class Pretraining(nn.Module):
+    """An encoder, its embeddings, and the heads of an objective."""
+
+    def __init__(self, encoder: PreTrainedModel, table: nn.Embedding, objective: str) -> None:
+        super().__init__()
+        self.objective, width = objective, table.embedding_dim
+        self.inputs, self.encoder, self.table = EncoderInputs(encoder, width), encoder, table
+        hidden = encoder.config.hidden_size
+        self.head = TokenHead(hidden, width, table.num_embeddings)
+        if objective == "span":
+            self.places = nn.Embedding(1024, hidden)
+            self.edge = nn.Sequential(
+                nn.Linear(3 * hidden, hidden), nn.GELU(), nn.LayerNorm(hidden), nn.Linear(hidden, hidden), nn.GELU()
+            )
+        elif objective == "sentence-order":
+            self.order = nn.Linear(hidden, 2)
+        elif objective == "replaced-token":
+            self.generator = make_encoder(smaller(encoder.config).to_dict())
+            self.generator_inputs = EncoderInputs(self.generator, width)
+            self.judge = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1))
+
+    def hidden(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None) -> torch.Tensor:
+        """All (B, S) -> (B, S, H)."""
+        return self.encoder(**self.inputs(self.table(ids), mask, segments)).last_hidden_state
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        labels: torch.Tensor,
+        segments: torch.Tensor | None = None,
+        edges: torch.Tensor | None = None,
+        place: torch.Tensor | None = None,
+        swapped: torch.Tensor | None = None,
+    ) -> Batch:
+        """As `PretrainingBatches` gives them. loss: of the objective; masked: cross-entropy of the masked tokens, in nats; right:
+        how many of them are predicted; order, edge, replaced: of the other tasks, where there are.
+        """
+        asked = labels != IGNORE
+        if self.objective == "replaced-token":
+            return self.replaced(ids, mask, labels, asked)
+        hidden = self.hidden(ids, mask, segments)
+        logits, wanted = self.head(hidden[asked], self.table.weight).float(), labels[asked]
+        loss = functional.cross_entropy(logits, wanted)
+        found = {"masked": loss.detach(), "right": (logits.argmax(1) == wanted).float().mean()}
+        if edges is not None and place is not None:
+            rows = asked.nonzero()[:, 0]
+            left, right = (hidden[rows, edges[asked][:, side]] for side in (0, 1))
+            there = self.edge(torch.cat([left, right, self.places(place[asked].clamp(max=1023))], 1))
+            edge = functional.cross_entropy(self.head(there, self.table.weight).float(), wanted)
+            found["edge"], loss = edge.detach(), loss + edge
+        if swapped is not None:
+            order = functional.cross_entropy(self.order(hidden[:, 0]).float(), swapped.long())
+            found["order"], loss = order.detach(), loss + order
+        return {"loss": loss} | found
+
+    def replaced(self, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, asked: torch.Tensor) -> Batch:
+        """labels, asked: (B, S), the tokens and which of them the generator predicts."""
+        guessed = self.generator(**self.generator_inputs(self.table(ids), mask, None)).last_hidden_state
+        logits, wanted = self.head(guessed[asked], self.table.weight).float(), labels[asked]
+        generator = functional.cross_entropy(logits, wanted)
+        with torch.no_grad():  # no gradient goes through what was drawn
+            drawn = torch.distributions.Categorical(logits=logits).sample()
+            filled = ids.clone()
+            filled[asked] = drawn
+            false = torch.zeros_like(ids, dtype=torch.float)
+            false[asked] = (drawn != wanted).float()
+        read = self.judge(self.hidden(filled, mask, None))[..., 0].float()
+        there = mask.bool()
+        replaced = functional.binary_cross_entropy_with_logits(read[there], false[there])
+        right = ((read > 0) == (false > 0))[there].float().mean()
+        return {
+            "loss": generator + DISCRIMINATOR * replaced,
+            "masked": generator.detach(),
+            "replaced": replaced.detach(),
+            "right": right,
+        }
+
+
+def smaller(config: Any) -> Any:
+    """The config of a generator: a quarter of the layers, at least one. Their number has one name in all configs."""
+    made = type(config).from_dict(config.to_dict())
+    made.num_hidden_layers = max(1, config.num_hidden_layers // 4)
+    if getattr(made, "layer_types", None):  # ModernBERT lists the kind of each
+        made.layer_types = made.layer_types[: made.num_hidden_layers]
+    return made

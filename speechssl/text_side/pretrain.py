@@ -1,0 +1,246 @@
+"""`speechssl pretrain text`: an encoder on artificial data, real text or units, from scratch or continued.
+
+What it leaves in OUT/encoder is a Hugging Face checkpoint with its tokeniser, which everything reads that takes a text encoder:
+`train dual`, `train text-qa`, `text classify`, `pretrain text` again.
+Ids of artificial data become tokens of the vocabulary in an arbitrary order, which the seed draws: real tokens are thereby mapped
+onto artificial ids (arXiv 2109.03537). unigram and bigram imitate tokens of a text, which stay what they are. Units become the
+tokens that DUAL gives them with the same seed and assignment (`textlm.assign_tokens`).
+Letters: N tokens, V tokens in a vocabulary, K units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import AutoConfig, BertConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from speechssl.errors import InputError
+from speechssl.io import checkpoint_folder, stage
+from speechssl.processes import is_main, main_first
+from speechssl.text_side.config import TextPretraining
+from speechssl.text_side.objectives import Pretraining, PretrainingBatches, Source
+from speechssl.text_side.runs import encoder_named
+from speechssl.text_side.streams import Stream, imitates, make_stream
+from speechssl.text_side.texts import (
+    Text,
+    check_specials,
+    load_vocabulary,
+    plain_ids,
+    read_text,
+    symbol_vocabulary,
+    tokenise,
+    train_vocabulary,
+)
+from speechssl.textlm import (
+    assign_tokens,
+    checkpoint_gradients,
+    encoder_half,
+    load_text_encoder,
+    longest_sequence,
+    make_encoder,
+    reason_of,
+    special_tokens,
+    text_config,
+    why_unfit,
+    without_dropout,
+)
+from speechssl.trainer import check_share, fit
+from speechssl.units.storage import iterate_units, units_card
+
+TEXT, UNITS, NONE = "text", "units", "none"  # --data that is not artificial
+
+
+def pretrain_text(out: Path, o: TextPretraining) -> Path:
+    """Train (once) and leave the encoder in `out`/encoder.
+
+    Raises InputError where the data or the vocabulary cannot be had, sequences are longer than the encoder's positions, or `out`
+    was made from other inputs.
+    """
+    check_share(o.batch)
+    text = read_text(o.text, o.split) if o.text else None
+    inputs: dict[str, Any] = {"text": text.hash if text else None}
+    if o.data == UNITS:
+        if o.units is None:
+            raise InputError("pre-training on units needs the units; give the output of `speechssl units extract` with --units")
+        inputs["units"] = [part["hash"] for part in units_card(o.units / o.split)["parts"]]
+    for name in ("start", "tokenizer"):
+        if given := getattr(o, name):
+            inputs[name] = encoder_named(given)
+    places = {name: _name(getattr(o, name)) for name in ("text", "units", "tokenizer", "start", "like")}
+    with stage(out, inputs, asdict(o) | places) as step:
+        folder = out / "encoder"
+        if step.done:
+            return folder
+        seed = o.training.seed
+        torch.manual_seed(seed)
+        encoder, tokenizer = _encoder(o, text)
+        longest = longest_sequence(encoder)
+        if longest is not None and o.length > longest:
+            raise InputError(
+                f"sequences of {o.length} tokens do not fit into the {longest} positions of the encoder; give a smaller --length"
+            )
+        trained = o.data != NONE
+        source = source_of(o, text, tokenizer) if trained else whole(make_stream("random", 1))
+        batches = PretrainingBatches(
+            source,
+            o.objective,
+            (*special_tokens(tokenizer), tokenizer.mask_token_id),
+            plain_ids(tokenizer),
+            o.batch,
+            o.length,
+            o.share,
+            seed,
+        )
+        rows = encoder.get_input_embeddings()
+        table = nn.Embedding.from_pretrained(rows.weight.detach().clone(), freeze=False)
+        config = deepcopy(encoder.config)  # with its dropout, for whoever fine-tunes
+        if not o.dropout:
+            without_dropout(encoder)
+        if o.gradient_checkpointing:
+            checkpoint_gradients(encoder, "the encoder")
+        model = Pretraining(encoder, table, o.objective)
+        result = fit(model, batches, o.training, out / "checkpoints") if trained else {"steps": 0}
+        with main_first():
+            if is_main():
+                encoder.config = config
+                save_encoder(encoder, table, tokenizer, folder)
+                step.finish(
+                    {
+                        "what": "text encoder",
+                        "options": asdict(o) | places,
+                        "training": result,
+                        "weights": encoder_named(str(folder))["weights"],
+                    }
+                )
+        return folder
+
+
+def _name(value: Any) -> str | None:
+    """The name of a thing, and not where it lies on this machine."""
+    return None if value is None else "/".join(Path(value).parts[-2:])
+
+
+# ---- data
+
+
+def source_of(o: TextPretraining, text: Text | None, tokenizer: PreTrainedTokenizerBase) -> Source:
+    """Raises InputError for data that there are not."""
+    seed = o.training.seed
+    if o.data == TEXT:
+        if text is None:
+            raise InputError("pre-training on text needs a text; give a folder of .txt files or a prepared corpus with --text")
+        return tokenise(text, tokenizer).part
+    if o.data == UNITS:
+        assert o.units
+        folder = o.units / o.split
+        spoken = [u.runs.units for u in iterate_units(folder)]
+        tokens = assign_tokens(tokenizer, int(units_card(folder)["K"]), o.assignment, seed)
+        return whole(Spoken(spoken, np.array(tokens, np.int64), folder))
+    if imitates(o.data):
+        found = tokenise(text, tokenizer).ids if text else None
+        plain = plain_ids(tokenizer)
+        if "+" not in o.data:
+            return whole(make_stream(o.data, len(plain), found))
+        raise InputError("unigram and bigram have the tokens of a text, the other artificial data have none; do not mix them")
+    plain = np.random.default_rng(seed).permutation(plain_ids(tokenizer))
+    made = make_stream(o.data, len(plain))
+    return whole(lambda rng, length: plain[made(rng, length)])
+
+
+def whole(stream: Stream) -> Source:
+    """Every id is a word; no sentence begins anywhere."""
+
+    def source(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        ids = stream(rng, length)
+        return ids, np.ones(len(ids), bool), np.zeros(len(ids), bool)
+
+    return source
+
+
+class Spoken:
+    """Parts of recordings as tokens, each recording as often as it is long."""
+
+    def __init__(self, spoken: Sequence[np.ndarray], tokens: np.ndarray, place: Path) -> None:
+        """spoken: units of each recording, 0 to K - 1; tokens: (K,). Raises InputError where there are none."""
+        self.spoken, self.tokens = [units for units in spoken if len(units)], tokens
+        if not self.spoken:
+            raise InputError(f"the units in {place} are empty; extract those of recordings that can be read")
+        self.ends = np.cumsum([len(units) for units in self.spoken])
+
+    def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
+        units = self.spoken[int(np.searchsorted(self.ends, rng.integers(self.ends[-1]), side="right"))]
+        first = int(rng.integers(max(len(units) - length, 0) + 1))
+        return self.tokens[units[first : first + length]]
+
+
+# ---- encoders
+
+
+def _encoder(o: TextPretraining, text: Text | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The encoder to train and its tokeniser. Raises InputError for options that contradict each other, or no vocabulary."""
+    if o.start:
+        if o.tokenizer or o.like:
+            raise InputError(
+                "an encoder to start from has its own vocabulary and size; leave out --tokenizer and --like, or --start"
+            )
+        encoder, own = load_text_encoder(o.start)
+        check_specials(own, o.start)
+        return encoder.train().requires_grad_(True), own
+    if o.tokenizer:
+        tokenizer = load_vocabulary(o.tokenizer)
+    elif text is not None:
+        tokenizer = train_vocabulary(text.paragraphs, o.vocabulary)
+    else:
+        tokenizer = symbol_vocabulary(o.vocabulary)
+    pad = special_tokens(tokenizer)[2]
+    if o.like:
+        source = checkpoint_folder(o.like, "text encoder")
+        try:
+            config = text_config(source)
+        except Exception as error:  # transformers and the hub client each raise their own
+            raise InputError(f"cannot read the config of {source} ({reason_of(error)}); give another --like") from error
+        values = config.to_dict() | {"vocab_size": len(tokenizer), "pad_token_id": pad}
+        values.pop("_name_or_path", None)
+    else:
+        sizes = {
+            "hidden_size": o.width,
+            "num_hidden_layers": o.layers,
+            "num_attention_heads": o.heads,
+            "intermediate_size": 4 * o.width,
+        }
+        if o.width % o.heads:
+            raise InputError(f"{o.heads} heads cannot share a width of {o.width}; give --width a multiple of --heads")
+        config = BertConfig(
+            **sizes, vocab_size=len(tokenizer), pad_token_id=pad, max_position_embeddings=max(o.positions, o.length)
+        )
+        values = config.to_dict()
+    try:
+        encoder = make_encoder(values)
+    except Exception as error:  # every kind has its own for sizes that do not fit
+        raise InputError(f"cannot make an encoder like {o.like} ({reason_of(error)}); give another --like") from error
+    if reason := why_unfit(encoder.eval()):
+        raise InputError(f"an encoder like {o.like} cannot be a text encoder here: {reason}; give another --like")
+    return encoder.train(), tokenizer
+
+
+def save_encoder(encoder: PreTrainedModel, table: nn.Embedding, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """A checkpoint that `load_text_encoder` reads. table: (V, E), which the encoder gets back."""
+    own = nn.Embedding(table.num_embeddings, table.embedding_dim)
+    own.weight = nn.Parameter(table.weight.detach().clone())
+    encoder.set_input_embeddings(own)
+    encoder.config.vocab_size = table.num_embeddings
+    half = encoder_half(AutoConfig.for_model(**encoder.config.to_dict()))
+    if half is not None:  # of T5 and its kin
+        model = half(encoder.config)
+        model.get_encoder().load_state_dict(encoder.state_dict())
+        model.set_input_embeddings(own)
+        encoder = model
+    encoder.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,327 @@
+"""What a run leaves, and what its start gains over scratch.
+
+RESULTS/runs/TASK/ARM-SEED/scores.json has what every test item got, so that arms are compared on the same items. Intervals draw
+seeds and items, each with replacement and crossed: a run with one seed on one item counts as often as both were drawn together
+(`stats.drawn_weights` has the source). With three seeds there are ten ways to draw them: such an interval is too narrow rather
+than too wide. Letters: R resamples, I items or groups of items, G seeds, C columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from speechssl.config import TrainingOptions
+from speechssl.errors import InputError
+from speechssl.eval.compare import read_results
+from speechssl.eval.tables import Table, interval_text
+from speechssl.io import hash_files, hash_json, read_json, write_json
+from speechssl.results import Row, append_rows, drawn_sentence
+from speechssl.stats import RESAMPLES, Estimate, Units, choose_units, drawn_counts, mean_of
+from speechssl.text_side.published import ARTIFICIAL, CONDITION, FROZEN, FROZEN_NOTE, GAIN, MEAN, NOTE, family, in_order
+from speechssl.text_side.tasks import columns, value
+from speechssl.trainer import Batch, fit
+
+_QA = re.compile(r"(?:dual|text\+text)-(.+)-(\d+)")
+_ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
+
+
+# ---- one run
+
+
+def run_folder(results: Path, task: str, arm: str, seed: int) -> Path:
+    """Raises InputError for a name of an arm that is no name of a folder."""
+    if not _ARM.fullmatch(arm):
+        raise InputError(f"--arm {arm!r} is no name; take letters, digits, and . + * - _ behind the first")
+    return results / "runs" / task / f"{arm}-{seed}"
+
+
+def encoder_named(encoder: str) -> dict[str, str]:
+    """What a card says of a text encoder: its name, not where it lies on this machine, and the hash of weights that lie here."""
+    path = Path(encoder)
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else []
+    return {"encoder": "/".join(path.parts[-2:])} | ({"weights": hash_files(files)} if files else {})
+
+
+def fit_and_score(
+    model: nn.Module,
+    batches: Callable[[int], Batch],
+    training: TrainingOptions,
+    folder: Path,
+    score: Callable[[], float],
+    every: int,
+) -> tuple[dict[str, Any], list[dict[str, float]]]:
+    """Train, and score the model every so many steps (0: never before the end): what `fit` gives, and a curve of steps, training
+    loss and score, which lies in `folder` as curve.json too. The schedule is that of the whole training. A killed run goes on.
+    """
+    path, steps = folder / "curve.json", training.steps
+    curve: list[dict[str, float]] = read_json(path) if path.is_file() else []
+    result: dict[str, Any] = {}
+    for stop in [*range(every, steps, every), steps] if every else [steps]:
+        if stop < steps and any(point["step"] == stop for point in curve):
+            continue
+        result = fit(model, batches, replace(training, steps=stop, horizon=training.horizon or steps), folder)
+        if result["steps"] == stop and not any(point["step"] == stop for point in curve):
+            curve.append({"step": stop, "loss": result["loss"], "score": score()})
+            write_json(path, curve)
+            model.train()
+    return result, curve
+
+
+def steps_to(curve: Sequence[Mapping[str, float]], score: float = 0.5) -> int | None:
+    """Steps after which a curve first reaches a score; None: never."""
+    return next((int(point["step"]) for point in curve if point["score"] >= score), None)
+
+
+def write_scores(
+    results: Path,
+    folder: Path,
+    task: str,
+    metric: str,
+    arm: str,
+    seed: int,
+    items: Mapping[str, tuple[float, float]],
+    about: Mapping[str, Any],
+    drawn: Units | None = None,
+) -> dict[str, Any]:
+    """The card of a run, and its row in RESULTS/results.jsonl. items: id -> (gold, predicted); of metrics without a gold answer the
+    score of the item stands in the second place. drawn: what intervals draw of the items; None: themselves.
+    """
+    made = {"task": task, "metric": metric, "arm": arm, "seed": seed, **about}
+    found = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), tuple(items))
+    if drawn:
+        found = replace(found, groups=tuple(drawn.labels), unit=drawn.name)
+    groups = {"groups": list(found.groups), "unit": found.unit} if drawn else {}
+    write_json(folder / "scores.json", made | {"items": {name: list(pair) for name, pair in items.items()}} | groups)
+    row = Row.of(estimate([found]).interval, task, arm, CONDITION, None, metric, seed, hash_json(made))
+    append_rows(results / "results.jsonl", [row], any_card=True)
+    return made | {"value": row.value}
+
+
+def _arrays(items: Mapping[str, Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:
+    gold, predicted = np.array(list(items.values()), np.float64).T
+    return gold, predicted
+
+
+# ---- all runs
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """columns: (S, C) of S items; groups: (S,) what is drawn, an item itself, or the passage or the voice of a question; unit:
+    which of these. curve: as of `fit_and_score`.
+    """
+
+    task: str
+    arm: str
+    seed: int
+    metric: str
+    columns: np.ndarray
+    items: tuple[str, ...]
+    groups: tuple[str, ...]
+    unit: str = "item"
+    note: str = ""
+    curve: tuple[Mapping[str, float], ...] = ()
+
+    def only(self, items: Sequence[str]) -> Run:
+        place = {name: i for i, name in enumerate(self.items)}
+        rows = [place[name] for name in items]
+        return replace(self, columns=self.columns[rows], items=tuple(items), groups=tuple(self.groups[i] for i in rows))
+
+
+def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
+    """Raises InputError where there are none, or they are damaged."""
+    found = []
+    for path in sorted(results.glob("runs/*/*/scores.json")):
+        values = read_json(path)
+        try:
+            items = values["items"]
+            made = columns(values["metric"], *_arrays(items))
+            about = values["task"], values["arm"], int(values["seed"]), values["metric"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
+        drawn = tuple(map(str, values.get("groups", items))), str(values.get("unit", "item"))
+        more = str(values.get("note", "")), tuple(values.get("curve", ()))
+        found.append(Run(*about, made, tuple(items), *drawn, *more))
+    for folder in answers:
+        for scores in read_results([folder]):
+            named = _QA.fullmatch(scores.system)
+            if named and scores.condition == ("clean", None):
+                metric = "ff1" if scores.system.startswith("dual") else "f1"
+                lines = {i: line for i, line in scores.lines.items() if line.get(metric) is not None}
+                made = np.array([[float(line[metric])] for line in lines.values()])
+                voices, passages = ([str(line.get(name, "")) for line in lines.values()] for name in ("voice", "passage"))
+                units = choose_units(voices, passages, "passage")
+                task = "dual" if metric == "ff1" else "text-qa"
+                about = task, named[1], int(named[2]), metric
+                found.append(Run(*about, made, tuple(lines), tuple(units.labels), units.name))
+    if not found:
+        raise InputError(f"{results} has no runs; make some with `speechssl text classify` or `speechssl text compute`")
+    return found
+
+
+def estimate(runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+    """The mean over seeds of a score; with `against`, of its difference from theirs, seed by seed.
+
+    Seeds that both have, and items that all have, are counted. Raises ValueError where there are none.
+    """
+    pairs: list[tuple[Run, Run | None]] = [(run, None) for run in runs]
+    if against:
+        other = {run.seed: run for run in against}
+        pairs = [(run, other[run.seed]) for run in runs if run.seed in other]
+    every = [run for pair in pairs for run in pair if run is not None]
+    common = [name for name in every[0].items if all(name in run.items for run in every)] if every else []
+    if not common:
+        raise ValueError("the runs have no seed or no item in common")
+    labels = every[0].only(common).groups
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(labels))}
+    places, count = np.array([numbers[name] for name in labels]), len(numbers)
+    sizes = np.bincount(places, minlength=count).astype(np.float64)
+
+    def summed(run: Run) -> np.ndarray:
+        """(I, C) sums over the items of a group."""
+        made = run.only(common).columns
+        return np.stack([np.bincount(places, weights=column, minlength=count) for column in made.T], axis=1)
+
+    def scores(weights: np.ndarray) -> np.ndarray:
+        """(r, I) -> (r, G) scores, or differences."""
+        total = (weights @ sizes)[:, None]
+        found = [[value(run.metric, weights @ made[id(run)] / total) for run in pair if run is not None] for pair in pairs]
+        return np.stack([some[0] - some[1] if len(some) > 1 else some[0] for some in found], axis=1)
+
+    made = {id(run): summed(run) for run in every}
+    seeds = np.concatenate(list(drawn_counts(len(pairs), len(pairs), seed, resamples))).astype(np.float64)
+    drawn, done = [], 0
+    for weights in drawn_counts(count, count, seed + 1, resamples):
+        part = seeds[done : done + len(weights)]
+        drawn.append((scores(weights.astype(np.float64)) * part).sum(1) / len(pairs))
+        done += len(weights)
+    here = float(scores(np.ones((1, count))).mean())
+    group = every[0].unit
+    several = len(pairs) > 1
+    spread = np.concatenate(drawn) if count > 1 else np.full(resamples, np.nan)
+    return Estimate(here, spread, len(common), min(len(pairs), count) if several else count, f"seed, {group}" if several else group)
+
+
+# ---- tables
+
+
+@dataclass(frozen=True, eq=False)
+class Gains:
+    """Of every arm and task: the score, and the gain over the baseline, in that of every task alone and of their mean."""
+
+    scores: Mapping[tuple[str, str], Estimate]  # (task, arm)
+    gains: Mapping[tuple[str, str], Estimate]
+    metrics: Mapping[str, str]  # of tasks
+    seeds: Mapping[tuple[str, str], int]
+    notes: tuple[str, ...]
+
+    @property
+    def arms(self) -> list[str]:
+        """Those of the lecture's chart in its order, then the others."""
+        return in_order(arm for _, arm in self.scores)
+
+
+def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
+    """Tasks without the baseline have scores and no gains."""
+    cells: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        cells.setdefault((run.task, run.arm), []).append(run)
+    scores = {key: estimate(some, seed=seed) for key, some in cells.items()}
+    gains = {}
+    for (task, arm), some in cells.items():
+        base = cells.get((task, baseline), [])
+        if arm != baseline and {r.seed for r in some} & {r.seed for r in base}:
+            gains[task, arm] = estimate(some, base, seed)
+    tasks = list(dict.fromkeys(task for task, _ in gains))
+    for arm in dict.fromkeys(arm for _, arm in gains):
+        if len(tasks) > 1 and all((task, arm) in gains for task in tasks):
+            gains[MEAN, arm] = mean_of([gains[task, arm] for task in tasks])
+    metrics = {run.task: run.metric for run in runs}
+    notes = tuple(dict.fromkeys(run.note for run in runs if run.note))
+    return Gains(scores, gains, metrics, {key: len({r.seed for r in some}) for key, some in cells.items()}, notes)
+
+
+def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: int) -> list[Table]:
+    """All tables of RESULTS; their gains are appended to its results. Raises InputError where there is nothing."""
+    runs = read_runs(results, answers)
+    found = gains_of(runs, baseline, seed)
+    rows = [
+        Row.of(e.interval, task, arm, CONDITION, None, GAIN, seed, f"over {baseline}") for (task, arm), e in found.gains.items()
+    ]
+    append_rows(results / "results.jsonl", rows, any_card=True)
+    gains = [gain_table(found, baseline)] if found.gains else []
+    tables = [score_table(found), *gains, *frozen_table(found), *plateau_table(runs)]
+    write_json(results / "tables" / "text_side.json", [table.values for table in tables])
+    return tables
+
+
+def score_table(found: Gains) -> Table:
+    tasks = [task for task in found.metrics if task not in FROZEN]
+    rows = [
+        (arm, *(interval_text(e.interval.percent) if (e := found.scores.get((task, arm))) else "–" for task in tasks))
+        for arm in found.arms
+        if any((task, arm) in found.scores for task in tasks)
+    ]
+    counts = sorted({n for (task, _), n in found.seeds.items() if task in tasks})
+    note = f"Percent; seeds: {' or '.join(map(str, counts))}. " + _drawn(found.scores, tasks)
+    return Table(
+        "Scores", ("start", *(f"{task} ({found.metrics[task]})" for task in tasks)), tuple(rows), " ".join([note, *found.notes])
+    )
+
+
+def gain_table(found: Gains, baseline: str) -> Table:
+    tasks = [t for t in dict.fromkeys(task for task, _ in found.gains) if t not in FROZEN]
+    rows = []
+    for arm in found.arms:
+        cells = [interval_text(e.interval.percent, "+") if (e := found.gains.get((task, arm))) else "–" for task in tasks]
+        if any(cell != "–" for cell in cells):
+            rows.append((arm, *cells, ARTIFICIAL.get(family(arm), "–")))
+    title = f"Gain over {baseline}, in points"
+    return Table(
+        title, ("start", *tasks, "published (GLUE)"), tuple(rows), " ".join(filter(None, [_drawn(found.gains, tasks), NOTE]))
+    )
+
+
+def frozen_table(found: Gains) -> list[Table]:
+    """The lecture's table of the frozen transformer; none where nothing of it was run."""
+    tasks = [task for task in FROZEN if task in found.metrics]
+    if not tasks:
+        return []
+    arms = [arm for arm in found.arms if any((task, arm) in found.scores for task in tasks)]
+    rows: list[tuple[Any, ...]] = []
+    for arm in arms:
+        cells = [interval_text(e.interval.percent) if (e := found.scores.get((task, arm))) else "–" for task in tasks]
+        rows.append((arm, *cells))
+        if any(published := [FROZEN[task].get(arm) for task in tasks]):
+            rows.append((f"{arm}, published", *published))
+    note = " ".join(filter(None, [_drawn(found.scores, tasks), FROZEN_NOTE]))
+    return [Table("The frozen transformer, accuracy", ("start", *tasks), tuple(rows), note)]
+
+
+def plateau_table(runs: Sequence[Run]) -> list[Table]:
+    """After how many steps DUAL reaches FF1 50; none where no run was scored as it learned."""
+    curves = {(run.arm, run.seed): run.curve for run in runs if run.task == "dual" and len(run.curve) > 1}
+    if not curves:
+        return []
+    seeds = sorted({seed for _, seed in curves})
+    rows = []
+    for arm in in_order(arm for arm, _ in curves):
+        reached = {seed: steps_to(curves[arm, seed]) for seed in seeds if (arm, seed) in curves}
+        steps = [n for n in reached.values() if n is not None]
+        mean = f"{sum(steps) / len(steps):.0f}" if steps and len(steps) == len(reached) else "–"
+        rows.append((arm, *(str(reached.get(seed) or "–") for seed in seeds), mean))
+    longest = max(int(curve[-1]["step"]) for curve in curves.values())
+    note = f"–: not within {longest} steps, or no such run. A mean stands where all seeds got there."
+    return [Table("Steps of DUAL to FF1 50", ("start", *(f"seed {seed}" for seed in seeds), "mean"), tuple(rows), note)]
+
+
+def _drawn(found: Mapping[tuple[str, str], Estimate], tasks: Iterable[str]) -> str:
+    wanted = set(tasks)
+    return drawn_sentence((task, e.unit, e.groups) for (task, _), e in found.items() if task in wanted)

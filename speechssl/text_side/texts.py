@@ -1,0 +1,160 @@
+"""Real text for pre-training and for tasks: documents of paragraphs, their sentences, tokens and vocabularies.
+
+A text is a folder of .txt files, one of them, or a prepared corpus, whose written passages are taken. A file is a document, with an
+empty line between paragraphs; the passages of a corpus whose ids are ARTICLE_PARAGRAPH are paragraphs of their articles.
+Letters: N tokens of a text, V tokens in a vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from speechssl.data.records import load_corpus
+from speechssl.errors import InputError
+from speechssl.io import checkpoint_folder, hash_json
+from speechssl.textlm import has_vocabulary, reason_of, special_tokens
+
+SPECIALS = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])|(?<=\s[.!?])\s+|(?<=[.!?])\n|(?<=[。！？])")
+_PLACE = re.compile(r"^(.*\d+)_\d+$")  # ARTICLE_PARAGRAPH
+
+
+@dataclass(frozen=True)
+class Text:
+    """Documents by name, each a list of paragraphs."""
+
+    documents: Mapping[str, Sequence[str]]
+    source: str
+
+    @property
+    def paragraphs(self) -> list[str]:
+        return [paragraph for some in self.documents.values() for paragraph in some]
+
+    @property
+    def hash(self) -> str:
+        return hash_json({name: list(some) for name, some in self.documents.items()})
+
+
+def read_text(source: Path, split: str = "train") -> Text:
+    """Read a text. split: of a prepared corpus. Raises InputError where there is none, or nothing is written in it."""
+    documents: dict[str, list[str]] = {}
+    if any(source.glob("*/passages.jsonl")):
+        for passage in load_corpus(source, split).passages.values():
+            found = _PLACE.match(passage.id)
+            documents.setdefault(found[1] if found else passage.id, []).append(_unwrapped(passage.written))
+    else:
+        files = [source] if source.is_file() else sorted(source.rglob("*.txt"))
+        if not files:
+            raise InputError(f"{source} has no text; give a folder of .txt files, one of them, or a prepared corpus")
+        for path in files:
+            try:
+                written = path.read_text(encoding="utf-8-sig")
+            except (OSError, UnicodeDecodeError) as error:
+                raise InputError(f"cannot read the text {path} ({error}); write it as UTF-8 or take it away") from error
+            name = path.name if path == source else path.relative_to(source).as_posix()
+            documents[name] = [_unwrapped(paragraph) for paragraph in re.split(r"\n\s*\n", written)]
+    documents = {name: kept for name, some in documents.items() if (kept := [p for p in some if p])}
+    if not documents:
+        raise InputError(f"the text in {source} is empty; give a folder of .txt files in which something is written")
+    return Text(documents, source.name)
+
+
+def _unwrapped(paragraph: str) -> str:
+    """In one line, but for the ends of lines that end a sentence."""
+    lines = (" ".join(line.split()) for line in paragraph.splitlines())
+    return re.sub(r"(?<![.!?])\n", " ", "\n".join(filter(None, lines)))
+
+
+def sentences(paragraph: str) -> list[str]:
+    """Those of a paragraph, by their punctuation (English and Chinese)."""
+    return [s for s in (part.strip() for part in _END.split(paragraph)) if s]
+
+
+# ---- vocabularies
+
+
+def load_vocabulary(name: str) -> PreTrainedTokenizerBase:
+    """The tokeniser of a folder or hub id. Raises InputError where there is none, or none with [CLS], [SEP] and a mask."""
+    source = str(checkpoint_folder(name, "text encoder"))
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    except Exception as error:  # transformers, tokenizers and the hub client each raise their own
+        raise InputError(f"cannot load the tokeniser in {source} ({reason_of(error)}); give another --tokenizer") from error
+    if not has_vocabulary(tokenizer):
+        raise InputError(f"{source} has no tokeniser; give a folder with tokenizer.json or a vocabulary")
+    check_specials(tokenizer, name)
+    return tokenizer
+
+
+def check_specials(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    """Raises InputError for a tokeniser without the symbols that masked pre-training needs."""
+    special_tokens(tokenizer)
+    if tokenizer.mask_token_id is None:
+        raise InputError(f"the tokeniser of {name} has no mask token, which pre-training needs; choose one with [MASK] or <mask>")
+
+
+def train_vocabulary(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
+    """A WordPiece vocabulary of at most V entries, lower case, fitted to a text."""
+    core = Tokenizer(models.WordPiece(unk_token=SPECIALS["unk_token"]))
+    core.normalizer = normalizers.BertNormalizer(lowercase=True)
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(SPECIALS.values()), show_progress=False)
+    core.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=core, **SPECIALS)
+
+
+def symbol_vocabulary(size: int) -> PreTrainedTokenizerFast:
+    """A vocabulary of V symbols without meaning, "0" to "V - 1", behind the specials."""
+    listed = [*SPECIALS.values(), *map(str, range(size))]
+    core = Tokenizer(models.WordLevel({token: i for i, token in enumerate(listed)}, unk_token=SPECIALS["unk_token"]))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=core, **SPECIALS)
+
+
+def plain_ids(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+    """All ids of a vocabulary but those of specials, in order."""
+    special = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
+    return np.array(sorted(set(tokenizer.get_vocab().values()) - special), np.int64)
+
+
+# ---- tokens
+
+
+@dataclass(frozen=True)
+class TokenText:
+    """A text as tokens, one document after another."""
+
+    ids: np.ndarray  # (N,)
+    words: np.ndarray  # (N,) bool: a word begins
+    sentences: np.ndarray  # (N,) bool: a sentence begins
+
+    def part(self, rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`length` tokens, or all there are, from anywhere: ids, beginnings of words, beginnings of sentences."""
+        first = int(rng.integers(max(len(self.ids) - length, 0) + 1))
+        place = slice(first, first + length)
+        return self.ids[place], self.words[place], self.sentences[place]
+
+
+def tokenise(text: Text, tokenizer: PreTrainedTokenizerBase) -> TokenText:
+    """Raises InputError for a slow tokeniser, which does not say where words begin, or one that knows nothing of the text."""
+    if not tokenizer.is_fast:
+        raise InputError("the tokeniser has no tokenizer.json, which says where words begin; choose an encoder that has one")
+    ids, words, begins = [], [], []
+    for sentence in (s for paragraph in text.paragraphs for s in sentences(paragraph)):
+        found = tokenizer(sentence, add_special_tokens=False)
+        owners = found.word_ids()
+        ids += found["input_ids"]
+        words += [i == 0 or owner != owners[i - 1] for i, owner in enumerate(owners)]
+        begins += [i == 0 for i in range(len(owners))]
+    made = np.array(ids, np.int64)
+    if not len(made) or (made == tokenizer.unk_token_id).mean() > 0.5:
+        raise InputError(f"the tokeniser knows less than half of the text {text.source}; give one of its language (--tokenizer)")
+    return TokenText(made, np.array(words), np.array(begins))

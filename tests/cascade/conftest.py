@@ -1,0 +1,58 @@
+"""Hugging Face checkpoints of recognisers: tiny ones with random weights."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+RATE = 16_000
+TOKENS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"]
+
+
+@pytest.fixture(scope="session")
+def ctc_folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints") / "tiny-ctc"
+    folder.mkdir()
+    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(TOKENS)}))
+    transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json")).save_pretrained(folder)
+    transformers.Wav2Vec2FeatureExtractor(sampling_rate=RATE).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.Wav2Vec2Config(
+        vocab_size=len(TOKENS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        conv_dim=(8,) * 7, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=2,
+    )  # fmt: skip
+    transformers.Wav2Vec2ForCTC(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def whisper_folder(tmp_path_factory) -> Path:
+    """One byte is one token; two languages; the real Whisper's special tokens in its order."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    folder = tmp_path_factory.mktemp("checkpoints") / "tiny-whisper"
+    tokenizer = transformers.WhisperTokenizer(vocab={c: i for i, c in enumerate(sorted(ByteLevel.alphabet()))}, merges=[])
+    names = ("endoftext", "startoftranscript", "en", "zh", "translate", "transcribe", "startoflm", "startofprev")
+    names += ("nospeech", "notimestamps")
+    tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{n}|>" for n in names]})
+    tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(1501)])
+    ids = {n: tokenizer.convert_tokens_to_ids(f"<|{n}|>") for n in names}
+    end, begin = ids["endoftext"], ids["startoftranscript"]
+    common = {"pad_token_id": end, "bos_token_id": end, "eos_token_id": end, "decoder_start_token_id": begin}
+    torch.manual_seed(0)
+    config = transformers.WhisperConfig(
+        vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, max_target_positions=64, **common,
+    )  # fmt: skip
+    model = transformers.WhisperForConditionalGeneration(config)
+    model.generation_config = transformers.GenerationConfig(
+        **common, is_multilingual=True, lang_to_id={"<|en|>": ids["en"], "<|zh|>": ids["zh"]}, max_length=24,
+        task_to_id={"transcribe": ids["transcribe"], "translate": ids["translate"]}, suppress_tokens=[],
+        begin_suppress_tokens=[], no_timestamps_token_id=ids["notimestamps"], prev_sot_token_id=ids["startofprev"],
+        alignment_heads=[[0, 0], [0, 1]], return_timestamps=False,
+    )  # fmt: skip
+    for part in (tokenizer, transformers.WhisperFeatureExtractor(feature_size=80), model):
+        part.save_pretrained(folder)
+    return folder

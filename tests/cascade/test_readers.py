@@ -1,0 +1,266 @@
+"""Readers of Hugging Face on the words of transcripts: what transformers itself finds, null answers, names, and refusals."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+from speechssl.cascade.config import ReaderOptions
+from speechssl.cascade.data import TimedWord, Transcript
+from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa, spelt_words, word_bounds
+from speechssl.config import TEXT_FAMILIES
+from speechssl.data.records import Answer, Passage, Question, Span, write_records
+from speechssl.errors import InputError
+from speechssl.eval.config import Qa
+from speechssl.eval.spoken_qa import run_evaluation
+from speechssl.io import MODELS, hash_files, model_folder, read_json
+from speechssl.results import read_rows
+from speechssl.systems import load_systems
+
+QA = "AutoModelForQuestionAnswering"
+QUESTION = "who lost the lantern?"
+STORY = "Anna was born in Paris. peter lost the silver lantern at the market in London, which anna had not been to before."
+LENGTHS = {"max_seq_length": 40, "doc_stride": 10, "max_answer_length": 6}
+
+
+def transcript(text, separator=" ", step=0.5):
+    words = text.split() if separator else list(text)
+    return Transcript(tuple(TimedWord(w, i * step, i * step + 0.4, math.nan) for i, w in enumerate(words)), separator)
+
+
+def by_transformers(folder, question, passage, length, stride, longest):
+    """As transformers' run_qa.py, every pair of a start and an end for its n best. Returns text, score and that of "no answer"."""
+    model, tokenizer = AutoModelForQuestionAnswering.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    last = tokenizer.padding_side == "right"
+    cut = tokenizer(
+        *((question, passage) if last else (passage, question)),
+        truncation="only_second" if last else "only_first",
+        max_length=length,
+        stride=stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    best, null = (-math.inf, ""), math.inf
+    for n, ids in enumerate(cut["input_ids"]):
+        with torch.inference_mode():
+            out = model(**{name: torch.tensor(cut[name][n])[None] for name in tokenizer.model_input_names if name in cut})
+        starts, ends = out.start_logits[0].tolist(), out.end_logits[0].tolist()
+        cls = ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0
+        null = min(null, starts[cls] + ends[cls])
+        places = [i for i, part in enumerate(cut.sequence_ids(n)) if part == int(last)]
+        for i in places:
+            for j in (j for j in places if i <= j < i + longest):
+                text = passage[cut["offset_mapping"][n][i][0] : cut["offset_mapping"][n][j][1]]
+                best = max(best, (starts[i] + ends[j], text))
+    return best[1].strip(), best[0], null, len(cut["input_ids"])
+
+
+# ---- what is found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [f for f in (*TEXT_FAMILIES, "XLNet", "Bart", "GPT2") if f != "ByT5"])
+def test_a_checkpoint_finds_what_it_finds_in_transformers(checkpoint, family):
+    folder, story = checkpoint(family, QA), transcript(f"{STORY} {STORY}")
+    text, score, null, count = by_transformers(folder, QUESTION, story.text, *LENGTHS.values())
+    (found,) = load_huggingface(folder, ReaderOptions(**LENGTHS)).read([(transcript(QUESTION), story)])
+    assert count > 1 and found.score == pytest.approx(score, abs=1e-4) and found.null == pytest.approx(null, abs=1e-4)
+    assert found.text == text or not text  # a mark of a word's beginning alone is no text; the word it begins is
+    assert found.text in story.separator.join(w.text for w in story.words[found.first : found.last + 1])
+
+
+def test_a_tokeniser_in_python_joins_as_it_does_and_answers_with_whole_words(checkpoint):
+    folder, story = checkpoint("ByT5", QA), transcript(STORY)
+    reader = load_huggingface(folder, ReaderOptions(max_seq_length=1000))
+    joined = join_text(reader.tokenizer, QUESTION, STORY.split(), " ")
+    assert joined.ids.tolist() == reader.tokenizer(QUESTION, STORY)["input_ids"]
+    assert (joined.part == 0).sum() == len(QUESTION) and (joined.part == 1).sum() == len(STORY) == len(joined.characters)
+    (found,) = reader.read([(transcript(QUESTION), story)])
+    assert found.text == " ".join(STORY.split()[found.first : found.last + 1])
+
+
+@pytest.mark.parametrize("family", ["BERT", "RoBERTa", "T5"])
+def test_many_are_read_as_one_by_one_and_nothing_is_not_read(checkpoint, family):
+    reader = load_huggingface(checkpoint(family, QA), ReaderOptions(**LENGTHS))
+    passages = [STORY, "anna", "", f"{STORY} {STORY} {STORY}", "in paris"]
+    items = [(transcript(QUESTION), transcript(p)) for p in passages]
+    many, single = reader.read(items), [reader.read([item])[0] for item in items]
+    for a, b, passage in zip(many, single, passages, strict=True):
+        assert (a is None) == (b is None) == (not passage)
+        if a is not None:
+            assert (a.first, a.last, a.text) == (b.first, b.last, b.text) and a.score == pytest.approx(b.score, abs=1e-4)
+            assert 0 <= a.first <= a.last < len(passage.split()) and 0 < a.confidence <= 1
+    with pytest.warns(UserWarning, match="1 of 1 questions lost what is beyond half of 40"):
+        assert reader.read([(transcript(STORY), transcript(STORY))])[0] is not None
+
+
+@pytest.mark.slow
+def test_of_many_windows_a_few_may_be_read(checkpoint):
+    reader = load_huggingface(checkpoint("BERT", QA), ReaderOptions(max_seq_length=24, doc_stride=4))
+    story = transcript(" ".join(["the the the"] * 20 + ["peter lost the lantern"] + ["of of of"] * 20))
+    (found,) = reader.limited(1).read([(transcript("who lost the lantern"), story)])
+    assert 40 < found.first <= found.last < 90  # of 120 words, those of the window that has the question's
+    many, all_of_them = (r.read([(transcript(QUESTION), story)]) for r in (reader.limited(1000), reader))
+    assert many == all_of_them
+
+
+@given(st.lists(st.sampled_from(["anna", "lost", "silver", "lantern", "xyz", "a", "paris."]), min_size=1, max_size=20), st.data())
+def test_every_word_is_where_it_stands(checkpoint, words, data):
+    """The characters of a span lie in its words, and touch the first and the last of them."""
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint(data.draw(st.sampled_from(["BERT", "RoBERTa", "T5"])), QA))
+    separator = data.draw(st.sampled_from(["", " "]))
+    joined, (starts, ends) = join_text(tokenizer, "who", words, separator), word_bounds(words, separator)
+    text = separator.join(words)
+    assert [text[a:b] for a, b in zip(starts, ends, strict=True)] == words
+    assert (joined.part == 1).sum() == len(joined.characters) > 0
+    assert set("".join(text[a:b] for a, b in joined.characters)) <= {*text}
+    covered = np.zeros(len(text), bool)
+    for a, b in joined.characters:
+        covered[a:b] = True
+    assert all(covered[i] or text[i] == " " for i in range(len(text)))
+
+
+def test_a_t5_that_does_not_say_what_its_decoder_begins_with_begins_with_its_padding(checkpoint, tmp_path):
+    folder, item = shutil.copytree(checkpoint("T5", QA), tmp_path / "t5"), (transcript(QUESTION), transcript(STORY))
+    config = json.loads((folder / "config.json").read_text())
+    assert config.pop("decoder_start_token_id") == config["pad_token_id"]
+    (folder / "config.json").write_text(json.dumps(config))
+    found, expected = (load_huggingface(f, ReaderOptions()).read([item]) for f in (folder, checkpoint("T5", QA)))
+    assert found == expected
+
+
+def test_capitals_that_say_nothing_are_small_letters():
+    assert spelt_words(transcript("WHO LOST IT")) == ["who", "lost", "it"]
+    for text in ("Who LOST it", "誰 lost", "北京", "3 4"):
+        assert spelt_words(transcript(text)) == text.split()
+
+
+# ---- as systems
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A question about a passage with times, asked and answered in writing."""
+    words = tuple(Span(w, i / 2, i / 2 + 0.4) for i, w in enumerate(STORY.split()))
+    write_records(tmp_path / "corpus/test/passages.jsonl", [Passage("p", "", 11.0, STORY, "s", "en", words)])
+    answer = Answer("the silver lantern", 3.5, 4.9)
+    write_records(tmp_path / "corpus/test/questions.jsonl", [Question("q", "p", "", 0.0, "what was lost", "s", "en", (answer,))])
+    (tmp_path / "corpus/card.json").write_text("{}")
+    return tmp_path / "corpus"
+
+
+def evaluated(corpus, out, models="people-en", **options):
+    """(system, metric) -> value, after the system `text` has been evaluated."""
+    reading = ReaderOptions(**options)
+    run_evaluation(Qa(corpus=corpus, out=out, systems=("text",), conditions=("clean",), models=str(models), reading=reading))
+    return {(r.system, r.metric): r.value for r in read_rows(out / "results.jsonl")}
+
+
+@pytest.mark.slow
+def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(checkpoint, tmp_path, monkeypatch, corpus):
+    monkeypatch.setenv(MODELS, str(tmp_path / "models"))
+    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "models/someone/tiny-squad2")
+    reading = ReaderOptions(reader="someone/tiny-squad2", max_seq_length=100)
+    text, given = load_systems(model_folder(), ["text", "cascade-given"], reading=reading)
+    assert (text.name, given.name) == ("text+tiny-squad2", "cascade-given+tiny-squad2")
+    assert text.card["reader"] == "someone/tiny-squad2" and text.qa is given.qa
+    words = tuple(Span(w, i / 2, i / 2 + 0.4) for i, w in enumerate(STORY.split()))
+    passage = text.encode(Passage("p", "", 11.0, STORY, "s", "en", words), None)
+    question = text.encode(Question("q", "p", "", 0.0, QUESTION, "s", "en"), None)
+    (found,) = text.answer_all([(question, passage)])
+    expected, *_ = by_transformers(folder, QUESTION, STORY, 100, 32, 30)
+    assert found.text == expected
+    inside = [w for w in words if found.start <= w.start and w.end <= found.end]
+    assert found.text in " ".join(w.text for w in inside) and inside[0].start == found.start and inside[-1].end == found.end
+
+    evaluated(corpus, tmp_path / "out", reader="someone/tiny-squad2")
+    rows = evaluated(corpus, tmp_path / "out")  # beside the models' own
+    assert {system for system, _ in rows} == {"text", "text+tiny-squad2"}
+    saved = read_json(tmp_path / "out/predictions/text+tiny-squad2/clean.json")
+    assert saved["reader"] == "someone/tiny-squad2" and saved["answers"]["q"]["text"]
+    assert saved["card"]["text_qa"] == hash_files([folder / "model.safetensors"])
+    shutil.copytree(folder, tmp_path / "models/other/tiny-squad2")
+    with pytest.raises(InputError, match="made with the reader someone/tiny-squad2, and other/tiny-squad2 would"):
+        evaluated(corpus, tmp_path / "out", reader="other/tiny-squad2")
+
+
+def test_text_qa_of_the_models_may_be_a_checkpoint(checkpoint, tmp_path, corpus):
+    shutil.copytree(checkpoint("RoBERTa", QA), tmp_path / "set/text-qa")
+    rows = evaluated(corpus, tmp_path / "out", tmp_path / "set")
+    assert {system for system, _ in rows} == {"text"} and {"em", "f1", "ff1", "aos"} <= {metric for _, metric in rows}
+    before = load_systems(tmp_path / "set", ["text"])[0].card
+    other = checkpoint("RoBERTa", QA, hidden_dropout_prob=0.2, num_hidden_layers=1)
+    shutil.copytree(other, tmp_path / "set/text-qa", dirs_exist_ok=True)
+    assert load_systems(tmp_path / "set", ["text"])[0].card["text_qa"] != before["text_qa"]
+
+
+@pytest.mark.parametrize("family", ["BERT", "T5"])
+def test_nothing_is_the_answer_where_it_is_worth_more_than_the_best_span_by_the_threshold(checkpoint, corpus, tmp_path, family):
+    folder = checkpoint(family, QA)
+    _, score, null, _ = by_transformers(folder, "what was lost", STORY, 384, 128, 30)
+    for threshold, answers in ((None, True), (null - score + 0.01, True), (null - score - 0.01, False)):
+        out = tmp_path / str(threshold)
+        rows = evaluated(corpus, out, reader=str(folder), null_threshold=threshold)
+        saved = next(iter(read_json(next(out.glob("predictions/*/clean.json")))["answers"].values()))
+        assert bool(saved["text"]) == answers
+        assert {metric for _, metric in rows} == {"em", "f1", "ff1", "aos", "wer"}
+        if not answers:  # it counts as wrong, in text and in time
+            assert all(value == 0 for (_, metric), value in rows.items() if metric != "wer")
+
+
+@pytest.mark.slow
+def test_a_reader_trained_here_answers_nothing_too_and_has_its_own_lengths(corpus, tmp_path):
+    always = evaluated(corpus, tmp_path / "always", null_threshold=-1e9)
+    assert always["text", "f1"] == always["text", "ff1"] == 0
+    assert evaluated(corpus, tmp_path / "never", null_threshold=1e9) == evaluated(corpus, tmp_path / "out")
+    rows = evaluated(corpus, tmp_path / "named", reader="people-en/text-qa")
+    assert {system for system, _ in rows} == {"text+text-qa"}
+    with pytest.raises(InputError, match="lengths are in its card; leave out --max-seq-length"):
+        load_text_qa(model_folder(), ReaderOptions(max_seq_length=100))
+
+
+# ---- refusals
+
+
+def refused(folder, reason):
+    with pytest.raises(InputError, match=reason) as error:
+        load_huggingface(folder, ReaderOptions())
+    message = str(error.value)
+    assert all(name in message for name in TEXT_FAMILIES) and ". " not in message
+
+
+@pytest.mark.parametrize("family", ["BERT", "T5", "GPT2"])
+def test_a_checkpoint_without_a_head_is_refused(checkpoint, family):
+    refused(checkpoint(family), r"lacks 2 weights \(qa_outputs\.bias, qa_outputs\.weight\)")
+
+
+@pytest.mark.slow
+def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_path):
+    refused(hubert_folder("layer"), "cannot load the reader")
+    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "a")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"id2label": {"0": "a", "1": "b", "2": "c"}, "num_labels": 3}))
+    refused(folder, "cannot load the reader|cannot read text|lacks")
+    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "b")
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    refused(folder, "has no tokeniser")
+    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "c")
+    (folder / "model.safetensors").write_bytes(b"cut")
+    refused(folder, "cannot load the reader")
+
+
+def test_a_reader_that_is_not_there_or_not_wanted_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setenv(MODELS, str(tmp_path))
+    with pytest.raises(InputError, match="found no reader at deepset/minilm-uncased-squad2: .*hf download"):
+        load_systems(model_folder(), ["text"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2"))
+    with pytest.raises(InputError, match="no words are read by dual; leave out --reader"):
+        load_systems(model_folder(), ["dual"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2"))
+    with pytest.raises(InputError, match="has no text-qa/; train one .* or name a question-answering model .* with --reader"):
+        load_systems(tmp_path, ["text"])

@@ -1,0 +1,129 @@
+"""What every verb takes: --json, -q, -v, --strict, and completion."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speechssl.cli import main, versions
+from speechssl.cli.completion import script
+from speechssl.cli.parser import Manner, take_manner
+from speechssl.cli.verbs import VERBS
+from speechssl.errors import InputError, tell_set_aside
+from speechssl.io import write_json
+from speechssl.timing import shown_length
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb that prints, warns, sets something aside, and returns something or nothing."""
+
+    out: Path
+    result: Any = None
+    failed: int = 0
+    error: str = ""
+
+    def run(self) -> Any:
+        print("a table")
+        warnings.warn("a library minds", stacklevel=1)
+        tell_set_aside({f"r{i}": "silent" for i in range(self.failed)}, "units")
+        if self.error:
+            raise InputError(self.error)
+        return self.result
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(verb: Verb, *words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("speechssl.cli.parse_arguments", lambda *_: verb)
+        code = main(["report", *words])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_what_any_verb_takes_may_stand_anywhere_but_after_two_dashes() -> None:
+    assert take_manner(["-v", "units", "fit", "--json", "x"]) == (Manner(json=True, verbose=True), ["units", "fit", "x"])
+    assert take_manner(["answer", "--quiet", "--", "-q"]) == (Manner(quiet=True), ["answer", "--", "-q"])
+
+
+def test_json_is_all_there_is_on_stdout(call: Any, tmp_path: Path) -> None:
+    code, out, err = call(Verb(tmp_path, [{"value": 1.5}]), "--json")
+    assert code == 0 and json.loads(out) == [{"value": 1.5}] and "a table" in err
+
+
+def test_a_verb_that_makes_a_folder_gives_its_card_as_json(call: Any, tmp_path: Path) -> None:
+    write_json(tmp_path / "card.json", {"what": "reader"})
+    code, out, _ = call(Verb(tmp_path), "--json")
+    assert code == 0 and json.loads(out) == {"out": str(tmp_path), "card": {"what": "reader"}}
+
+
+def test_a_warning_is_a_line_without_code_and_quiet_prints_none(call: Any, tmp_path: Path) -> None:
+    _, out, err = call(Verb(tmp_path, failed=1))
+    assert out == "a table\n" and err.splitlines()[0] == "warning: a library minds" and "stacklevel" not in err
+    assert call(Verb(tmp_path, failed=1), "-q") == (0, "a table\n", "")
+
+
+def test_an_error_is_a_sentence_and_verbose_says_where_it_arose(call: Any, tmp_path: Path) -> None:
+    code, _, err = call(Verb(tmp_path, error="no such file"), "-q")
+    assert code == 2 and err == "speechssl: no such file\n"
+    code, _, err = call(Verb(tmp_path, error="no such file"), "-v")
+    assert code == 2 and "Traceback" in err and err.endswith("speechssl: no such file\n")
+    assert "peak memory" in call(Verb(tmp_path), "-v")[2]
+
+
+def test_strict_ends_with_3_where_items_were_set_aside(call: Any, tmp_path: Path) -> None:
+    code, out, err = call(Verb(tmp_path, failed=5), "--strict")
+    assert code == 3 and out == "a table\n" and err.endswith("speechssl: 5 items were set aside (--strict)\n")
+    assert call(Verb(tmp_path, failed=5))[0] == 0
+    assert call(Verb(tmp_path), "--strict")[0] == 0  # those of the calls before do not count
+
+
+def test_versions_name_what_results_depend_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    short = capsys.readouterr().out
+    assert main(["--version", "-v"]) == 0
+    assert capsys.readouterr().out.strip() == versions() and versions().startswith(short) and "\ntorch 2" in versions()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("speechssl un", {"units"}),
+        ("speechssl units fi", {"fit"}),
+        ("speechssl units extract --shard", {"--shard", "--shard-size"}),
+        ("speechssl units transfer a --read-out ", {"centroids", "linear"}),
+        ("speechssl answer --cl", {"--clip"}),
+        ("speechssl units fit rec", set()),  # a file
+    ],
+)
+def test_bash_completes_verbs_options_and_choices(typed: str, offered: set[str], tmp_path: Path) -> None:
+    bash = shutil.which("bash")
+    assert bash
+    words = typed.split(" ")
+    (tmp_path / "completion").write_text(script("bash"))
+    code = f"source {tmp_path}/completion; COMP_WORDS=({' '.join(w or chr(39) * 2 for w in words)}); COMP_CWORD={len(words) - 1}; "
+    ran = subprocess.run([bash, "-c", code + "_speechssl; echo ${COMPREPLY[@]}"], capture_output=True, text=True, check=True)
+    assert set(ran.stdout.split()) == offered and not ran.stderr
+
+
+def test_completion_knows_every_verb_and_refuses_another_shell() -> None:
+    assert all(verb.split()[-1] in script("zsh") for verb in VERBS)
+    with pytest.raises(InputError, match="no completion for fish; give bash or zsh"):
+        script("fish")
+
+
+def test_lengths_are_shown_in_a_unit_that_says_something() -> None:
+    assert [shown_length(s) for s in (3.21, 150.0, 5400.0)] == ["3.2 s", "2.5 min", "1.50 h"]
+
+
+def test_a_verb_without_its_group_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit"]) == 2
+    assert "did you mean units fit?" in capsys.readouterr().err

@@ -1,0 +1,125 @@
+"""Your own corpus from tables and from rows in memory."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import soundfile
+
+from speechssl.cli import main
+from speechssl.data.records import Answer, Corpus, load_corpus
+from speechssl.data.table import make_corpus, prepare_table
+from speechssl.errors import InputError
+
+SAMPLES = np.random.default_rng(0).uniform(-0.5, 0.5, 16_000).astype(np.float32)
+PASSAGES = "id,audio,text,speaker\nrome,wav/rome.wav,rome was founded,ann\n"
+QUESTIONS = "id,passage,audio,answer,start,end\nq1,rome,wav/q1.wav,founded,0.25,0.75\nq2,rome,,founded,,\n"
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    (tmp_path / "mine/wav").mkdir(parents=True)
+    for name in ("rome", "q1"):
+        soundfile.write(tmp_path / f"mine/wav/{name}.wav", SAMPLES, 16_000)
+    (tmp_path / "mine/passages.csv").write_text(PASSAGES)
+    (tmp_path / "mine/questions.csv").write_text(QUESTIONS.replace("q2,rome,,", "q2,rome,wav/q1.wav,"))
+    return tmp_path / "mine"
+
+
+def check(found: Corpus) -> None:
+    (passage,), (first, second) = found.passages.values(), found.questions
+    assert (passage.id, passage.seconds, passage.text, passage.speaker) == ("rome", 1.0, "rome was founded", "ann")
+    assert found.path(passage).is_file() and first.answers == (Answer("founded", 0.25, 0.75),)
+    assert second.answers == (Answer("founded"),) and second.seconds == 1.0
+
+
+def test_csv_becomes_a_corpus_whose_recordings_stay(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "table", str(mine), str(tmp_path / "out"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)["report"]
+    assert report["splits"]["test"]["questions"] == {"read": 2, "kept": 2, "set_aside": 0}
+    check(load_corpus(tmp_path / "out", "test"))
+    assert not list((tmp_path / "out").rglob("*.flac"))
+    assert main(["prepare", "table", str(mine), str(tmp_path / "out")]) == 0  # nothing to do
+
+
+def test_splits_tsv_jsonl_and_parquet(mine: Path, tmp_path: Path) -> None:
+    for split in ("train", "dev"):
+        (mine / split).mkdir()
+    recording = io.BytesIO()
+    soundfile.write(recording, SAMPLES, 16_000, format="FLAC")
+    rows = [{"id": "rome", "audio": {"bytes": recording.getvalue(), "path": None}, "text": "rome was founded", "speaker": "ann"}]
+    pq.write_table(pa.Table.from_pylist(rows), mine / "train/passages.parquet")
+    answers = [{"text": ["founded"], "start": [0.25], "end": [0.75]}, {"text": ["founded"]}]
+    asked = [{"id": f"q{i}", "passage": "rome", "audio": "../wav/q1.wav", "answers": a} for i, a in enumerate(answers)]
+    (mine / "train/questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    (mine / "dev/passages.tsv").write_text(PASSAGES.replace(",", "\t").replace("wav/", "../wav/"))
+    for name in ("passages.csv", "questions.csv"):
+        (mine / name).unlink()
+    prepare_table(mine, tmp_path / "out")
+    check(load_corpus(tmp_path / "out", "train"))
+    assert (tmp_path / "out/train/audio/rome.flac").is_file() and not load_corpus(tmp_path / "out", "dev").questions
+
+
+def test_what_datasets_saves_to_disk(mine: Path, tmp_path: Path) -> None:
+    """Arrow's stream format in a folder; the package itself is not needed."""
+    (mine / "passages.csv").unlink()
+    (mine / "passages").mkdir()
+    table = pa.Table.from_pylist([{"id": "rome", "audio": {"path": "wav/rome.wav", "bytes": None}, "text": "rome was founded"}])
+    with pa.OSFile(str(mine / "passages/data-00000-of-00001.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as out:
+        out.write_table(table)
+    prepare_table(mine, tmp_path / "out")
+    assert load_corpus(tmp_path / "out", "test").passages["rome"].text == "rome was founded"
+
+
+def test_rows_in_memory_hold_their_recordings(tmp_path: Path) -> None:
+    decoder = SimpleNamespace(data={"array": SAMPLES, "sampling_rate": 16_000})
+    audio = type("Decoder", (), {"__getitem__": lambda self, name: decoder.data[name]})()  # of `datasets` from 4 on
+    passages = [{"id": "rome", "audio": {"array": SAMPLES, "sampling_rate": 16_000}, "text": "rome was founded", "speaker": "ann"}]
+    questions = [{"passage": "rome", "audio": audio, "answers": [{"text": "founded", "start": 0.25, "end": 0.75}]}]
+    questions += [{"passage": "rome", "audio": audio, "answers": "founded"}]
+    make_corpus(tmp_path / "out", {"test": (passages, iter(questions))})
+    check(load_corpus(tmp_path / "out", "test"))
+    with pytest.raises(InputError, match="holds a corpus already"):
+        make_corpus(tmp_path / "out", {"test": (passages, [])})
+
+
+def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(mine: Path, tmp_path: Path) -> None:
+    (mine / "wav/rome.wav").write_bytes(b"RIFF")
+    report = prepare_table(mine, tmp_path / "out")["splits"]["test"]
+    assert report["passages"]["set_aside"] == 1 and report["set_aside"]["its passage is set aside"] == 2
+
+
+@pytest.mark.parametrize(
+    ("table", "old", "new", "message"),
+    [
+        ("passages", "wav/rome.wav", "rome.wav", "passages.csv, row 1 names .*rome.wav, which does not exist; paths are relative"),
+        ("passages", "wav/rome.wav,rome was founded", ",", "row 1 has neither audio nor text"),
+        ("questions", "q2,rome", "q2,carthage", "row 2 is about the passage 'carthage', which the passages lack; .* such as rome"),
+        ("questions", "q2,", "q1,", "the id q1 occurs twice"),
+        ("questions", "0.25,0.75", "0.75,0.25", "row 1: the answer from 0.75 to 0.25 s is reversed"),
+        ("questions", "0.25,0.75", "0.25,", "only one of start and end"),
+        ("questions", "0.25,0.75", "soon,0.75", "neither a text nor text, start and end"),
+    ],
+)
+def test_a_row_that_is_wrong_is_named_and_nothing_is_left(
+    table: str, old: str, new: str, message: str, mine: Path, tmp_path: Path
+) -> None:
+    file = mine / f"{table}.csv"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(InputError, match=message):
+        prepare_table(mine, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_tables_says_what_belongs_there(tmp_path: Path, capsys: Any) -> None:
+    assert main(["prepare", "table", str(tmp_path), str(tmp_path / "out")]) == 2
+    assert "put passages.csv and questions.csv there" in capsys.readouterr().err

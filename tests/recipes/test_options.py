@@ -1,0 +1,133 @@
+"""What every run.sh takes: --help, --stage, --stop-stage, --set, LAUNCH; and the table of what its stages took."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from speechssl.cli import main
+
+from .shared import ROOT, script
+
+RUNS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("recipes/*/run.sh"))
+RUN = """#!/usr/bin/env bash
+# A recipe of three stages.
+#   bash run.sh
+set -euo pipefail
+. recipes/options.sh
+CONFIG=${1:-base.yaml}
+EXP=${2:-exp}
+configure
+
+stage "1 corpus"
+speechssl prepare it "$EXP/corpus" $(with corpus)
+
+stage "2 training on $(setting encoder)"
+speechssl train dual "$EXP/corpus" $(with dual)
+python fit.py "$EXP"
+
+stage "3 evaluation"
+speechssl evaluate qa "$EXP/corpus"
+"""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A folder with run.sh and programs that only print how they were called."""
+
+    folder: Path
+
+    def __call__(self, *arguments: str, code: int = 0, **environment: str) -> list[str]:
+        known = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", **environment}
+        done = subprocess.run(["bash", "run.sh", *arguments], cwd=self.folder, capture_output=True, text=True, env=known)
+        assert done.returncode == code, done.stderr
+        return (done.stdout if code == 0 else done.stderr).splitlines()
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    (tmp_path / "run.sh").write_text(RUN)
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    (tmp_path / "base.yaml").write_text("recipe: {encoder: hubert}\ncorpus: {}\ndual: {learning-rate: 1.0e-4, steps: 5}\n")
+    (tmp_path / "fit.py").write_text("print('fitted')")
+    for name in ("speechssl", "torchrun"):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return Recipe(tmp_path)
+
+
+def test_stages_are_begun_and_stopped_where_it_is_said(recipe: Recipe) -> None:
+    printed = recipe("--stage", "2", "--stop-stage=2")
+    assert printed[0] == "== 1 corpus (passed over)" and printed[1] == "== 2 training on hubert"
+    assert printed[2] == "speechssl train dual exp/corpus --stage dual --config base.yaml"
+    assert printed[3:] == ["fitted", "== stopped before stage 3 evaluation"]
+
+
+def test_python_is_passed_over_too_but_for_settings(recipe: Recipe) -> None:
+    printed = recipe("base.yaml", "--stage", "3")
+    assert printed[1:] == ["== 2 training on hubert (passed over)", "== 3 evaluation", "speechssl evaluate qa exp/corpus"]
+
+
+def test_settings_are_changed_in_a_copy(recipe: Recipe) -> None:
+    changes = ["--set", "dual.learning-rate=1e-5", "--set=recipe.encoder=wavlm"]
+    assert "== 2 training on wavlm" in recipe("base.yaml", "out", *changes)
+    made = yaml.safe_load((recipe.folder / "out/config.yaml").read_text())
+    assert made == {"recipe": {"encoder": "wavlm"}, "corpus": {}, "dual": {"steps": 5, "learning-rate": 1e-5}}
+    printed = recipe("base.yaml", "out", "--set", "dual.steps=7", "--stop-stage", "1")
+    assert printed[1].endswith("--stage corpus --config out/config.yaml")
+    assert "no section 'duel'" in recipe("--set", "duel.steps=7", code=2)[0]
+
+
+def test_paths_may_have_blanks(recipe: Recipe) -> None:
+    (recipe.folder / "bin/speechssl").write_text('#!/bin/sh\nprintf "<%s>" "$@"; echo\n')
+    (recipe.folder / "base.yaml").rename(recipe.folder / "my base.yaml")
+    assert recipe("my base.yaml", "my exp")[1] == "<prepare><it><my exp/corpus><--stage><corpus><--config><my base.yaml>"
+
+
+def test_trainings_alone_are_launched_on_several_processes(recipe: Recipe) -> None:
+    printed = recipe(LAUNCH="torchrun --nproc-per-node 4")
+    assert printed[1].startswith("speechssl prepare") and printed[-1] == "speechssl evaluate qa exp/corpus"
+    assert printed[3].startswith("torchrun --nproc-per-node 4 -m speechssl train dual exp/corpus")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--stage", "two"], "takes the number of a stage"),
+        (["--sett", "a.b=c"], "has no option --sett"),
+        (["--set", "x"], "takes SECTION"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(arguments: list[str], message: str, recipe: Recipe) -> None:
+    (printed,) = recipe(*arguments, code=2)
+    assert message in printed and printed.startswith("speechssl: ")
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_help_lists_the_stages_in_order(run: str) -> None:
+    done = subprocess.run(["bash", run, "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr
+    numbers = [int(n) for n in re.findall(r"^  (\d+) \S", done.stdout.partition("\nStages:\n")[2], re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1)) and (len(numbers) > 2 or run == "recipes/demo/run.sh")
+
+
+def test_what_commands_took_becomes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEECHSSL_USAGE", str(tmp_path / "usage.jsonl"))
+    for stage in ("1 shells", "1 shells", "2 again"):
+        monkeypatch.setenv("SPEECHSSL_STAGE", stage)
+        assert main(["completion", "bash"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "usage.jsonl").read_text().splitlines()]
+    assert [row["stage"] for row in rows] == ["1 shells", "1 shells", "2 again"] and all(row["peak_gb"] > 0 for row in rows)
+    rows[1] |= {"seconds": 600.0, "peak_gb": 2.0, "gpu_gb": 1.5, "disk_gb": 0.25}
+    lines = script("usage.py").table(rows).splitlines()
+    assert len(lines) == 4 and lines[2] == "| 1 shells | 10 min | 2.0 GB | 1.5 GB | 0.25 GB |"

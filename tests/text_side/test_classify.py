@@ -1,0 +1,135 @@
+"""Fine-tuning on a task: from any start, of text and of symbols, scored item by item."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.config import TrainingOptions
+from speechssl.errors import InputError
+from speechssl.io import read_json
+from speechssl.results import read_rows
+from speechssl.text_side.classify import TaskBatches, classify, starts
+from speechssl.text_side.config import ClassifyOptions
+from speechssl.text_side.tasks import SPLITS, load_task
+from speechssl.textlm import load_text_encoder, special_tokens
+
+
+def options(steps: int = 2, **changes: Any) -> ClassifyOptions:
+    training = {"learning_rate": 3e-3, "warmup_steps": 1, "save_every": 50, "bf16": False, "seed": changes.pop("seed", 0)}
+    return ClassifyOptions(TrainingOptions(steps=steps, **training), **{"batch": 8, "length": 16} | changes)
+
+
+def write(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Path:
+    folder.mkdir()
+    for split in SPLITS:
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[split]))
+    return folder
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Is the second text the word that the first one begins with?"""
+    rng, words = np.random.default_rng(0), ("lake", "silver", "lost", "great")
+
+    def line() -> dict[str, Any]:
+        first, other = rng.permutation(words)[:2]
+        return {"text": f"{first} is old", "pair": first if (same := rng.random() < 0.5) else other, "label": int(same)}
+
+    return write(tmp_path / "same", {split: [line() for _ in range(80 if split == "train" else 20)] for split in SPLITS})
+
+
+@pytest.fixture
+def genes(tmp_path: Path) -> Path:
+    """Does a sequence have more A than T?"""
+    rng = np.random.default_rng(0)
+
+    def line() -> dict[str, Any]:
+        share = float(rng.choice([0.2, 0.8]))
+        drawn = rng.choice(["A", "T", "C"], size=12, p=[0.8 * share, 0.8 * (1 - share), 0.2])
+        return {"symbols": drawn.tolist(), "label": int((drawn == "A").sum() > (drawn == "T").sum())}
+
+    return write(tmp_path / "genes", {split: [line() for _ in range(80 if split == "train" else 30)] for split in SPLITS})
+
+
+def test_a_run_leaves_what_every_item_got_and_is_not_repeated(pairs: Path, checkpoint: Any, tmp_path: Path) -> None:
+    encoder, results = str(checkpoint("BERT")), tmp_path / "results"
+    said = classify(pairs, encoder, results, "bert", "own", options(4, evaluate_every=2))
+    scores = read_json(results / "runs/same/bert-0/scores.json")
+    assert len(scores["items"]) == 20 and [point["step"] for point in scores["curve"]] == [2, 4]
+    right = np.mean([gold == guess for gold, guess in scores["items"].values()])
+    (row,) = read_rows(results / "results.jsonl")
+    assert (row.system, row.encoder, row.metric, row.n) == ("same", "bert", "accuracy", 20)
+    assert row.value == pytest.approx(100 * right) and scores["curve"][-1]["score"] == pytest.approx(right)
+    assert classify(pairs, encoder, results, "bert", "own", options(4, evaluate_every=2)) == said
+    with pytest.raises(InputError, match="made from other inputs"):
+        classify(pairs, encoder, results, "bert", "own", options(5))
+
+
+def test_a_killed_run_with_a_curve_ends_alike(pairs: Path, checkpoint: Any, tmp_path: Path, dies_at: Any) -> None:
+    encoder = str(checkpoint("BERT"))
+    classify(pairs, encoder, tmp_path / "whole", "a", "own", options(6, evaluate_every=2))
+    with dies_at(TaskBatches, 4):
+        classify(pairs, encoder, tmp_path / "cut", "a", "own", options(6, evaluate_every=2))
+    classify(pairs, encoder, tmp_path / "cut", "a", "own", options(6, evaluate_every=2))
+    found = [read_json(tmp_path / name / "runs/same/a-0/scores.json") for name in ("whole", "cut")]
+    assert found[0]["items"] == found[1]["items"]
+    assert [p["step"] for p in found[1]["curve"]] == [2, 4, 6]
+
+
+@pytest.mark.slow
+def test_symbols_are_learnt_on_rows_of_an_encoder(genes: Path, checkpoint: Any, tmp_path: Path) -> None:
+    for assignment in ("random", "scratch"):
+        classify(genes, str(checkpoint("BERT")), tmp_path / "r", assignment, assignment, options(60, length=14))
+    values = {r.encoder: r.value for r in read_rows(tmp_path / "r/results.jsonl")}
+    assert values["random"] > 80 and set(values) == {"random", "scratch"}
+
+
+def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> None:
+    task = load_task(pairs)
+    layer = "encoder.layer.0.attention.self.query.weight"
+
+    def made(assignment: str, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+        body, table, _ = starts(task, *load_text_encoder(str(checkpoint("BERT"))), assignment, seed, 16)
+        return body.state_dict()[layer], table.weight
+
+    own, again, scratch = made("own"), made("re-init"), made("scratch")
+    assert torch.equal(own[0], again[0]) and not torch.equal(own[0], scratch[0])
+    assert own[1].shape == again[1].shape and not torch.equal(own[1], again[1])
+    assert not torch.equal(made("scratch", 2)[0], scratch[0])
+
+
+def test_long_texts_lose_the_tail_of_the_longer_one(pairs: Path, checkpoint: Any) -> None:
+    task = load_task(pairs)
+    model, tokenizer = load_text_encoder(str(checkpoint("BERT")))
+    _, _, encode = starts(task, model, tokenizer, "own", 0, 9)
+    cls, sep, _ = special_tokens(tokenizer)
+    example = task.splits["train"][0]
+    long = "lake silver lost great old lake silver"
+    for text, pair in ((long, "lost"), ("lost", long), (long, long), ("lost", "lost")):
+        ids, at = encode(type(example)("x", 0.0, text, pair))
+        assert len(ids) <= 9 and ids[0] == cls and (ids == sep).sum() == 2 and ids[at - 1] == sep and ids[-1] == sep
+        sizes = [at - 2, len(ids) - at - 1]
+        assert min(sizes) >= 1 and (sum(sizes) == 6 or (text, pair) == ("lost", "lost"))
+    ids, at = encode(type(example)("x", 0.0, long))
+    assert len(ids) == at == 9
+
+
+def test_what_does_not_fit_is_one_sentence(pairs: Path, genes: Path, checkpoint: Any, tmp_path: Path) -> None:
+    encoder = str(checkpoint("BERT"))
+    with pytest.raises(InputError, match="a task of text has no assignment 'random'"):
+        classify(pairs, encoder, tmp_path / "r", "x", "random", options())
+    with pytest.raises(InputError, match="symbols have no assignment 'own'"):
+        classify(genes, encoder, tmp_path / "r", "x", "own", options())
+    with pytest.raises(InputError, match=r"sequences of 9999 tokens do not fit into the \d+ positions"):
+        classify(pairs, encoder, tmp_path / "r", "x", "own", options(length=9999))
+    with (genes / "test.jsonl").open("a") as file:
+        file.write(json.dumps({"symbols": ["N"], "label": 0}) + "\n")
+    with pytest.raises(InputError, match="the symbol 'N' of the task genes is not in its training data"):
+        classify(genes, encoder, tmp_path / "r", "x", "random", options())
+    assert not list(tmp_path.glob("r/runs/*/*"))

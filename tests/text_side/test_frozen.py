@@ -1,0 +1,152 @@
+"""The frozen transformer: what is trained, where it begins, and tasks whose answers are right."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechssl.config import TrainingOptions
+from speechssl.errors import InputError
+from speechssl.io import read_json
+from speechssl.results import read_rows
+from speechssl.text_side.config import ComputeOptions
+from speechssl.text_side.frozen import begin, compute, evaluate, expression, load_puzzle
+from speechssl.textlm import load_text_encoder
+
+
+def options(steps: int = 2, **changes: Any) -> ComputeOptions:
+    training = TrainingOptions(steps=steps, learning_rate=3e-3, warmup_steps=1, save_every=50, bf16=False)
+    return ComputeOptions(training, **{"batch": 8, "test": 12} | changes)
+
+
+def test_bit_memory_shows_the_string_once_whole_and_once_masked() -> None:
+    puzzle = load_puzzle("bit-memory", 100)
+    shown, wanted = puzzle.batch(0, 4, 0)
+    assert shown.shape == (4, puzzle.places, 50) == (4, 12, 50) and wanted.shape == (4, 100)
+    strings, masked = shown[:, :10].reshape(4, 5, 100), shown[:, 10:].reshape(4, 100)
+    bits = 2 * wanted - 1
+    assert all((strings[i] == bits[i]).all(1).any() for i in range(4))
+    assert np.array_equal(masked[masked != 0], bits[masked != 0]) and 0.3 < (masked == 0).mean() < 0.7
+
+
+def test_bit_xor_is_one() -> None:
+    shown, wanted = load_puzzle("bit-xor").batch(0, 50, 0)
+    first, second = shown[:, :5, 0] > 0, shown[:, 5:, 0] > 0
+    assert np.array_equal(first ^ second, wanted.astype(bool))
+
+
+def read(signs: list[str]) -> int:
+    """Another way to the value of an expression."""
+    stack: list[Any] = []
+    for sign in signs:
+        if sign != "]":
+            stack.append(sign if sign.startswith("[") else int(sign))
+            continue
+        values = []
+        while not isinstance(stack[-1], str):
+            values.append(stack.pop())
+        ranked = sorted(values)
+        name = stack.pop()
+        middle = (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) // 2
+        stack.append({"[MIN": ranked[0], "[MAX": ranked[-1], "[MED": middle, "[SUM_MOD": sum(values) % 10}[name])
+    (value,) = stack
+    return int(value)
+
+
+@given(st.integers(0, 10**6), st.integers(8, 60))
+def test_expressions_fit_and_have_their_value(seed: int, places: int) -> None:
+    signs, value = expression(np.random.default_rng(seed), places)
+    assert len(signs) <= places and read(signs) == value
+
+
+def test_listops_are_shown_from_the_right_with_all_their_signs() -> None:
+    assert evaluate("MED", [1, 2, 4, 9]) == 3 and evaluate("SUM_MOD", [7, 8]) == 5
+    shown, wanted = load_puzzle("listops", 30).batch(3, 20, 1)
+    assert shown.shape == (20, 30, 16) and np.array_equal(shown.sum(2), np.ones((20, 30)))
+    signs = [*map(str, range(10)), "[MIN", "[MAX", "[MED", "[SUM_MOD", "]"]
+    for line, (value,) in zip(shown.argmax(2), wanted, strict=True):
+        written = [signs[i] for i in line if i < 15]
+        assert line[-1] == 14 and len(written) > 2 and read(written) == value
+    assert len(set(wanted[:, 0])) > 4
+
+
+def test_digits_are_patches_of_real_images() -> None:
+    puzzle = load_puzzle("digits")
+    assert puzzle.train and puzzle.test and puzzle.read == 4 and puzzle.places == 16
+    assert len(puzzle.train[0]) + len(puzzle.test[0]) == 1797 and puzzle.train[0].max() == 1
+
+
+def idx(values: np.ndarray) -> bytes:
+    return b"\0\0\x08" + bytes([values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.astype(np.uint8).tobytes()
+
+
+def test_mnist_and_cifar_are_read_from_their_files(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    mnist, cifar = tmp_path / "m", tmp_path / "c"
+    for folder in (mnist, cifar):
+        folder.mkdir()
+    images = rng.integers(256, size=(5, 28, 28))
+    for split, count in (("train", 3), ("t10k", 2)):
+        (mnist / f"{split}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images[:count])))
+        (mnist / f"{split}-labels-idx1-ubyte").write_bytes(idx(np.arange(count)))
+    puzzle = load_puzzle(str(mnist))
+    assert puzzle.name == "mnist" and puzzle.train and puzzle.train[0].shape == (3, 49, 16)
+    assert puzzle.train[0][0, 1].reshape(4, 4) * 255 == pytest.approx(images[0, :4, 4:8])
+    row = np.concatenate([[7], rng.integers(256, size=3072)]).astype(np.uint8)
+    for name in ("data_batch_1.bin", "test_batch.bin"):
+        (cifar / name).write_bytes(row.tobytes() * 2)
+    puzzle = load_puzzle(str(cifar))
+    assert (
+        puzzle.name == "cifar-10"
+        and puzzle.test
+        and puzzle.test[0].shape == (2, 64, 48)
+        and puzzle.test[1].ravel().tolist() == [7, 7]
+    )
+    assert puzzle.test[0][0, 0].reshape(4, 4, 3)[0, 1, 2] * 255 == pytest.approx(row[1 + 2 * 1024 + 1])
+    (mnist / "train-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x09\0")
+    with pytest.raises(InputError, match="train-labels-idx1-ubyte is not a whole idx file"):
+        load_puzzle(str(mnist))
+
+
+def test_statistics_keep_mean_and_variance_of_each_matrix_and_nothing_else(checkpoint: Any) -> None:
+    folder = str(checkpoint("BERT", hidden_size=64, intermediate_size=256))
+    before, after = load_text_encoder(folder)[0], begin(load_text_encoder(folder)[0], "statistics", 1)
+    name = "encoder.layer.0.intermediate.dense.weight"
+    a, b = before.state_dict()[name], after.state_dict()[name]
+    assert not torch.allclose(a, b) and float(b.std()) == pytest.approx(float(a.std()), rel=0.05)
+    other = begin(load_text_encoder(folder)[0], "default", 1).state_dict()[name]
+    assert not torch.equal(other, a) and torch.equal(begin(load_text_encoder(folder)[0], "pretrained", 1).state_dict()[name], a)
+
+
+@pytest.mark.slow
+def test_bit_xor_is_learnt_and_fewer_weights_are_trained_where_layers_are_frozen(checkpoint: Any, tmp_path: Path) -> None:
+    encoder = str(checkpoint("BERT"))
+    said = compute("bit-xor", encoder, tmp_path, "full", "pretrained", "all", options(150, size=1, batch=16, evaluate_every=100))
+    compute("bit-xor", encoder, tmp_path, "frozen", "pretrained", "frozen", options(2, size=1))
+    full, frozen = (read_json(tmp_path / f"runs/bit-xor/{arm}-0/scores.json") for arm in ("full", "frozen"))
+    shares = [share for _, share in full["items"].values()]
+    assert np.mean(shares) == 1 and [p["step"] for p in full["curve"]] == [100, 150] and "100.0 % right" in said
+    assert full["trained_parameters"] > 2 * frozen["trained_parameters"]
+    assert {r.encoder for r in read_rows(tmp_path / "results.jsonl")} == {"frozen", "full"}
+
+
+def test_tasks_that_cannot_be_had_are_one_sentence(checkpoint: Any, tmp_path: Path) -> None:
+    for task, size, message in (
+        ("sorting", None, "sorting is no task; choose from bit-memory"),
+        ("digits", 8, "leave out --size for digits"),
+        ("bit-memory", 75, "give --size as a multiple of 50"),
+        ("listops", 4, "too short for an expression"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_puzzle(task, size)
+    with pytest.raises(InputError, match=r"listops has 9999 places, .* positions; give a smaller --size"):
+        compute("listops", str(checkpoint("BERT")), tmp_path / "r", "x", "pretrained", "frozen", options(size=9999))
+    assert not list(tmp_path.glob("r/runs/*/*"))

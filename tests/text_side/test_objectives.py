@@ -1,0 +1,103 @@
+"""Objectives: which tokens are predicted, of what, and that each can be learnt."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from speechssl.text_side.objectives import IGNORE, LONGEST_SPAN, OBJECTIVES, Pretraining, PretrainingBatches, choose_tokens
+
+CLS, SEP, PAD, MASK = SPECIALS = 0, 1, 2, 3
+V = 40
+
+
+def source(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Words of two tokens, sentences of six; every token is the one before it plus one."""
+    at = np.arange(length)
+    return 4 + (at + rng.integers(36)) % 36, at % 2 == 0, at % 6 == 0
+
+
+def batches(objective: str, **more: Any) -> PretrainingBatches:
+    return PretrainingBatches(source, objective, SPECIALS, np.arange(4, V), **{"batch": 8, "length": 32, "seed": 1} | more)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=80), st.integers(0, 10**6), st.sampled_from(OBJECTIVES))
+def test_pieces_are_whole_and_apart(begins: list[bool], seed: int, objective: str) -> None:
+    words = np.array(begins)
+    pieces = choose_tokens(np.random.default_rng(seed), words, 0.15, objective)
+    flat = np.concatenate(pieces)
+    assert len(flat) and len(set(flat)) == len(flat) and flat.min() >= 0 and flat.max() < len(words)
+    if objective == "span":
+        assert all(a[-1] + 1 < b[0] for a, b in pairwise(pieces))  # the edges of each are seen
+    elif objective != "whole-word":
+        assert len(flat) == max(1, round(0.15 * len(words)))
+
+
+def test_whole_words_and_spans_are_masked_to_their_ends() -> None:
+    words = np.arange(400) % 4 == 0
+    for objective, longest in (("whole-word", 4), ("span", 4 * LONGEST_SPAN)):
+        pieces = choose_tokens(np.random.default_rng(0), words, 0.15, objective)
+        assert all(p[0] % 4 == 0 and len(p) % 4 == 0 and len(p) <= longest for p in pieces)
+        assert sum(map(len, pieces)) / 400 == pytest.approx(0.15, abs=0.05)
+    assert max(map(len, pieces)) > 4
+
+
+def test_of_the_chosen_tokens_most_are_masked_some_replaced_some_left() -> None:
+    made = batches("mlm", batch=400, length=34)(0)
+    asked = made["labels"] != IGNORE
+    seen, gold = made["ids"][asked], made["labels"][asked]
+    shares = [float((seen == MASK).float().mean()), float(((seen != MASK) & (seen != gold)).float().mean())]
+    assert shares == pytest.approx([0.8, 0.1], abs=0.03) and int(asked.sum()) == 400 * 5
+    assert bool((made["ids"][~asked] >= 0).all()) and made["ids"][:, 0].eq(CLS).all() and made["ids"][:, -1].eq(SEP).all()
+    assert not torch.equal(batches("mlm")(0)["labels"], batches("mlm")(1)["labels"])  # dynamic
+    assert torch.equal(batches("mlm")(3)["ids"], batches("mlm")(3)["ids"])
+
+
+def test_edges_of_a_span_lie_beside_it_and_places_count_from_its_beginning() -> None:
+    made = batches("span", batch=30, length=60)(0)
+    for labels, edges, place in zip(made["labels"], made["edges"], made["place"], strict=True):
+        for at in (labels != IGNORE).nonzero()[:, 0].tolist():
+            left, right = edges[at].tolist()
+            assert left < at < right and labels[left] == labels[right] == IGNORE
+            assert all(labels[i] != IGNORE for i in range(left + 1, right)) and place[at] == at - left - 1
+
+
+def test_exchanged_pieces_are_cut_where_a_sentence_begins() -> None:
+    made = batches("sentence-order", batch=60, length=33, share=0.01)(0)
+    assert 0.3 < made["swapped"].float().mean() < 0.7
+    for ids, labels, segments, swapped in zip(made["ids"], made["labels"], made["segments"], made["swapped"], strict=True):
+        whole = torch.where(labels == IGNORE, ids, labels)
+        at = int((whole == SEP).nonzero()[0])
+        assert segments[: at + 1].eq(0).all() and segments[at + 1 : 33].eq(1).all()
+        first, second = whole[1:at], whole[at + 1 : -1]
+        a, b = (second, first) if swapped else (first, second)
+        assert len(a) % 6 == 0 and (int(a[-1]) - 4 + 1) % 36 == int(b[0]) - 4  # the text goes on, from a sentence's beginning
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.slow
+def test_an_objective_is_learnt_and_reaches_every_weight(objective: str, text_encoder: Any) -> None:
+    torch.manual_seed(0)
+    encoder = text_encoder("electra", vocab_size=V)  # narrow embeddings
+    model = Pretraining(encoder.train(), nn.Embedding(V, 16), objective)
+    optimiser, losses = torch.optim.Adam(model.parameters(), 3e-3), []
+    for step in range(40):
+        found = model(**batches(objective)(step))
+        optimiser.zero_grad()
+        found["loss"].backward()
+        optimiser.step()
+        losses.append(float(found["masked"]))
+    without = {n for n, p in model.named_parameters() if p.grad is None and "set_input" not in n}
+    assert all("embeddings.word" in n or "place" in n for n in without), without  # the tables that are empty
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.1
+    extra = {"span": "edge", "sentence-order": "order", "replaced-token": "replaced"}.get(objective)
+    assert extra is None or torch.isfinite(found[extra])
+    if objective == "replaced-token":
+        assert model.generator.config.num_hidden_layers == 1

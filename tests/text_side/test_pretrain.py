@@ -1,0 +1,139 @@
+"""Pre-training: encoders that everything else reads, killed runs, and what cannot be trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from speechssl.config import TrainingOptions
+from speechssl.errors import InputError
+from speechssl.io import hash_files, read_json
+from speechssl.text_side.config import TextPretraining
+from speechssl.text_side.objectives import PretrainingBatches
+from speechssl.text_side.pretrain import Spoken, pretrain_text, source_of
+from speechssl.text_side.texts import load_vocabulary, plain_ids, symbol_vocabulary
+from speechssl.textlm import assign_tokens, load_text_encoder
+from speechssl.timing import RunLength
+
+SIZE = {"layers": 1, "width": 16, "heads": 2, "positions": 24, "length": 16, "batch": 2, "vocabulary": 120}
+
+
+def options(**changes: Any) -> TextPretraining:
+    training = TrainingOptions(steps=changes.pop("steps", 2), learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False)
+    return TextPretraining(**{"training": training} | SIZE | changes)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    (tmp_path / "texts").mkdir()
+    for i in range(3):
+        written = " ".join(
+            f"The lake {word} is old. Nobody named the {word} lake!" for word in ("silver", "lost", "great")[: i + 1]
+        )
+        (tmp_path / f"texts/{i}.txt").write_text(written)
+    return tmp_path / "texts"
+
+
+def test_an_encoder_of_text_lends_its_vocabulary_to_artificial_data(texts: Path, tmp_path: Path) -> None:
+    english = pretrain_text(tmp_path / "english", options(text=texts))
+    model, tokenizer = load_text_encoder(str(english))
+    assert tokenizer.tokenize("lake") == ["lake"] and model.get_input_embeddings().weight.shape == (len(tokenizer), 16)
+    nested = pretrain_text(tmp_path / "nested", options(data="nested", tokenizer=str(english)))
+    other, same = load_text_encoder(str(nested))
+    assert same.get_vocab() == tokenizer.get_vocab() and other.config.num_hidden_layers == 1
+    card = read_json(tmp_path / "nested/card.json")
+    assert (
+        card["options"]["data"] == "nested" and card["options"]["tokenizer"] == "english/encoder" and card["training"]["steps"] == 2
+    )
+    before = (nested / "model.safetensors").stat().st_mtime_ns
+    pretrain_text(tmp_path / "nested", options(data="nested", tokenizer=str(english)))
+    assert (nested / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(InputError, match=r"made from other inputs \(options.data"):
+        pretrain_text(tmp_path / "nested", options(data="flat", tokenizer=str(english)))
+
+
+def test_it_goes_on_from_an_encoder(checkpoint: Any, tmp_path: Path) -> None:
+    start = str(checkpoint("BERT"))
+    made = pretrain_text(tmp_path / "warm", options(data="copy", start=start, length=12))
+    before, after = (load_text_encoder(str(name))[0].state_dict() for name in (start, made))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and any("layer.0" in name for name in changed)
+    moved = max(float((before[name] - after[name]).abs().max()) for name in changed)
+    assert moved < 0.01  # two steps from there
+    with pytest.raises(InputError, match="has its own vocabulary and size"):
+        pretrain_text(tmp_path / "x", options(data="copy", start=start, like=start))
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["ELECTRA", "T5", "ModernBERT", "Longformer"])
+def test_encoders_of_any_family_are_trained_from_scratch(family: str, checkpoint: Any, tmp_path: Path) -> None:
+    made = pretrain_text(
+        tmp_path / "out", options(data="dyck-8", like=str(checkpoint(family)), steps=1, length=12, objective="span")
+    )
+    model, tokenizer = load_text_encoder(str(made))
+    assert len(tokenizer) == 125 and model.get_input_embeddings().num_embeddings == 125
+    assert model.config.model_type == load_text_encoder(str(checkpoint(family)))[0].config.model_type
+
+
+def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, dies_at: Any) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    pretrain_text(whole, options(data="shuffle-4", steps=3))
+    with dies_at(PretrainingBatches, 2):
+        pretrain_text(cut, options(data="shuffle-4", steps=3))
+    assert not (cut / "encoder").exists()
+    pretrain_text(cut, options(data="shuffle-4", steps=3))
+    weights = [load_file(folder / "encoder/model.safetensors") for folder in (whole, cut)]
+    assert weights[0].keys() == weights[1].keys() and all(torch.equal(weights[0][k], weights[1][k]) for k in weights[0])
+
+
+def test_artificial_ids_are_tokens_in_an_order_of_the_seed() -> None:
+    tokenizer = symbol_vocabulary(50)
+    rng = np.random.default_rng
+    made = source_of(options(data="shuffle-4"), None, tokenizer)(rng(0), 40)[0].reshape(10, 4)
+    assert set(made.flat) <= set(plain_ids(tokenizer))
+    assert not all(np.ptp(run) == 3 for run in made)  # successive ids are no successive tokens
+
+
+def test_units_are_the_tokens_that_dual_gives_them(save_units: Any, checkpoint: Any) -> None:
+    units = save_units(
+        {"a": RunLength.of_frames(np.array([5, 5, 1, 2])), "b": RunLength.of_frames(np.array([3]))}, {"codebook": "b"}
+    )
+    tokenizer = load_vocabulary(str(checkpoint("BERT")))
+    source = source_of(options(data="units", units=units, assignment="random"), None, tokenizer)
+    tokens, rng = assign_tokens(tokenizer, 6, "random", 0), np.random.default_rng(0)
+    drawn = {tuple(source(rng, 8)[0].tolist()) for _ in range(40)}
+    assert drawn == {(tokens[5], tokens[1], tokens[2]), (tokens[3],)}
+    with pytest.raises(InputError, match="are empty"):
+        Spoken([], np.arange(3), units)
+
+
+def test_what_cannot_be_trained_on_is_one_sentence_and_leaves_nothing(texts: Path, tmp_path: Path, checkpoint: Any) -> None:
+    (tmp_path / "nothing").mkdir()
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"data": "text"}, "give a folder of .txt files or a prepared corpus with --text"),
+        ({"text": tmp_path / "nothing"}, "has no text"),
+        ({"data": "units"}, "give the output of `speechssl units extract`"),
+        ({"data": "copy", "length": 600, "like": str(checkpoint("BERT"))}, "sequences of 600 tokens do not fit into the"),
+        ({"data": "copy", "heads": 3}, "3 heads cannot share a width of 16"),
+        ({"data": "copy", "start": str(checkpoint("T5"))}, "has no mask token"),
+        ({"data": "bigram"}, "give one with --text"),
+        ({"data": "bigram+copy", "text": texts}, "do not mix them"),
+        ({"data": "copy", "tokenizer": str(tmp_path / "gone")}, "gone"),
+    ]
+    for changes, message in cases:
+        with pytest.raises(InputError, match=message.replace("(", r"\(")):
+            pretrain_text(tmp_path / "out", options(**changes))
+        assert not (tmp_path / "out").exists(), changes
+
+
+def test_the_card_has_the_hash_of_the_weights_and_the_config_its_dropout(tmp_path: Path) -> None:
+    folder = pretrain_text(tmp_path / "out", options(data="none"))
+    card = read_json(tmp_path / "out/card.json")
+    assert card["weights"] == hash_files([folder / "model.safetensors"]) and card["training"]["steps"] == 0
+    assert load_text_encoder(str(folder))[0].config.hidden_dropout_prob == 0.1

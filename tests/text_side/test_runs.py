@@ -1,0 +1,122 @@
+"""Gains over scratch: paired by seed and item, intervals that draw both, tables beside what was published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from speechssl.errors import InputError
+from speechssl.io import read_json, write_json
+from speechssl.results import read_rows
+from speechssl.stats import paired_difference
+from speechssl.text_side.published import CONDITION, MEAN
+from speechssl.text_side.runs import Run, estimate, gains_of, gains_tables, read_runs, run_folder, write_scores
+
+
+def runs(arm: str, right: np.ndarray, task: str = "order") -> list[Run]:
+    """right: (seeds, items)."""
+    names = tuple(f"i{n}" for n in range(right.shape[1]))
+    return [Run(task, arm, seed, "accuracy", line[:, None].astype(float), names, names) for seed, line in enumerate(right)]
+
+
+def test_with_one_seed_the_interval_is_that_of_the_house() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.random((2, 1, 80)) < [[[0.8]], [[0.5]]]
+    found, known = estimate(runs("x", a), runs("scratch", b)).interval, paired_difference(a[0], b[0])
+    assert found.value == pytest.approx(known.value) and (found.drawn, found.groups, found.n) == ("item", 80, 80)
+    assert (found.low, found.high) == pytest.approx((known.low, known.high), abs=0.02)
+
+
+@pytest.mark.slow
+def test_seeds_that_differ_widen_the_interval() -> None:
+    rng = np.random.default_rng(1)
+    base = rng.random((3, 400)) < 0.5
+    even = rng.random((3, 400)) < 0.7
+    uneven = rng.random((3, 400)) < np.array([[0.5], [0.7], [0.9]])
+    found = [estimate(runs("x", some), runs("scratch", base)).interval for some in (even, uneven)]
+    assert found[0].value == pytest.approx(0.2, abs=0.05) and found[1].value == pytest.approx(0.2, abs=0.05)
+    assert found[1].high - found[1].low > 2 * (found[0].high - found[0].low)
+    assert (found[0].drawn, found[0].groups) == ("seed, item", 3)
+
+
+def test_only_common_seeds_and_items_are_compared() -> None:
+    a, b = runs("x", np.ones((3, 10))), runs("scratch", np.zeros((2, 10)))
+    b = [run.only([f"i{n}" for n in range(6)]) for run in b]
+    found = estimate(a, b)
+    assert (found.value, found.n, found.groups) == (1, 6, 2)
+    with pytest.raises(ValueError, match="no seed or no item in common"):
+        estimate(a[2:], b)
+
+
+def test_items_of_a_passage_are_drawn_together() -> None:
+    rng = np.random.default_rng(0)
+    passages = np.repeat(np.arange(8), 20)
+    right = (rng.random(8) < 0.5)[passages][None]  # all questions of a passage alike
+    alone = runs("x", right)[0]
+    together = Run("dual", "x", 0, "ff1", alone.columns, alone.items, tuple(map(str, passages)), "passage")
+    wide, narrow = estimate([together]).interval, estimate([alone]).interval
+    assert wide.high - wide.low > 2 * (narrow.high - narrow.low) and (wide.drawn, wide.groups) == ("passage", 8)
+
+
+@pytest.mark.slow
+def test_gains_are_of_all_tasks_and_of_their_mean() -> None:
+    rng = np.random.default_rng(0)
+    made = []
+    for task, share in (("order", 0.6), ("topic", 0.8)):
+        made += runs("scratch", rng.random((3, 200)) < 0.5, task) + runs("shuffle-64", rng.random((3, 200)) < share, task)
+    made += runs("shuffle-4", rng.random((3, 200)) < 0.55, "order")
+    found = gains_of(made, "scratch")
+    assert found.gains[MEAN, "shuffle-64"].value == pytest.approx(0.2, abs=0.05)
+    assert (MEAN, "shuffle-4") not in found.gains and found.seeds["order", "scratch"] == 3
+    assert found.arms == ["shuffle-4", "shuffle-64", "scratch"]
+
+
+def leave(results: Path, task: str, arm: str, seed: int, right: list[int], metric: str = "accuracy") -> None:
+    items = {f"i{n}": (1.0, float(x)) for n, x in enumerate(right)}
+    write_scores(results, run_folder(results, task, arm, seed), task, metric, arm, seed, items, {"encoder": "e"})
+
+
+def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
+    for seed in range(3):
+        leave(tmp_path, "order", "scratch", seed, [1, 0, 0, 0] * 5)
+        leave(tmp_path, "order", "nested", seed, [1, 1, 1, 0] * 5)
+        leave(tmp_path, "listops", "frozen", seed, [1, 0] * 5, "share")
+    scores, gains, frozen = gains_tables(tmp_path, (), "scratch", 0)
+    assert scores.rows[0][0] == "nested" and scores.rows[0][1].startswith("75.0 [") and scores.columns[1] == "order (accuracy)"
+    assert gains.rows[0][:2] == ("nested", gains.rows[0][1]) and gains.rows[0][1].startswith("+50.0 [+")
+    assert gains.rows[0][2] == "most of English's" and "arXiv 2109.03537" in gains.note and "3 seeds" in gains.note
+    assert frozen.rows[0][:2] == ("frozen", frozen.rows[0][1]) and frozen.rows[1] == ("frozen, published", 38.4)
+    rows = read_rows(tmp_path / "results.jsonl")
+    assert {r.condition for r in rows} == {CONDITION}
+    (gain,) = (r for r in rows if r.metric == "gain")
+    assert (gain.system, gain.encoder, gain.value, gain.card) == ("order", "nested", 50.0, "over scratch")
+    assert gain.low is not None and gain.low < 50 < (gain.high or 0)
+    gains_tables(tmp_path, (), "scratch", 0)
+    assert read_rows(tmp_path / "results.jsonl") == rows
+    assert len(read_json(tmp_path / "tables/text_side.json")) == 3
+
+
+def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
+    for arm, ff1 in (("scratch", 0.1), ("english", 0.4)):
+        path = tmp_path / f"scores/dual-{arm}-1/clean.jsonl"
+        path.parent.mkdir(parents=True)
+        card = {"system": f"dual-{arm}-1", "condition": "clean", "snr_db": None, "corpus": "c", "split": "test", "data": "d"}
+        lines = [{"id": f"q{i}", "ff1": ff1, "passage": f"p{i // 2}"} for i in range(6)]
+        path.write_text("".join(json.dumps(x) + "\n" for x in lines))
+        write_json(path.with_suffix(".card.json"), card)
+    found = gains_of(read_runs(tmp_path / "none", [tmp_path]), "scratch")
+    gain = found.gains["dual", "english"]
+    assert gain.value == pytest.approx(0.3) and (gain.unit, gain.groups, gain.n) == ("passage", 3, 6)
+
+
+def test_no_runs_and_damaged_ones_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no runs; make some with"):
+        read_runs(tmp_path)
+    write_json(tmp_path / "runs/order/x-0/scores.json", {"task": "order"})
+    with pytest.raises(InputError, match="delete its folder and run it again"):
+        read_runs(tmp_path)
+    with pytest.raises(InputError, match="--arm '../x' is no name"):
+        run_folder(tmp_path, "order", "../x", 0)
