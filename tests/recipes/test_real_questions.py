@@ -62,7 +62,7 @@ def test_tables_may_lie_in_folders_with_blanks(tmp_path: Path) -> None:
     table(source / "train-00000-of-00001.parquet", ["other"])
     (source / "dev_ids_also_in_test.txt").write_text("other-0\n")
     variables = {"SOURCE": str(source), "EXP": str(exp), "CONFIG": "recipes/real_questions/smoke.yaml"}
-    script = ". recipes/spoken_qa.sh; . recipes/real_questions/reader.sh; speechssl() { :; }; articles"
+    script = ". recipes/options.sh; . recipes/spoken_qa.sh; . recipes/real_questions/reader.sh; speechssl() { :; }; articles"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(["bash", "-euc", script], cwd=ROOT, check=True, env=os.environ | variables | {"PATH": path, "WITHOUT": ""})
     train = json.loads((exp / "squad/train.json").read_text())["data"]

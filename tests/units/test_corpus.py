@@ -288,7 +288,7 @@ def test_200_damaged_files_are_listed_and_the_good_ones_are_done(extractor, hube
     arguments = ["units", "extract", recordings, hubert_folder("layer"), tmp_path / "book.safetensors", out, "--shard-size", "50"]
     assert cli.main([str(a) for a in arguments]) == 0
     output = capsys.readouterr()
-    assert output.out.splitlines()[-1].startswith(f"{out}: units of 8 recordings (0.00 h) in 5 parts; 200 set aside")
+    assert output.out.splitlines()[-1].startswith(f"{out}: units of 8 recordings (8.6 s) in 5 parts; 200 set aside")
     listed = [json.loads(line) for line in (out / "_failed.jsonl").read_text().splitlines()]
     assert len(listed) == 200 and all(x["path"] in x["reason"] for x in listed)
     lines = [line for line in output.err.splitlines() if line.startswith("set aside ")]  # many of one reason are one line
