@@ -113,7 +113,7 @@ class Scores:
 
 
 def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[Scores]:
-    """The scores below folders that `evaluate` wrote to. systems: only these, in this order; none: all.
+    """The scores below folders that `evaluate` wrote to. systems: only these; none: all.
 
     Where several folders have a system for the same condition of a corpus, it is named after them. Raises InputError where there
     are no scores, or they are damaged.
@@ -130,8 +130,7 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     if missing := [s for s in systems if s not in {f.system for f in found}]:
         known = ", ".join(dict.fromkeys(f.system for f in found))
         raise InputError(f"there are no scores of the system {missing[0]!r}; choose from {known}")
-    if systems:
-        found = sorted((f for f in found if f.system in systems), key=lambda f: systems.index(f.system))
+    found = [f for f in found if not systems or f.system in systems]
     of_system: dict[tuple[str, str, Where], list[Path]] = {}
     for f in found:
         of_system.setdefault((f.corpus, f.system, f.condition), []).append(f.folder)

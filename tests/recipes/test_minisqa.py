@@ -74,7 +74,7 @@ def test_answers_of_a_speech_llm_come_in_as_the_readme_says(tmp_path: Path, monk
     assert row.value == pytest.approx(100 * sum(ff1) / len(ff1)) and row.n == len(data.questions) == 6
     assert "my-llm" in Path("exp/minisqa/report.html").read_text()
     tests = read_json(Path("exp/compare-llm/compare.json"))["corpora"][0]["tests"]
-    assert [(t["first"], t["second"]) for t in tests] == [("my-llm", "dual")]
+    assert [(t["first"], t["second"]) for t in tests] == [("dual", "my-llm")]
     Path("forms.json").write_text(forms)
     call(f"speechssl evaluate predictions {corpus} exp/forms forms.json --name forms")
     assert {r.metric for r in read_rows(Path("exp/forms/results.jsonl"))} == {"ff1", "aos", "em", "f1"}
