@@ -45,12 +45,13 @@ speechssl train ctc "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/ctc" $(with 
 speechssl train speechbert "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/speechbert" --recogniser "$MODELS/ctc" \
   --start "$MODELS/text-qa" $(with speechbert)
 
-stage "5 dev: every stage of DUAL; and a sixth of the last one, with other shares of random units and from the first reader"
+stage "5 dev: every stage of DUAL; and from the first reader, with equal steps, other shares of random units, and in two stages"
 for share in $(setting random-units); do
-  speechssl train dual "$EXP/readers/mixed" "$EXP/readers/units" "$MODELS/dual-short-$share" --start "$MODELS/dual-2" \
+  speechssl train dual "$EXP/readers/mixed" "$EXP/readers/units" "$MODELS/dual-short-$share" --start "$MODELS/dual-0" \
     --random-units $share $(with dual-short)
 done
-dual "$MODELS/dual-short-first" "$MODELS/dual-0" dual-short
+dual "$MODELS/dual-short-1" "$MODELS/dual-0" dual-short-1
+dual "$MODELS/dual-short-staged" "$MODELS/dual-short-1" dual-short-2
 speechssl evaluate qa "$EXP/readers/espeak" "$EXP/readers/dev-espeak" --models "$MODELS" $(with dev)
 
 stage "6 what ships: $EXP/shipped/people-en, to be copied to speechssl/models/"
