@@ -1,0 +1,54 @@
+"""README's picture: FF1 by condition, and against the recogniser's errors, from the scores in the cards of the set that ships.
+
+python recipes/picture.py [SET] [OUT]    default: people-en, docs/results.svg
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from speechssl.drawing import save_figure, styled
+from speechssl.io import read_json
+from speechssl.report.figures import MARKERS, PALETTE
+
+SYSTEMS = {"dual": "DUAL (no transcript)", "speechbert": "SpeechBERT", "cascade-ctc": "cascade: CTC, text QA"}
+Scores = dict[tuple[str, str, str], dict[str, float]]  # by system, metric and condition
+
+
+def scores_of(models: Path) -> Scores:
+    """What `recipes/ship.py scores` put into the cards: "dual ff1, pink 5 dB"."""
+    found: Scores = {}
+    for card in sorted(models.glob("*/card.json")):
+        for key, score in read_json(card).get("scores", {}).items():
+            system, metric, condition = re.fullmatch(r"(\S+) (\S+), (.+)", key).groups()
+            found[system, metric, condition] = score
+    return found
+
+
+def draw(scores: Scores, out: Path) -> None:
+    wer = {where: score["value"] for (_, metric, where), score in scores.items() if metric == "wer"}
+    conditions = sorted(wer, key=lambda where: (where != "clean", wer[where]))
+    with styled(svg_hashsalt="results", svg_fonttype="path", font_size=10) as figure_class:
+        figure = figure_class(figsize=(9, 3.4), facecolor="white", layout="constrained")
+        by_condition, by_errors = figure.subplots(1, 2, sharey=True)
+        for slot, (system, name) in enumerate(SYSTEMS.items()):
+            cells = [scores[system, "ff1", where] for where in conditions]
+            values = [cell["value"] for cell in cells]
+            errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
+            style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "capsize": 3, "label": name}
+            by_condition.errorbar([i + 0.12 * (slot - 1) for i in range(len(values))], values, errors, linestyle="none", **style)
+            by_errors.errorbar([wer[where] for where in conditions], values, errors, linestyle="none", **style)
+        by_condition.set_xticks(range(len(conditions)), [where.replace(" 5 dB", "\n5 dB") for where in conditions])
+        by_condition.set_ylabel("FF1 (%)")
+        by_condition.set_ylim(0, 100)
+        by_errors.set_xlabel("WER of the recogniser in the same condition (%)")
+        by_errors.set_xlim(40, 90)
+        figure.legend(*by_errors.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+        save_figure(figure, out)
+
+
+if __name__ == "__main__":
+    given = [Path(argument) for argument in sys.argv[1:]]
+    models, out = (given + [Path("speechssl/models/people-en"), Path("docs/results.svg")][len(given) :])[:2]
+    draw(scores_of(models), out)
+    print(f"{out}: FF1 of {', '.join(SYSTEMS)}")
