@@ -1,0 +1,29 @@
+"""README's picture and headline table say what the cards of the set that ships say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from speechssl.io import read_json
+
+ROOT = Path(__file__).parents[2]
+NAMES = {"dual": "DUAL", "speechbert": "SpeechBERT", "cascade-ctc": "cascade"}
+
+
+def test_the_picture_is_what_the_script_draws(tmp_path):
+    command = [sys.executable, "recipes/picture.py", "speechssl/models/people-en", str(tmp_path / "results.svg")]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    assert (tmp_path / "results.svg").read_bytes() == (ROOT / "docs/results.svg").read_bytes()
+
+
+def test_the_headline_table_agrees_with_the_cards():
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| ")]
+    checked = set()
+    for card in (ROOT / "speechssl/models/people-en").glob("*/card.json"):
+        for key, score in read_json(card).get("scores", {}).items():
+            system, metric, condition = key.replace(", ", " ", 1).split(" ", 2)
+            if metric == "ff1" and condition.startswith(("clean", "pink", "kitchen")):
+                row = next(row for row in rows if row.startswith(f"| {NAMES[system]} |"))
+                assert f"{score['value']:.1f} [{score['low']:.1f}, {score['high']:.1f}]" in row, key
+                checked.add((system, condition))
+    assert len(checked) == 9  # three systems, in clean speech and two noises
