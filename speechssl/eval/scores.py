@@ -92,6 +92,34 @@ def answer_type(question: str, answer: str, language: str) -> str:
     return "proper noun" if not chinese and names and cased and all(w[0].isupper() for w in names) else "other"
 
 
+# ---- how an answer errs
+#
+#     right             FF1 (of an answer without times: F1 of its words) is RIGHT or more
+#     too long          below that, and it holds half of the gold answer or more
+#     too short         below that, and half of it or more lies in the gold answer
+#     little overlap    they share less than half of either
+#     no overlap        they share nothing
+#     no answer         the system predicted nothing, or could not be asked
+#
+# Below 1/2, FF1 is less than twice the smaller of the two shares, so that an answer is not both too long and too short.
+
+ERRORS = ("right", "too long", "too short", "little overlap", "no overlap", "no answer")
+RIGHT = 0.5
+
+
+def error_type(shared: float, predicted: float, gold: float) -> str:
+    """One of ERRORS, from what an answer and the gold one have in common and their own lengths, in seconds or words; gold > 0."""
+    if predicted <= 0:
+        return "no answer"
+    if 2 * shared / (predicted + gold) >= RIGHT:
+        return "right"
+    if 2 * shared >= gold:
+        return "too long"
+    if 2 * shared >= predicted:
+        return "too short"
+    return "little overlap" if shared > 0 else "no overlap"
+
+
 # ---- lines
 
 
@@ -131,11 +159,12 @@ def write_lines(
 
 
 def question_lines(
-    scored: Sequence[Any], corpus: Corpus, transcripts: Mapping[str, str], metrics: Sequence[str] = ("ff1", "aos", "em", "f1")
+    scored: Sequence[Any], corpus: Corpus, transcripts: Mapping[str, str], metrics: Sequence[str] = ("ff1", "aos", "em", "f1", "error")
 ) -> list[dict[str, Any]]:
     """Of spoken question answering and retrieval. The answer is its first annotation; what is not known is None.
 
     scored: with `id` and the metrics; transcripts: of the passages by id; none for a system without any.
+    error: one of ERRORS, "" where neither times nor words can tell.
     voice: of the passage, "" where it is not known, or training knew it (`data.records.voices_of`). answer_words: in Chinese
     characters. position: of the middle of the answer in its passage, 0 to 1, by time or else by the text. sentence_wer: errors in
     the sentence with the answer over its words.

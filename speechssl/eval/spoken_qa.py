@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Choice, Confusions, Predictions, Qa, Retrieval
 from speechssl.eval.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
 from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
-from speechssl.eval.scores import choice_lines, question_lines, write_lines
+from speechssl.eval.scores import choice_lines, error_type, question_lines, write_lines
 from speechssl.eval.tables import results_table
 from speechssl.io import differing, hash_files, hash_json, model_folder, read_json, write_json
 from speechssl.multiple_choice.data import written
@@ -40,7 +41,7 @@ from speechssl.results import Row, append_rows, read_rows
 from speechssl.signal import snr_note
 from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.systems import confusions_path, default_systems, load_systems
-from speechssl.text import error_metric
+from speechssl.text import answer_tokens, error_metric
 
 if TYPE_CHECKING:
     from speechssl.dual.system import TimedAnswer
@@ -417,6 +418,7 @@ class QuestionScore:
     aos: float | None
     em: float | None
     f1: float | None
+    error: str = ""  # one of `scores.ERRORS`; "" where neither times nor words can tell
 
 
 def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[QuestionScore]:
@@ -439,9 +441,23 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
                 overlap_score(span, gold) if gold else None,
                 exact_match(predicted, texts, question.language) if has_text else None,
                 token_f1(predicted, texts, question.language) if has_text else None,
+                _error(span, gold) if gold else _error_of_text(predicted, texts, question.language) if has_text else "",
             )
         )
     return scored
+
+
+def _error(span: tuple[float, float] | None, gold: Sequence[tuple[float, float]]) -> str:
+    """How the span errs against the annotation that is most like it."""
+    start, end = max(gold, key=lambda g: frame_f1(span, [g]))
+    shared = max(0.0, min(span[1], end) - max(span[0], start)) if span else 0.0
+    return error_type(shared, span[1] - span[0] if span else 0.0, end - start)
+
+
+def _error_of_text(predicted: str | None, gold: Sequence[str], language: str) -> str:
+    words = Counter(answer_tokens(predicted or "", language))
+    wanted = Counter(answer_tokens(max(gold, key=lambda text: token_f1(predicted, [text], language)), language))
+    return error_type((words & wanted).total(), words.total(), wanted.total()) if wanted else ""
 
 
 def rows_of(

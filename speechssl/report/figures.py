@@ -146,6 +146,11 @@ class ScoreCell:
     groups: int = 0
 
 
+def in_order(conditions: Iterable[ShownCondition]) -> list[ShownCondition]:
+    """Clean first, then by name, easiest signal-to-noise ratio first."""
+    return sorted(conditions, key=lambda c: (c.name != "clean", c.name, -math.inf if c.snr_db is None else -c.snr_db))
+
+
 CLEAN = ShownCondition("clean")
 Points = list[tuple[ShownCondition, ScoreCell]]
 
@@ -170,8 +175,7 @@ class Results:
 
     def conditions(self, metric: str) -> tuple[ShownCondition, ...]:
         """Clean first, then by name, easiest signal-to-noise ratio first."""
-        found = {c for _, m, c in self.cells if m == metric}
-        return tuple(sorted(found, key=lambda c: (c.name != "clean", c.name, -math.inf if c.snr_db is None else -c.snr_db)))
+        return tuple(in_order({c for _, m, c in self.cells if m == metric}))
 
     def having(self, metric: str) -> tuple[Series, ...]:
         found = {s for s, m, _ in self.cells if m == metric}

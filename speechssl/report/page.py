@@ -12,8 +12,7 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib import resources
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE
 from speechssl.eval.tables import Table
 from speechssl.io import write_text
-from speechssl.report.figures import METRICS, PALETTE, Drawing, Results, Series, decibels, metric_name
+from speechssl.report.figures import METRICS, PALETTE, Drawing, Results, Series, ShownCondition, decibels, metric_name
 from speechssl.results import LOWER_IS_BETTER, Row, decimals, drawn_sentence, unit
 
 COLUMNS = ("system", "encoder", "condition", "snr_db", "metric", "value", "low", "high", "n", "seed", "card", "drawn", "groups")
@@ -49,21 +48,24 @@ class Heading(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One cell. small: its interval, or the mark of it; best: of its column."""
+    """One cell. small: its interval, or the mark of it; best: of its column; about: to be read when it is pointed at."""
 
     text: str
     small: str = ""
     best: bool = False
+    about: str = ""
 
 
 class Line(NamedTuple):
-    """where: the condition, if the lines have several. span: lines that the label stands for; 0: that of the line above."""
+    """where: the condition, if the lines have several. span: lines that the label stands for; 0: that of the line above. n: how many
+    items its entries are of, "" where that is not told."""
 
     label: str
     series: Series | None
     entries: Sequence[Entry | None]
     where: str = ""
     span: int = 1
+    n: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class ScoreTable:
     """A table of scores with a head of two lines. groups: name, number of columns. of: what the lines are.
 
     Grids with a metric (about: what that is) share a place, one tab each; the others stand by themselves. strange: numbers that
-    were not measured here.
+    were not measured here. common: the same columns of the questions that all systems answered, to be switched to; None: there is
+    nothing to switch.
     """
 
     title: str
@@ -83,6 +86,25 @@ class ScoreTable:
     about: str = ""
     strange: bool = False
     of: str = "Encoder"
+    common: ScoreTable | None = None
+
+
+class Method(NamedTuple):
+    """A sentence with a link: `name` leads to `url`."""
+
+    before: str
+    name: str
+    url: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """A table to filter and sort, drawn by the page's script. data: for JSON, see `predictions.explorer_of`; n: its lines."""
+
+    title: str
+    data: Mapping[str, Any]
+    n: int
 
 
 @dataclass(frozen=True)
@@ -94,6 +116,10 @@ class Section:
     figures: Sequence[tuple[str, str, Drawing | None]] = ()  # title, caption, drawing; None: left out
     tables: Sequence[Table] = ()
     examples: Sequence[tuple[Example, Sequence[Lane]]] = ()
+    listening: str = ""  # which questions the examples are
+    methods: Sequence[Method] = ()
+    switch: str = ""  # what `ScoreTable.common` is of; without such grids a sentence to stand in its place
+    explorers: Sequence[Explorer] = ()
 
 
 def write_page(
@@ -111,8 +137,14 @@ def write_page(
     synthetic: what a synthesiser spoke of the data; stands under the title. commentary: paragraphs to follow the summary.
     rows: all values behind the page, to be unfolded and downloaded. heading: of the grids that share a place.
     """
-    source = resources.files("speechssl.report").joinpath("template.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("speechssl.report", "."),  # template.html with page.css and page.js
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     environment.filters |= {"data_uri": data_uri, "outline": outline}
     environment.globals |= {"ticks": ticks}
 
@@ -125,7 +157,7 @@ def write_page(
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([COLUMNS, *lines])
     grids = [grid for section in sections for grid in section.grids]
-    page = environment.from_string(source).render(
+    page = environment.get_template("template.html").render(
         title=title,
         summary=" ".join(section.summary for section in sections if section.summary),
         synthetic=synthetic,
@@ -137,6 +169,10 @@ def write_page(
         figures=[figure for section in sections for figure in section.figures if figure[2]],
         tables=[(table, table.texts) for section in sections for table in section.tables],
         examples=[example for section in sections for example in section.examples],
+        listening=" ".join(section.listening for section in sections if section.listening),
+        methods=[method for section in sections for method in section.methods],
+        switch=" ".join(section.switch for section in sections if section.switch),
+        explorers=[explorer for section in sections for explorer in section.explorers],
         rows=lines,
         columns=COLUMNS,
         download="data:text/csv;charset=utf-8;base64," + base64.b64encode(buffer.getvalue().encode()).decode("ascii"),
@@ -145,9 +181,23 @@ def write_page(
     write_text(out, page)
 
 
-def grid_of(results: Results, metric: str, title: str = "", more: str = "") -> ScoreTable:
-    """One metric of the results: a line a series, a column a condition. more: to follow the note."""
-    conditions, series, digits = results.conditions(metric), results.having(metric), decimals(metric)
+def grid_of(results: Results, metric: str, title: str = "", more: str = "", common: Results | None = None) -> ScoreTable:
+    """One metric of the results: a line a series, a column a condition. more: to follow the note. common: the results of the
+    questions that all systems answered.
+    """
+    grid = _grid(results, metric, results.conditions(metric), title, more)
+    return grid if common is None else replace(grid, common=_grid(_aligned(common, results), metric, results.conditions(metric), title, more))
+
+
+def _aligned(some: Results, results: Results) -> Results:
+    """The cells of systems that are in `results`, under the series that they have there."""
+    named = {(s.system, s.encoder): s for s in results.series}
+    cells = {(named[s.system, s.encoder], m, c): cell for (s, m, c), cell in some.cells.items() if (s.system, s.encoder) in named}
+    return Results(results.series, cells)
+
+
+def _grid(results: Results, metric: str, conditions: Sequence[ShownCondition], title: str, more: str) -> ScoreTable:
+    series, digits = results.having(metric), decimals(metric)
     best = {}
     for condition in conditions:  # the best value as printed, where several compete
         values = [cell.value for s in series if (cell := results.get(s, metric, condition))]
@@ -155,6 +205,7 @@ def grid_of(results: Results, metric: str, title: str = "", more: str = "") -> S
     lines, every = [], []
     for s in series:
         entries: list[Entry | None] = []
+        sizes = {cell.n for c in conditions if (cell := results.get(s, metric, c)) and cell.n}
         for condition in conditions:
             cell = results.get(s, metric, condition)
             if cell is None:
@@ -162,16 +213,15 @@ def grid_of(results: Results, metric: str, title: str = "", more: str = "") -> S
                 continue
             shown = f"{cell.value:.{digits}f}"
             small = "" if cell.low is None or cell.high is None else f"{cell.low:.{digits}f}–{cell.high:.{digits}f}"
-            entries.append(Entry(shown, small, shown == best[condition]))
+            entries.append(Entry(shown, small, shown == best[condition], f"n = {cell.n:,}" if len(sizes) > 1 and cell.n else ""))
             every.append(cell)
-        lines.append(Line(s.label, s, entries))
+        n = f"{min(sizes):,}" + (f"–{max(sizes):,}" if len(sizes) > 1 else "") if sizes else ""
+        lines.append(Line(s.label, s, entries, n=n))
     what = {"%": "Percent", "dB": "Decibels", "×": "Times"}.get(unit(metric), "On its own scale")
     notes = [f"{what}; {'lower' if metric in LOWER_IS_BETTER else 'higher'} is better."]
     if any(cell.low is not None for cell in every):
         notes.append(" ".join(filter(None, ["Grey: 95 % interval.", drawn_sentence(("", c.drawn, c.groups) for c in every)])))
-    if sizes := sorted({cell.n for cell in every if cell.n}):
-        notes.append(f"n = {sizes[0]:,}." if len(sizes) == 1 else f"n = {sizes[0]:,} to {sizes[-1]:,}.")
-    if (seeds := max(cell.seeds for cell in every)) > 1:
+    if (seeds := max((cell.seeds for cell in every), default=1)) > 1:
         notes.append(f"Means over up to {seeds} seeds; an interval reaches over those of all seeds.")
     return ScoreTable(
         title or metric_name(metric),
@@ -210,6 +260,14 @@ class Prediction(NamedTuple):
     answer_text: str | None = None
 
 
+class Strip(NamedTuple):
+    """A row of blocks under a waveform. blocks: text, start, end in seconds. coloured: equal texts have equal colours."""
+
+    label: str
+    blocks: tuple[tuple[str, float, float], ...]
+    coloured: bool = False
+
+
 @dataclass(frozen=True)
 class Example:
     """One question to listen to.
@@ -228,6 +286,8 @@ class Example:
     answer_text: str
     predictions: tuple[Prediction, ...]
     condition: str = ""  # as it shall be printed, such as "Pink noise, 5 dB"
+    badges: tuple[tuple[str, str], ...] = ()  # what groups it belongs to beside its condition: name of a grouping, group
+    strips: tuple[Strip, ...] = ()
 
 
 class Lane(NamedTuple):

@@ -29,7 +29,7 @@ from speechssl.report.figures import (
     snr_axis,
     svg_of,
 )
-from speechssl.report.page import Example, Section, grid_of, lanes_of
+from speechssl.report.page import Example, Method, Section, grid_of, lanes_of
 from speechssl.results import LOWER_IS_BETTER, drawn_sentence
 
 if TYPE_CHECKING:
@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 MOST = 4  # systems in one sentence
 ABREAST = 3  # panels of the crossing figure
 SIMULATED = "cascade-simulated"
+DUAL_PAPER = "https://arxiv.org/abs/2203.04911"
+METHODS = {  # by what the names of its systems begin with
+    "dual": Method("", "DUAL", DUAL_PAPER, " finds the answer in discrete units of the speech, without a transcript."),
+    "cascade": Method("A ", "cascade", DUAL_PAPER, " recognises the speech first and finds the answer in the words of its transcript."),
+    "speechbert": Method(
+        "", "SpeechBERT", "https://arxiv.org/abs/1910.11559", " reads a vector for every spoken word that a recogniser cuts out."
+    ),
+}
 
 
 class Breakdown(TypedDict):
@@ -54,8 +62,22 @@ class Breakdown(TypedDict):
 # ---- the section
 
 
-def qa_section(results: Results, examples: Sequence[Example], breakdowns: Sequence[Breakdown], synthetic: str = "") -> Section:
-    """synthetic: what a synthesiser spoke of the data; stands at every table."""
+def methods_of(results: Results) -> list[Method]:
+    """What the systems are that have results, in a sentence each."""
+    return [method for start, method in METHODS.items() if any(s.system.startswith(start) for s in results.series)]
+
+
+def qa_section(
+    results: Results,
+    examples: Sequence[Example],
+    breakdowns: Sequence[Breakdown],
+    synthetic: str = "",
+    common: Results | None = None,
+    **more: Any,
+) -> Section:
+    """synthetic: what a synthesiser spoke of the data; stands at every table. common: the results of the questions that all systems
+    answered, to switch to. more: of the section.
+    """
     drawn = drawn_sentence(("", cell.drawn, cell.groups) for (_, metric, _), cell in results.cells.items() if metric == "ff1")
     snr = f"Error bars: 95 % intervals. {drawn} Points of one condition stand side by side so that the bars do not overlap."
     crossing = (
@@ -70,9 +92,11 @@ def qa_section(results: Results, examples: Sequence[Example], breakdowns: Sequen
     ]
     return Section(
         summary=summarise(results),
-        grids=[grid_of(results, metric, more=synthetic) for metric in results.metrics],
+        grids=[grid_of(results, metric, more=synthetic, common=common) for metric in results.metrics],
         figures=figures,
         examples=[(example, lanes_of(example, results)) for example in examples],
+        methods=methods_of(results),
+        **more,
     )
 
 
