@@ -159,7 +159,10 @@ def write_lines(
 
 
 def question_lines(
-    scored: Sequence[Any], corpus: Corpus, transcripts: Mapping[str, str], metrics: Sequence[str] = ("ff1", "aos", "em", "f1", "error")
+    scored: Sequence[Any],
+    corpus: Corpus,
+    transcripts: Mapping[str, str],
+    metrics: Sequence[str] = ("ff1", "aos", "em", "f1", "error"),
 ) -> list[dict[str, Any]]:
     """Of spoken question answering and retrieval. The answer is its first annotation; what is not known is None.
 

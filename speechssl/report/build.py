@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import platform
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.data.records import Corpus, corpus_card, data_hash, load_corpus, synthetic_note
+from speechssl.data.records import Corpus, Passage, corpus_card, data_hash, load_corpus, synthetic_note
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.published import published_table
+from speechssl.eval.scores import answer_type
 from speechssl.eval.spoken_qa import by_length, score_questions
 from speechssl.eval.tables import Table, table_of
-from speechssl.io import read_json
+from speechssl.io import model_folder, read_json
 from speechssl.report.config import Report
-from speechssl.report.figures import arrange
-from speechssl.report.page import Example, Prediction, Section, encode_audio, envelope, write_page
+from speechssl.report.figures import ShownCondition, arrange, decibels
+from speechssl.report.page import Example, Prediction, Section, Strip, encode_audio, envelope, write_page
+from speechssl.report.predictions import Predicted, error_table, explorer_of, read_predicted
 from speechssl.report.robustness import of_grid, panels, robustness_section
 from speechssl.report.spoken_qa import Breakdown, qa_section
 from speechssl.report.superb import MAIN, Artefacts, of_superb, read_artefacts, superb_section
@@ -31,6 +37,8 @@ from speechssl.report.text_side import Lectures, read_lectures, text_side_sectio
 from speechssl.results import Row, read_rows, unit
 from speechssl.signal import ACTIVE
 from speechssl.text_side.published import CONDITION
+from speechssl.units.features import UnitExtractor, extractor_of
+from speechssl.units.kmeans import load_codebook
 
 TITLE = "Spoken question answering with and without a transcript"
 ROBUSTNESS = "Speech encoders in noise"
@@ -50,6 +58,8 @@ def build_report(
     artefacts: Artefacts | None = None,
     synthetic: str = "",
     lectures: Lectures | None = None,
+    predicted: Predicted | None = None,
+    listening: str = "",
 ) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes. What has no data is left out.
 
@@ -60,6 +70,8 @@ def build_report(
     artefacts: what a SUPERB run left beside its rows.
     synthetic: what a synthesiser spoke of the data of these rows; stands under the title and at every table of them.
     lectures: what the text side's runs left beside their rows.
+    predicted: all predictions, for the table of them and the switch to the questions that all systems answered.
+    listening: which questions the examples are.
     Raises InputError when there is nothing to show.
     """
     if not (rows or examples or breakdowns or tables):
@@ -73,9 +85,17 @@ def build_report(
     counted = [
         p for p in found if unit(p.metric) == "%" and MAIN.get(p.task, p.metric) == p.metric
     ]  # losses have a mean over these
+    results = arrange(others, also=named)
+    more: dict[str, Any] = {"listening": listening}
+    if predicted:
+        anchors = {(e.id, e.condition): f"example-{number}" for number, e in enumerate(examples, 1)}
+        errors = error_table(predicted.scores, results, synthetic)
+        more["explorers"] = [explorer_of(predicted.scores, predicted.answers, results, predicted.corpus, predicted.common, anchors)]
+        more |= {"switch": predicted.switch, "tables": [errors] if errors else []}
+        more["common"] = arrange(predicted.rows, also=named) if predicted.rows else None
     sections = [
         superb_section(superb),
-        qa_section(arrange(others, also=named), examples, breakdowns, synthetic),
+        qa_section(results, examples, breakdowns, synthetic, **more),
         robustness_section(found, counted),
         text_side_section(lectures),
         Section(tables=tables),
@@ -147,17 +167,20 @@ def write_report(o: Report) -> None:
         )
     examples: list[Example] = []
     bars: list[Breakdown] = []
+    predicted, listening = None, ""
     if corpus and placed:
         data = load_corpus(corpus, split)
+        wanted, listening = ([parse_condition(c) for c in o.conditions], "") if o.conditions else audible_conditions(rows, o.voices)
         found: dict[Condition, Answers] = {}  # the predictions of each of the conditions that were evaluated
-        for condition in map(parse_condition, o.conditions):
+        for condition in wanted:
             if paths := sorted(out.glob(f"predictions/*/{condition.label.replace(' ', '-')}.json")):
                 predictions = {path.parent.name: read_json(path) for path in paths}
                 if answers := {name: p for name, p in predictions.items() if "answers" in p}:
                     found[condition] = answers
         where, made_in = out / "predictions", [(c, p) for c, answers in found.items() for p in answers.values()]
         if not found:
-            raise InputError(f"{where} has none of the conditions {', '.join(o.conditions)}; run `speechssl evaluate` first")
+            names = ", ".join(c.text for c in wanted) or "clean and noise"
+            raise InputError(f"{where} has none of the conditions {names}; run `speechssl evaluate` first")
         hashed = data_hash(corpus, split)
         if any(p.get("data") != hashed for _, p in made_in):
             raise InputError(f"{where} were not made on {corpus / split}; name the corpus and split of `speechssl evaluate`")
@@ -165,22 +188,106 @@ def write_report(o: Report) -> None:
             raise InputError(f"{where} were made in noise of several seeds ({sorted(seeds)}); evaluate them again with one")
         if len(over := {p.get("snr_over", ACTIVE) for c, p in made_in if c.noisy} or {ACTIVE}) > 1:
             raise InputError(f"{where} have SNRs over {' and over '.join(sorted(over))}; evaluate them again with one")
+        predicted = read_predicted(out, data)
         distorter = Distorter(seeds.pop(), tuple(o.voices), snr_over=over.pop())
         for condition in found:
             distorter.check(condition)
+        extractor = units_of(o.models, [p for _, p in made_in]) if o.examples else None
         for number, (condition, answers) in enumerate(found.items()):
             share = o.examples // len(found) + (number < o.examples % len(found))
-            examples += _examples(data, condition, answers, share, distorter, seed)
+            examples += _examples(data, condition, answers, share, distorter, seed, extractor)
         for system, predictions in found.get(parse_condition("clean"), {}).items():
             scored = [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]
             bars += cast(list[Breakdown], by_length(scored, data, system, seed))
     build_report(
-        out / "report.html", rows, examples, bars, printed, about, artefacts=artefacts, synthetic=synthetic, lectures=lectures
+        out / "report.html",
+        rows,
+        examples,
+        bars,
+        printed,
+        about,
+        artefacts=artefacts,
+        synthetic=synthetic,
+        lectures=lectures,
+        predicted=predicted,
+        listening=listening,
     )
 
 
-def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, distorter: Distorter, seed: int) -> list[Example]:
-    """A random draw (not a choice) of the questions that most systems answered, no passage twice."""
+def audible_conditions(rows: Sequence[Row], voices: Sequence[Path] = ()) -> tuple[list[Condition], str]:
+    """Clean speech, and the noisiest condition in which something is still understood, as far as they were evaluated; and the rule,
+    to be printed.
+
+    That is where the best FF1 is at least half of the best in clean speech, or, where none is, the quietest noise. Noise that
+    cannot be made again from its name (recordings) is left out. voices: recordings of babble.
+    """
+    distorter, best = Distorter(0, tuple(voices)), dict[Condition, float]()
+    for row in rows:
+        try:
+            condition = parse_condition(row.condition if row.snr_db is None else f"{row.condition}@{row.snr_db:g}")
+            distorter.check(condition)
+        except InputError:
+            continue
+        if (condition.short, condition.snr_db) == (row.condition, row.snr_db):
+            best[condition] = max(best.get(condition, 0.0), row.value if row.metric == "ff1" else 0.0)
+    clean = parse_condition("clean")
+    noisy = sorted((c for c in best if c.snr_db is not None), key=lambda c: (c.snr_db, best[c]))
+    if clean not in best or not noisy:
+        return ([clean] if clean in best else list(best)[:1]), ""
+    heard = [c for c in noisy if best[c] >= best[clean] / 2]
+    chosen = heard[0] if heard else noisy[-1]
+    shown = f"{ShownCondition(chosen.short).family.lower()} at {decibels(chosen.snr_db or 0.0)}"
+    rule = "the noisiest condition in which the best FF1 is at least half of the best in clean speech"
+    why = (
+        f"{rule} ({best[chosen]:.1f} and {best[clean]:.1f})" if heard else f"the quietest; in no noise is {rule.split('which ')[1]}"
+    )
+    return [clean, chosen], f"Two groups of questions, drawn at random: in clean speech, and in {shown}, {why}."
+
+
+def units_of(models: str, predictions: Sequence[Mapping[str, Any]]) -> UnitExtractor | None:
+    """What makes the units of some of these predictions from the models that they were made with; None where none has units.
+
+    Other models are named on stderr, and nothing is drawn of them.
+    """
+    cards = [p["card"] for p in predictions if isinstance(p.get("card"), Mapping) and "codebook" in p["card"]]
+    if not cards:
+        return None
+    folder = model_folder(models)
+    path = folder / "units.safetensors"
+    if path.is_file() and any(card["codebook"] == load_codebook(path).hash for card in cards):
+        extractor = extractor_of(load_encoder(folder / "encoder"), load_codebook(path))
+        if any(extractor.card.items() <= card.items() for card in cards):
+            return extractor
+    print(f"units are not drawn, for {models} is not what made the predictions; name those models with --models", file=sys.stderr)
+    return None
+
+
+def _strips(passage: Passage, samples: np.ndarray, extractor: UnitExtractor | None) -> list[Strip]:
+    """The phones of a passage where the corpus has them, and its units where there is something that makes them."""
+    strips = []
+    if passage.phones:
+        strips.append(Strip("Phones", tuple((p.text, round(p.start, 3), round(p.end, 3)) for p in passage.phones)))
+    if extractor and extractor.grid.frames(len(samples)):
+        runs = extractor.units(samples)
+        ends = [round(extractor.grid.seconds(int(frame)), 3) for frame in runs.borders]
+        blocks = tuple((str(u), a, b) for u, (a, b) in zip(runs.units, pairwise(ends), strict=True))
+        strips.append(Strip("Units", blocks, coloured=True))
+    return strips
+
+
+def _examples(
+    data: Corpus,
+    condition: Condition,
+    answers: Answers,
+    count: int,
+    distorter: Distorter,
+    seed: int,
+    extractor: UnitExtractor | None = None,
+) -> list[Example]:
+    """A random draw (not a choice) of the questions that most systems answered, no passage twice.
+
+    extractor: of units to be drawn, which are those of the distorted passage.
+    """
     most = max(len(a["answers"]) for a in answers.values())
     complete = [a for a in answers.values() if len(a["answers"]) == most]
     questions = [
@@ -216,7 +323,12 @@ def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, 
                 gold=tuple((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
                 answer_text=question.answers[0].text,
                 predictions=tuple(predicted),
-                condition=condition.label,
+                condition=ShownCondition(condition.short, condition.snr_db).label,
+                badges=(
+                    *([("voice of the passage", passage.speaker)] if passage.speaker else []),
+                    ("type of the answer", answer_type(question.written, question.answers[0].text, question.language)),
+                ),
+                strips=tuple(_strips(passage, samples, extractor)),
             )
         )
     return examples

@@ -25,7 +25,12 @@ class Report:
     corpus: Path | None = argument("prepared corpus of the questions; not needed for a robustness grid or SUPERB", optional=True)
     split: str = option("test", SPLIT)
     examples: Whole = option(20, "number of questions to listen to")
-    conditions: tuple[str, ...] = option(("clean", "pink@5"), "conditions of these questions, if they were evaluated", least=1)
+    conditions: tuple[str, ...] = option(
+        (),
+        "conditions of these questions; default: clean, and the noisiest with at least half of the best clean FF1",
+        least=1,
+    )
+    models: str = option("people-en", "shipped set or model folder that was evaluated; its units are drawn under the waveforms")
     seed: Whole = option(0, "seed of the choice of questions and of the bootstrap; the noise is that of `evaluate`")
     tables: tuple[Path, ...] = option((), "JSON tables to add to the page")
     voices: tuple[Path, ...] = option((), "recordings that `evaluate` mixed babble noise from")

@@ -57,8 +57,8 @@ class Entry(NamedTuple):
 
 
 class Line(NamedTuple):
-    """where: the condition, if the lines have several. span: lines that the label stands for; 0: that of the line above. n: how many
-    items its entries are of, "" where that is not told."""
+    """where: the condition, if the lines have several. span: lines that the label stands for; 0: that of the line above.
+    n: how many items its entries are of, "" where that is not told."""
 
     label: str
     series: Series | None
@@ -186,7 +186,11 @@ def grid_of(results: Results, metric: str, title: str = "", more: str = "", comm
     questions that all systems answered.
     """
     grid = _grid(results, metric, results.conditions(metric), title, more)
-    return grid if common is None else replace(grid, common=_grid(_aligned(common, results), metric, results.conditions(metric), title, more))
+    return (
+        grid
+        if common is None
+        else replace(grid, common=_grid(_aligned(common, results), metric, results.conditions(metric), title, more))
+    )
 
 
 def _aligned(some: Results, results: Results) -> Results:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from speechssl.data.records import Corpus, Passage
-from speechssl.eval.compare import Scores
+from speechssl.data.records import Corpus, Passage, data_hash
+from speechssl.errors import InputError
+from speechssl.eval.compare import Scores, read_results
 from speechssl.eval.scores import ERRORS, TYPES
 from speechssl.eval.spoken_qa import METRICS, rows_of, score_questions
 from speechssl.eval.tables import Table
@@ -24,7 +26,7 @@ from speechssl.results import Row
 Answers = Mapping[str, Any]  # predictions of one system in one condition, as `evaluate` left them
 KINDS = (
     "Right: an FF1 of 50 or more (of an answer without times, the F1 of its words). Below that: too long, where it holds half of "
-    "the gold answer or more; too short, where half of it or more lies in the gold answer. Little overlap: less than half of either."
+    "the gold answer or more; too short, where half of it or more lies in that. Little overlap: less than half of either."
 )
 
 
@@ -54,9 +56,9 @@ def explorer_of(
 ) -> Explorer:
     """A line a question, system and condition, as compact JSON.
 
-    answers: by the path of their scores, as far as there are any. corpus: None leaves out what only it knows, the texts of questions
-    and gold answers and the words that are said in an answer. common: ids of the questions that all systems answered; None: no
-    difference is made. examples: (id of a question, label of its condition) -> identifier of its element on the page.
+    answers: by the path of their scores, as far as there are any. corpus: None leaves out what only it knows, the texts of
+    questions and gold answers and the words that are said in an answer. common: ids of the questions that all systems answered;
+    None: no difference is made. examples: (id of a question, label of its condition) -> identifier of its element on the page.
     """
     order = {s: i for i, s in enumerate(results.series)}
     # (place of its system, of its condition, scores); systems in the order of the page
@@ -84,18 +86,17 @@ def explorer_of(
         )
     rows: list[list[Any]] = []
     words = [False] * len(series)  # whether a system gives words; else those that are said in its span are shown
-    for s, c, f in placed:
+    for s, _, f in placed:
         given = answers.get(f.path, {}).get("answers", {})
         words[series.index(s)] |= any(a.get("text") for a in given.values())
     for s, c, f in placed:
         given, has_words = answers.get(f.path, {}).get("answers", {}), words[series.index(s)]
         for name, line in f.lines.items():
             a = given.get(name) or {}
-            start, end = a.get("start"), a.get("end")
-            timed = start is not None and end is not None and end > start
+            span = (a["start"], a["end"]) if a.get("start") is not None and a["end"] > a["start"] else None
             text = a.get("text") or ""
-            if timed and not has_words and corpus:
-                text = said(corpus.passages[line["passage"]], start, end)
+            if span and not has_words and corpus:
+                text = said(corpus.passages[line["passage"]], *span)
             error = line.get("error")
             rows.append(
                 [
@@ -105,8 +106,7 @@ def explorer_of(
                     _percent(line.get("ff1")),
                     _percent(line.get("f1")),
                     ERRORS.index(error) if error in ERRORS else -1,
-                    round(start, 2) if timed else None,
-                    round(end, 2) if timed else None,
+                    *([round(t, 2) for t in span] if span else [None, None]),
                     text,
                     (examples or {}).get((name, c.label), ""),
                 ]
@@ -155,24 +155,55 @@ def error_table(found: Sequence[Scores], results: Results, note: str = "", title
 # ---- what all systems answered
 
 
-def read_answers(found: Sequence[Scores]) -> dict[Path, Answers]:
-    """By the path of their scores. Raises InputError where a file is missing or damaged."""
-    return {f.path: read_json(predictions_path(f)) for f in found}
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """The predictions of an evaluation. answers: by the path of their scores. evaluated: how many questions any system was asked.
+
+    common: ids of the questions that every system answered in every condition that it was evaluated in. rows: the results on these
+    alone; none where they are all of them, or none.
+    """
+
+    scores: tuple[Scores, ...]
+    answers: Mapping[Path, Answers]
+    corpus: Corpus
+    evaluated: int
+    common: frozenset[str]
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def switch(self) -> str:
+        """What stands beside the switch to the common questions, or in its place."""
+        if self.rows:
+            return (
+                f"only the {len(self.common):,} questions that all systems answered in all their conditions (of {self.evaluated:,})"
+            )
+        if not self.common:
+            return "No question was answered by all systems, so that their scores are of different questions."
+        return f"All systems answered the same {self.evaluated:,} questions in all their conditions."
 
 
-def common_questions(found: Sequence[Scores], answers: Mapping[Path, Answers]) -> set[str]:
-    """The ids of those that every system answered in every condition that it was evaluated in."""
-    answered = [f.lines.keys() & answers[f.path]["answers"].keys() for f in found]
-    return set.intersection(*answered) if answered else set()
+def read_predicted(out: Path, corpus: Corpus) -> Predicted:
+    """Read what `evaluate` left in `out`, and score the common questions by the functions of the evaluation.
 
-
-def common_rows(found: Sequence[Scores], answers: Mapping[Path, Answers], corpus: Corpus, common: Collection[str]) -> list[Row]:
-    """The rows of an evaluation on these questions alone, by its own functions."""
+    Raises InputError where scores or predictions are missing, damaged, or of other data.
+    """
+    found, data = read_results([out]), data_hash(corpus.root, corpus.split)
+    if other := next((f for f in found if f.card["data"] != data), None):
+        raise InputError(
+            f"{other.path} was not made on {corpus.root / corpus.split}; name the corpus and split of `speechssl evaluate`"
+        )
+    answers: dict[Path, Answers] = {f.path: read_json(predictions_path(f)) for f in found}
+    common = frozenset.intersection(*(frozenset(f.lines.keys() & answers[f.path]["answers"].keys()) for f in found))
+    evaluated = {name for f in found for name in f.lines}
     rows: list[Row] = []
-    for f in found:
-        predictions, (name, snr) = answers[f.path], f.condition
-        scored = [s for s in score_questions(predictions, corpus) if s.id in common]
-        condition: Any = SimpleNamespace(short=name, snr_db=snr)
-        about: tuple[Any, ...] = (SimpleNamespace(name=f.system, card={}), int(f.card.get("seed", 0)), str(f.card.get("encoder", "")))
-        rows += rows_of(scored, METRICS, predictions["transcripts"], corpus, condition, *about)
-    return rows
+    for f in found if common and common != evaluated else ():
+        scored = [s for s in score_questions(answers[f.path], corpus) if s.id in common]
+        system, condition, seed = SimpleNamespace(name=f.system, card={}), condition_of(f), int(f.card.get("seed", 0))
+        encoder = str(f.card.get("encoder", ""))
+        rows += rows_of(scored, METRICS, answers[f.path]["transcripts"], corpus, condition, system, seed, encoder)
+    return Predicted(tuple(found), answers, corpus, len(evaluated), common, tuple(rows))
+
+
+def condition_of(scores: Scores) -> Any:
+    """With the fields of `augment.Condition` that rows have."""
+    return SimpleNamespace(short=scores.condition[0], snr_db=scores.condition[1])
