@@ -42,6 +42,7 @@ from speechssl.units.kmeans import load_codebook
 
 TITLE = "Spoken question answering with and without a transcript"
 ROBUSTNESS = "Speech encoders in noise"
+POINTS = 30  # of an envelope, a second: enough to be zoomed in to phones
 SUPERB = "SUPERB: what speech encoders are good for"
 Answers = dict[str, dict[str, Any]]  # system -> its predictions in one condition, as `evaluate` left them
 
@@ -237,10 +238,8 @@ def audible_conditions(rows: Sequence[Row], voices: Sequence[Path] = ()) -> tupl
     heard = [c for c in noisy if best[c] >= best[clean] / 2]
     chosen = heard[0] if heard else noisy[-1]
     shown = f"{ShownCondition(chosen.short).family.lower()} at {decibels(chosen.snr_db or 0.0)}"
-    rule = "the noisiest condition in which the best FF1 is at least half of the best in clean speech"
-    why = (
-        f"{rule} ({best[chosen]:.1f} and {best[clean]:.1f})" if heard else f"the quietest; in no noise is {rule.split('which ')[1]}"
-    )
+    rule, values = "the best FF1 is at least half of the best in clean speech", f"{best[chosen]:.1f} and {best[clean]:.1f}"
+    why = f"the noisiest condition in which {rule} ({values})" if heard else f"the quietest noise (there is none in which {rule})"
     return [clean, chosen], f"Two groups of questions, drawn at random: in clean speech, and in {shown}, {why}."
 
 
@@ -319,7 +318,7 @@ def _examples(
                 passage_text=passage.text,
                 passage_audio=encode_audio(samples),
                 seconds=len(samples) / SAMPLE_RATE,
-                envelope=envelope(samples),
+                envelope=envelope(samples, max(600, round(POINTS * len(samples) / SAMPLE_RATE))),
                 gold=tuple((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
                 answer_text=question.answers[0].text,
                 predictions=tuple(predicted),

@@ -36,10 +36,12 @@ from speechssl.eval.compare import (
 )
 from speechssl.eval.published import published_table
 from speechssl.eval.tables import condition_name, markdown
-from speechssl.io import write_json, write_text
+from speechssl.io import read_json, write_json, write_text
 from speechssl.report.config import Compare
 from speechssl.report.figures import Drawing, Series, arrange, metric_name, panels_in, svg_of
 from speechssl.report.page import Section, grid_of, write_page
+from speechssl.report.predictions import error_table, explorer_of, predictions_path
+from speechssl.report.spoken_qa import methods_of
 from speechssl.results import Row, counted_range
 from speechssl.stats import Estimate
 
@@ -54,6 +56,7 @@ CAPTION = (
 )
 FEW = 15  # paired tests that the terminal shows
 NAMES = {"simulated": "Simulated errors", "recognisers": "Recognisers, clean speech"}
+SPOKEN = ("ff1", "f1", "em", "aos")  # metrics of question answering, whose predictions are listed
 APART = 8.0  # points of WER between conditions that are both named
 
 
@@ -112,7 +115,16 @@ def corpus_section(c: Compilation, number: int) -> Section:
     for name in results.metrics:
         grid = grid_of(results, name, f"{metric_name(name)}, {corpus}", synthetic(c.compared))
         grids.append(replace(grid, lines=sorted(grid.lines, key=lambda line: order[line.series.system if line.series else ""])))
-    return Section(summary=_summary(c), grids=grids, figures=figures, tables=tables)
+    explorers = []
+    if metric in SPOKEN:
+        paths = {f.path: predictions_path(f) for f in c.compared.scores}
+        answers = {scores: read_json(path) for scores, path in paths.items() if path.is_file()}
+        explorers = [explorer_of(c.compared.scores, answers, results, title=f"All predictions, {corpus}")]
+        errors = error_table(c.compared.scores, results, synthetic(c.compared), f"{corpus}: how answers err")
+        tables += [errors] if errors else []
+    return Section(
+        summary=_summary(c), grids=grids, figures=figures, tables=tables, methods=methods_of(results), explorers=explorers
+    )
 
 
 def rows_of(c: Compared) -> list[Row]:

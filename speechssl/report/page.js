@@ -136,7 +136,7 @@ document.querySelectorAll(".predictions").forEach((section) => {
     { name: "FF1", key: (row) => row.ff1, text: (row) => number(row.ff1, 1), from: -1, numeric: true },
     { name: "F1", key: (row) => row.f1, text: (row) => number(row.f1, 1), from: -1, numeric: true },
     { name: "Error", key: (row) => (row.error < 0 ? null : row.error), text: (row) => data.errors[row.error] || "", from: 1 },
-    { name: "Answer type", key: (row) => (row.type < 0 ? null : row.type), text: (row) => data.types[row.type] || "", from: 1 },
+    { name: "Type", key: (row) => (row.type < 0 ? null : row.type), text: (row) => data.types[row.type] || "", from: 1 },
     { name: "Length (s)", key: (row) => row.seconds, text: (row) => number(row.seconds, 2), from: 1, numeric: true },
   ].filter((column) => all.some((row) => column.text(row) !== "" || (column.small && column.small(row))));
   let sorted = null, shown = all, count = STEP;

@@ -157,6 +157,7 @@ def write_page(
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([COLUMNS, *lines])
     grids = [grid for section in sections for grid in section.grids]
+    examples = [example for section in sections for example in section.examples]
     page = environment.get_template("template.html").render(
         title=title,
         summary=" ".join(section.summary for section in sections if section.summary),
@@ -168,9 +169,10 @@ def write_page(
         grids=[grid for grid in grids if grid.metric],
         figures=[figure for section in sections for figure in section.figures if figure[2]],
         tables=[(table, table.texts) for section in sections for table in section.tables],
-        examples=[example for section in sections for example in section.examples],
+        examples=examples,
+        players=sorted({(s.slot, s) for e in examples for lane in e[1] if (s := lane.series)}, key=lambda pair: pair[0]),
         listening=" ".join(section.listening for section in sections if section.listening),
-        methods=[method for section in sections for method in section.methods],
+        methods=list(dict.fromkeys(method for section in sections for method in section.methods)),
         switch=" ".join(section.switch for section in sections if section.switch),
         explorers=[explorer for section in sections for explorer in section.explorers],
         rows=lines,

@@ -147,7 +147,7 @@ def error_table(found: Sequence[Scores], results: Results, note: str = "", title
         counts = Counter(line.get("error") for line in f.lines.values())
         if n := sum(counts[error] for error in ERRORS):
             label = (results.named(f.system) or UNKNOWN).label or f.system
-            rows.append((label, shown_condition(f, results).label, n, *(100 * counts[error] / n for error in ERRORS)))
+            rows.append((label, shown_condition(f, results).label, n, *(round(100 * counts[error] / n) for error in ERRORS)))
     notes = f"Percent of the questions. {KINDS} {note}".strip()
     return Table(title, ("system", "condition", "n", *ERRORS), tuple(rows), notes) if rows else None
 
