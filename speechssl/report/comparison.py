@@ -120,8 +120,8 @@ def corpus_section(c: Compilation, number: int) -> Section:
         paths = {f.path: predictions_path(f) for f in c.compared.scores}
         answers = {scores: read_json(path) for scores, path in paths.items() if path.is_file()}
         explorers = [explorer_of(c.compared.scores, answers, results, title=f"All predictions, {corpus}")]
-        errors = error_table(c.compared.scores, results, synthetic(c.compared), f"{corpus}: how answers err")
-        tables += [errors] if errors else []
+        mistakes = error_table(c.compared.scores, results, synthetic(c.compared), f"{corpus}: how answers err")
+        tables += [mistakes] if mistakes else []
     return Section(
         summary=_summary(c), grids=grids, figures=figures, tables=tables, methods=methods_of(results), explorers=explorers
     )

@@ -100,11 +100,11 @@ class Method(NamedTuple):
 
 @dataclass(frozen=True)
 class Explorer:
-    """A table to filter and sort, drawn by the page's script. data: for JSON, see `predictions.explorer_of`; n: its lines."""
+    """A table to filter and sort, drawn by the page's script. data: for JSON, see `predictions.explorer_of`."""
 
     title: str
     data: Mapping[str, Any]
-    n: int
+    note: str = ""
 
 
 @dataclass(frozen=True)

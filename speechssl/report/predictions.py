@@ -120,7 +120,9 @@ def explorer_of(
         "questions": questions,
         "rows": rows,
     }
-    return Explorer(title, data, len(rows))
+    timed = corpus and not all(words) and any(p.words for p in corpus.passages.values())
+    note = "In italics: what is said in the time that a system without words gives as its answer." if timed else ""
+    return Explorer(title, data, note)
 
 
 def _percent(value: float | None) -> float | None:
@@ -139,6 +141,7 @@ def error_table(found: Sequence[Scores], results: Results, note: str = "", title
     """A line a system and condition, in percent of its questions; None where no score says how an answer errs."""
     rows = []
     order = {s: i for i, s in enumerate(results.series)}
+    without = dict.fromkeys(f.system for f in found if not any(line.get("error") for line in f.lines.values()))
     conditions = in_order({shown_condition(f, results) for f in found})
     for f in sorted(
         found,
@@ -148,7 +151,8 @@ def error_table(found: Sequence[Scores], results: Results, note: str = "", title
         if n := sum(counts[error] for error in ERRORS):
             label = (results.named(f.system) or UNKNOWN).label or f.system
             rows.append((label, shown_condition(f, results).label, n, *(round(100 * counts[error] / n) for error in ERRORS)))
-    notes = f"Percent of the questions. {KINDS} {note}".strip()
+    left = f"Left out, for their scores do not say how answers err: {', '.join(without)}." if without else ""
+    notes = " ".join(filter(None, ["Percent of the questions.", KINDS, left, note]))
     return Table(title, ("system", "condition", "n", *ERRORS), tuple(rows), notes) if rows else None
 
 
