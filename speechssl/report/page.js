@@ -239,9 +239,8 @@ document.querySelectorAll(".predictions").forEach((section) => {
   const sounds = [...document.querySelectorAll("audio")];
   sounds.forEach((sound) => sound.addEventListener("play", () => sounds.forEach((other) => other !== sound && other.pause())));
   const HEAD = 88, LANE = 26, SECOND = 360;  // pixels: height of the waveform and of a lane; width of a second when zoomed in
-  const ns = "http://www.w3.org/2000/svg";
   const make = (parent, name, attributes) => {
-    const found = parent.appendChild(document.createElementNS(ns, name));
+    const found = parent.appendChild(document.createElementNS(parent.namespaceURI, name));
     Object.entries(attributes).forEach(([key, value]) => found.setAttribute(key, value));
     return found;
   };

@@ -197,6 +197,7 @@ def read_predicted(out: Path, corpus: Corpus) -> Predicted:
             f"{other.path} was not made on {corpus.root / corpus.split}; name the corpus and split of `speechssl evaluate`"
         )
     answers: dict[Path, Answers] = {f.path: read_json(predictions_path(f)) for f in found}
+    found = [f for f in found if "answers" in answers[f.path]]  # retrieval may lie beside them
     common = frozenset.intersection(*(frozenset(f.lines.keys() & answers[f.path]["answers"].keys()) for f in found))
     evaluated = {name for f in found for name in f.lines}
     rows: list[Row] = []

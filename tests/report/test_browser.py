@@ -97,6 +97,7 @@ def path(folder):
 def page(browser, path):
     """The page, which asks for nothing outside and logs no error."""
     found = browser.new_page(viewport={"width": 1200, "height": 900})
+    found.set_default_timeout(5000)
     asked, wrong = [], []
     found.on("request", lambda request: asked.append(request.url))
     found.on("console", lambda message: wrong.append(message.text))
@@ -174,7 +175,7 @@ def test_tabs_and_the_switch_work_by_keyboard(page):
 def test_the_switch_shows_the_scores_of_the_common_questions(page, folder):
     row = page.locator("#panel-1 tbody tr:visible", has_text="DUAL")
     assert row.locator(".count").inner_text() == "30"
-    page.get_by_label("only the questions that all systems answered in all their conditions (25 of 30)").check()
+    page.get_by_label("only the 25 questions that all systems answered in all their conditions (of 30)").check()
     corpus = load_corpus(folder[0], "test")
     common = [i for i in range(QUESTIONS) if answers_of("cascade-x", i)]
     assert len(common) == 25 and len(corpus.answerable) == QUESTIONS
@@ -189,7 +190,10 @@ def test_a_click_plays_the_answer_that_is_aimed_at(page):
     example = page.locator(".example").first
     audio, svg = example.locator(".passage"), example.locator(".answers")
     page.evaluate(
-        "HTMLMediaElement.prototype.play = function () { this.dispatchEvent(new Event('play')); window.played = [this.currentTime, document.querySelector('.region.playing')?.getAttribute('aria-label')]; }"
+        """HTMLMediaElement.prototype.play = function () {
+          this.dispatchEvent(new Event("play"));
+          window.played = [this.currentTime, document.querySelector(".region.playing")?.getAttribute("aria-label")];
+        }"""
     )
     box = svg.bounding_box()
 
@@ -202,7 +206,7 @@ def test_a_click_plays_the_answer_that_is_aimed_at(page):
     labels = [region.get_attribute("aria-label") for region in example.locator(".region").all()]
     spans = [tuple(map(float, re.findall(r"[\d.]+", label)[-2:])) for label in labels]
     for seconds in np.arange(
-        0.1, SECONDS, 0.3
+        0.15, SECONDS, 0.3
     ):  # on the waveform the shortest answer over this time; where there is none, the time
         over = [span for span in spans if span[0] <= seconds < span[1]]
         wanted = min(over, key=lambda s: s[1] - s[0])[0] if over else seconds
@@ -273,12 +277,12 @@ def test_tables_are_exported_as_shown(page):
     values = [float(line["FF1"]) for line in lines]
     assert values == sorted(values, reverse=True) and 'What, "exactly", is 100% so_odd?' in lines[0]["Question"]
     _, text = exported(page, ".predictions", "tex")
-    assert "red \\& 50\\% boat\\_\\#1" in text and len(text.split("\\midrule\n")[1].splitlines()) == 90 + 3
+    assert "red \\& 50\\% boat\\_\\#1" in text and len(text.split("\\midrule\n")[1].splitlines()) == 90 + 2
 
 
 def test_a_narrow_screen_scrolls_in_its_tables_alone(page):
     page.set_viewport_size({"width": 390, "height": 800})
-    for example in page.locator(".example:not([open]) > summary").all():
+    for example in page.locator(".example > summary").all()[1:]:
         example.click()
     page.locator("details.all > summary").click()
     page.get_by_role("button", name="Zoom in").first.click()
@@ -290,12 +294,13 @@ def test_dark_colours_can_be_read(page):
     def contrast():
         return page.evaluate(
             """() => {
+              const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
               const light = (colour) => {
-                const [r, g, b] = colour.match(/[\\d.]+/g).map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+                const [r, g, b] = colour.match(/[\\d.]+/g).map((v) => linear(v / 255));
                 return 0.2126 * r + 0.7152 * g + 0.0722 * b;
               };
               const paper = light(getComputedStyle(document.body).backgroundColor);
-              const parts = ["h1", ".note", ".predictions td", ".predictions th", ".badge", ".exports button", ".filters select", ".count"];
+              const parts = ["h1", ".note", ".predictions td", ".predictions th", ".badge", ".exports button", ".count"];
               const ratios = parts.map((part) => {
                 const ink = light(getComputedStyle(document.querySelector(part)).color);
                 return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
