@@ -70,4 +70,4 @@ speechssl compare "$EXP" "$EXP/sweep" --out "$EXP/compare" $(with compare)
 
 stage "10 report"
 python recipes/minisqa/tables.py "$EXP"
-speechssl report "$EXP" "$EXP/corpus" --tables "$EXP"/tables/units.json "$EXP"/tables/assignments.json
+speechssl report "$EXP" "$EXP/corpus" --models "$MODELS" --tables "$EXP"/tables/units.json "$EXP"/tables/assignments.json

@@ -63,5 +63,5 @@ for split in $(splits); do
   evaluate() { speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models/$1" --systems "${@:2}" --split "$split" $(with evaluate); }
   for K in $(setting codebooks); do evaluate "hubert-$K" $(cd "$EXP/models/hubert-$K" && ls -d dual*); done
   evaluate cascade $(setting cascades) $WHISPERS $([ ! -d "$EXP/models/cascade/speechbert" ] || echo speechbert) text
-  speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
+  speechssl report "$EXP/$split" "$EXP/corpus" --models "$EXP/models/hubert-$K" --split "$split" $(with report)
 done

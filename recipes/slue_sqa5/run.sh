@@ -49,5 +49,5 @@ for split in $(splits); do
   has "$split" || continue
   speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" \
     --systems $(setting systems) $WHISPERS $([ ! -d "$MODELS/speechbert" ] || echo speechbert) $(with evaluate)
-  speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
+  speechssl report "$EXP/$split" "$EXP/corpus" --models "$MODELS" --split "$split" $(with report)
 done

@@ -8,7 +8,18 @@ import pytest
 from speechssl.augment import parse_condition
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.errors import InputError
-from speechssl.eval.scores import TYPES, answer_type, located, question_lines, read_lines, recognition_errors, sentence, write_lines
+from speechssl.eval.scores import (
+    ERRORS,
+    TYPES,
+    answer_type,
+    error_type,
+    located,
+    question_lines,
+    read_lines,
+    recognition_errors,
+    sentence,
+    write_lines,
+)
 from speechssl.eval.spoken_qa import QuestionScore
 from speechssl.io import hash_bytes, read_json
 
@@ -205,3 +216,13 @@ def test_the_kind_of_an_answer(language, question, answer, kind):
 
 def test_every_kind_is_tried():
     assert {kind for *_, kind in ENGLISH} == set(TYPES)
+
+
+@pytest.mark.parametrize(
+    ("shared", "predicted", "error"),
+    [(1.0, 1.0, "right"), (1.0, 3.0, "right"), (1.0, 3.1, "too long"), (0.5, 2.0, "too long"), (0.3, 0.3, "too short"),
+     (0.2, 0.4, "too short"), (0.2, 0.5, "little overlap"), (0.4, 1.5, "little overlap"), (0.0, 1.0, "no overlap"),
+     (0.0, 0.0, "no answer")],
+)  # fmt: skip
+def test_how_an_answer_errs_against_a_gold_one_of_a_second(shared, predicted, error):
+    assert error_type(shared, predicted, 1.0) == error in ERRORS

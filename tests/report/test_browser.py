@@ -205,9 +205,7 @@ def test_a_click_plays_the_answer_that_is_aimed_at(page):
 
     labels = [region.get_attribute("aria-label") for region in example.locator(".region").all()]
     spans = [tuple(map(float, re.findall(r"[\d.]+", label)[-2:])) for label in labels]
-    for seconds in np.arange(
-        0.15, SECONDS, 0.3
-    ):  # on the waveform the shortest answer over this time; where there is none, the time
+    for seconds in np.arange(0.15, SECONDS, 0.3):  # on the waveform the shortest answer over this time, or else the time itself
         over = [span for span in spans if span[0] <= seconds < span[1]]
         wanted = min(over, key=lambda s: s[1] - s[0])[0] if over else seconds
         assert click(seconds, 40)[0] == pytest.approx(wanted, abs=0.02)
