@@ -178,7 +178,8 @@ class Predicted:
     def switch(self) -> str:
         """What stands beside the switch to the common questions, or in its place."""
         if self.rows:
-            return f"only the {len(self.common):,} questions that all systems answered in all their conditions (of {self.evaluated:,}), here and in the table of predictions"
+            which = f"only the {len(self.common):,} questions that all systems answered in all their conditions"
+            return f"{which} (of {self.evaluated:,}), here and in the table of predictions"
         if not self.common:
             return "No question was answered by all systems, so that their scores are of different questions."
         return f"All systems answered the same {self.evaluated:,} questions in all their conditions."
