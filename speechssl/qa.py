@@ -96,9 +96,7 @@ class QA:
         """
         return [{name: found.answer for name, found in by_system.items()} for by_system in self.details(passage, questions)]
 
-    def details(
-        self, passage: Path | str | np.ndarray, questions: Sequence[Path | str | np.ndarray]
-    ) -> list[dict[str, Detail]]:
+    def details(self, passage: Path | str | np.ndarray, questions: Sequence[Path | str | np.ndarray]) -> list[dict[str, Detail]]:
         """As `answer`, with what every system read of the passage and of the question."""
         if isinstance(questions, str | Path | np.ndarray):
             raise InputError("questions come in a list, also one alone: answer(passage, [question])")
