@@ -1,10 +1,10 @@
 """`speechssl serve`: a page on this machine on which recordings are asked questions, in noise too, and answers can be heard.
 
-The page runs in one process and the models in another (`Answerer`), which is ended where an answer takes too long. An upload is read
-into memory and its file removed at once; what is in memory goes when the page is closed. A page of answers holds all that it shows.
+The page runs in one process and the models in another (`Answerer`), which is ended where an answer takes too long. An upload is
+read into memory and its file removed at once; what is in memory goes when the page is closed.
 """
 
-from __future__ import annotations
+# Annotations are not postponed: by them Gradio finds the handlers that want a Request.
 
 import ipaddress
 import multiprocessing
@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,7 +71,7 @@ def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
 
 
 def at_snr(noise: str, snr_db: float) -> Condition:
-    """A condition as `evaluate qa` takes it, of one that is written without its SNR in dB; one that has no SNR, or has it, as it is.
+    """A condition as `evaluate qa` takes it, of one written without its SNR in dB; one without noise, or with an SNR, as it is.
 
     Raises InputError as `parse_condition` does.
     """
@@ -82,8 +83,8 @@ def at_snr(noise: str, snr_db: float) -> Condition:
 
 
 class Shown(NamedTuple):
-    """A recording as drawn, as the systems got it. regions: system, colour, where; units: system, how many, blocks (x, width, colour,
-    what); transcripts: system, words with whether they are in the answer."""
+    """A recording as the systems got it. regions: system, colour, where the answer is; units: system, how many, blocks (x, width,
+    colour, what); transcripts: system, what stands between words, words with whether they are in the answer."""
 
     part: str
     seconds: float
@@ -91,60 +92,6 @@ class Shown(NamedTuple):
     regions: Sequence[tuple[str, str, Any]]
     units: Sequence[tuple[str, str, Sequence[tuple[float, float, str, str]]]]
     transcripts: Sequence[tuple[str, str, Sequence[tuple[str, bool]]]]
-
-
-TEMPLATE = """
-<div class="answers">
-<table><thead><tr><th>System</th><th>Answer</th><th>Confidence</th><th>Words</th><th>Listen</th></tr></thead><tbody>
-{% for name, colour, answer, clip in rows %}
-<tr data-system="{{ name }}"><td><i style="background:{{ colour }}"></i>{{ names.get(name, name) }}</td>
-{% if answer is none %}<td colspan="4">can only listen; record the question</td>
-{% elif answer.text == "" %}<td colspan="4">no answer</td>
-{% else %}<td>{{ "%.2f to %.2f s" | format(answer.start, answer.end) }}</td><td>{{ "%.2f" | format(answer.confidence) }}</td>
-<td>{{ answer.text if answer.text is not none else "–" }}</td><td>{% if clip is not none %}<audio controls preload="auto"
-src="{{ clip | audio }}"></audio>{% endif %}</td>{% endif %}</tr>
-{% endfor %}
-</tbody></table>
-{% for r in shown %}
-<section><h3>{{ r.part | capitalize }}{% if condition != "clean" %}, {{ condition }}{% endif %}
-<small>{{ "%.1f s" | format(r.seconds) }}</small></h3>
-<audio controls preload="auto" src="{{ r.samples | audio }}"></audio>
-<svg class="wave" viewBox="0 0 {{ width }} 88" preserveAspectRatio="none" role="img" aria-label="waveform of the {{ r.part }}">
-<path d="{{ r.samples | envelope | outline }}"/>
-{% for name, colour, at in r.regions %}<rect x="{{ at.x }}" width="{{ at.width }}" height="88" fill="{{ colour }}"><title>{{
-names.get(name, name) }}: {{ at.start }} to {{ at.end }} s</title></rect>{% endfor %}
-</svg>
-<div class="ticks">{% for left, label in r.seconds | ticks %}{% if left < 97 %}<span style="left:{{ left }}%">{{ label }}</span>{% endif
-%}{% endfor %}</div>
-{% for name, count, blocks in r.units %}
-<p>Units of {{ names.get(name, name) }}: {{ count }}</p>
-<svg class="units" viewBox="0 0 {{ width }} 24" preserveAspectRatio="none" role="img" aria-label="units of the {{ r.part }}">
-{% for x, wide, colour, what in blocks %}<rect x="{{ x }}" width="{{ wide }}" height="24" fill="{{ colour }}"><title>{{ what
-}}</title></rect>{% endfor %}
-</svg>
-{% endfor %}
-{% for name, separator, words in r.transcripts %}
-<p>Words of {{ names.get(name, name) }}: {% for text, inside in words %}{% if inside %}<mark>{{ text }}</mark>{% else %}{{ text
-}}{% endif %}{{ separator }}{% else %}none{% endfor %}</p>
-{% endfor %}
-</section>
-{% endfor %}
-</div>
-"""
-CSS = """
-.answers { font-variant-numeric: tabular-nums; }
-.answers table { width: 100%; border-collapse: collapse; }
-.answers th, .answers td { text-align: left; padding: 6px 10px 6px 0; border-bottom: 1px solid var(--border-color-primary); }
-.answers i { display: inline-block; width: 12px; height: 12px; margin-right: 8px; border-radius: 2px; }
-.answers audio, .kept audio { height: 32px; width: 100%; max-width: 320px; vertical-align: middle; }
-.answers h3 { margin: 24px 0 6px; } .answers small { font-weight: normal; opacity: .7; }
-.answers p { margin: 10px 0 4px; line-height: 1.6; }
-.answers svg { display: block; width: 100%; } .wave { height: 88px; margin-top: 8px; } .units { height: 24px; }
-.wave path { fill: currentColor; opacity: .5; } .wave rect { opacity: .4; }
-.ticks { position: relative; height: 18px; font-size: 12px; opacity: .7; } .ticks span { position: absolute; }
-.answers mark { background: #f0e442; color: #1d2127; padding: 0 3px; border-radius: 2px; }
-.about { font-size: 13px; opacity: .8; } .about p { margin: 2px 0; }
-"""
 
 
 def answered(qa: QA, passage: np.ndarray, question: np.ndarray | str, noise: str = CLEAN, snr_db: float = 0.0) -> str:
@@ -164,11 +111,12 @@ def answered(qa: QA, passage: np.ndarray, question: np.ndarray | str, noise: str
         answer = details[name].answer if name in details else None
         clip = None if answer is None else _clip(recordings["passage"], answer.start, answer.end)
         rows.append((name, colour, answer, clip))
+    template = resources.files("speechssl").joinpath("serve.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     audio: Callable[[np.ndarray], str] = lambda samples: data_uri(encode_audio(samples))  # noqa: E731
     environment.filters |= {"audio": audio, "envelope": envelope, "outline": outline, "ticks": ticks}
     shown = [_shown(qa, part, samples, details, colours) for part, samples in recordings.items()]
-    return environment.from_string(TEMPLATE).render(rows=rows, shown=shown, names=SYSTEMS, condition=condition.label, width=WIDTH)
+    return environment.from_string(template).render(rows=rows, shown=shown, names=SYSTEMS, condition=condition.label, width=WIDTH)
 
 
 def _clip(samples: np.ndarray, start: float, end: float) -> np.ndarray | None:
@@ -289,7 +237,7 @@ def serve(
     """
     with tempfile.TemporaryDirectory(prefix="speechssl-serve-") as folder:
         os.environ |= {"GRADIO_TEMP_DIR": folder, "GRADIO_ANALYTICS_ENABLED": "False"}  # Gradio reads them when it is imported
-        _import_gradio()
+        gradio = import_gradio()
         for condition in conditions:
             Distorter().check(at_snr(condition, 0))
         check_port(host, port)
@@ -304,9 +252,18 @@ def serve(
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the folder would stay
         try:
             page.launch(
-                server_name=host, server_port=port, share=False, quiet=True, prevent_thread_lock=True, ssr_mode=False, footer_links=[],
-                max_file_size=int(limits.megabytes * 1e6), enable_monitoring=False, run_history=False, css=CSS, theme=_theme(),
-            )  # fmt: skip
+                server_name=host,
+                server_port=port,
+                share=False,
+                ssr_mode=False,
+                run_history=False,
+                enable_monitoring=False,
+                footer_links=[],
+                max_file_size=int(limits.megabytes * 1e6),
+                theme=gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),  # others are fetched
+                quiet=True,
+                prevent_thread_lock=True,
+            )
             print(f"http://{host}:{port} (Ctrl-C ends it)", flush=True)
             threading.Event().wait()
         except KeyboardInterrupt:
@@ -318,7 +275,8 @@ def serve(
 
 def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folder: Path) -> Any:
     """The page as gradio.Blocks. folder: of uploads."""
-    gradio = _import_gradio()
+    import gradio
+
     kept: dict[str, dict[str, np.ndarray]] = {}  # of each open page: passage and question
 
     def refused(error: InputError) -> Exception:
@@ -339,7 +297,7 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
                     shutil.rmtree(Path(path).parent)  # a folder of its own
             kept[request.session_hash][part] = samples
             about = f"<b>{escape(Path(path).name)}</b>, {len(samples) / SAMPLE_RATE:.1f} s"
-            return None, f'<div class="kept">{about} <audio controls src="{data_uri(encode_audio(samples))}"></audio></div>'
+            return None, f'{about}<audio controls style="width: 100%" src="{data_uri(encode_audio(samples))}"></audio>'
 
         return read
 
@@ -363,13 +321,12 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
         for name, about in answerer.about.items()
         for system, made in about.items()
     ]
-    most = f"A passage may last {limits.seconds:g} s and have {limits.megabytes:g} MB."
-    private = (
-        "Recordings stay on the machine that serves this page: files are removed when they have been read, and what was read is \
-forgotten when the page is closed."
+    rules = (
+        f"A passage may last {limits.seconds:g} s and have {limits.megabytes:g} MB. Nothing is kept: recordings go to the machine that "
+        "serves this page and nowhere else, their files are removed when they have been read, and closing the page removes the rest."
     )
     with gradio.Blocks(title="speechssl", analytics_enabled=False, delete_cache=(60, 60)) as page:
-        gradio.Markdown(f"# Ask a recording\n{most} {private}")
+        gradio.Markdown(f"# Ask a recording\n{rules}")
         with gradio.Row():
             for part in PARTS:
                 with gradio.Column():
@@ -410,12 +367,8 @@ def _is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def _theme() -> Any:
-    """Gradio's, in fonts that are on the machine: its own come from elsewhere."""
-    return _import_gradio().themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-
-
-def _import_gradio() -> Any:
+def import_gradio() -> Any:
+    """Raises MissingExtra where Gradio is not installed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pydub misses ffmpeg, which nothing here needs
