@@ -168,11 +168,14 @@ class Answerer:
                 self._start()
             self.pipe.send(question)
             if not self.pipe.poll(self.timeout):
-                self.close()
+                self.close(patience=0)
                 raise InputError(f"the answer took longer than {self.timeout:g} s; give a shorter passage, or raise --timeout")
             return self._received()
 
-    def close(self) -> None:
+    def close(self, patience: float = 2.0) -> None:
+        """End the process; patience: seconds in which it may do so itself."""
+        self.pipe.close()
+        self.process.join(patience)
         self.process.kill()
         self.process.join()
 
@@ -279,23 +282,23 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
 
     kept: dict[str, dict[str, np.ndarray]] = {}  # of each open page: passage and question
 
-    def refused(error: InputError) -> Exception:
-        text = str(error)
-        return gradio.Error(text[:1].upper() + text[1:], duration=None, title="No answer", print_exception=False)
+    def sentence(error: InputError) -> str:
+        return str(error)[:1].upper() + str(error)[1:]
 
     def keep(part: str) -> Callable[..., Any]:
         def read(path: str | None, request: gradio.Request) -> tuple[None, str]:
             if path is None:
                 return None, ""
-            kept.setdefault(request.session_hash, {}).pop(part, None)
+            given = kept.setdefault(request.session_hash, {})
+            given.pop(part, None)
             try:
-                samples = read_upload(Path(path), part, limits)
-            except InputError as error:
-                raise refused(error) from error
+                samples = given[part] = read_upload(Path(path), part, limits)
+            except InputError as error:  # an Error would leave what was dropped where it is
+                gradio.Warning(sentence(error))
+                return None, ""
             finally:
                 if folder.resolve() in Path(path).resolve().parents:
                     shutil.rmtree(Path(path).parent)  # a folder of its own
-            kept[request.session_hash][part] = samples
             about = f"<b>{escape(Path(path).name)}</b>, {len(samples) / SAMPLE_RATE:.1f} s"
             return None, f'{about}<audio controls style="width: 100%" src="{data_uri(encode_audio(samples))}"></audio>'
 
@@ -309,9 +312,10 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
                 raise InputError("there is no passage; drop a recording, or record one")
             if question is None:
                 raise InputError("there is no question; drop a recording, record one, or write it")
-            return answerer.ask(models, given["passage"], question, noise, snr_db)
+            answers = answerer.ask(models, given["passage"], question, noise, snr_db)
         except InputError as error:
-            raise refused(error) from error
+            raise gradio.Error(sentence(error), print_exception=False) from error
+        return f"<p>Answers of {escape(models)}</p>{answers}"
 
     def forget(request: gradio.Request) -> None:
         kept.pop(request.session_hash, None)
@@ -322,8 +326,8 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
         for system, made in about.items()
     ]
     rules = (
-        f"A passage may last {limits.seconds:g} s and have {limits.megabytes:g} MB. Nothing is kept: recordings go to the machine that "
-        "serves this page and nowhere else, their files are removed when they have been read, and closing the page removes the rest."
+        f"A passage may last {limits.seconds:g} s and have {limits.megabytes:g} MB. Nothing is kept: recordings go to the machine "
+        "that serves this page and nowhere else, files are removed when they have been read, and closing the page removes the rest."
     )
     with gradio.Blocks(title="speechssl", analytics_enabled=False, delete_cache=(60, 60)) as page:
         gradio.Markdown(f"# Ask a recording\n{rules}")
@@ -334,14 +338,14 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
                     audio = gradio.Audio(label=label, type="filepath", editable=False, elem_id=part, buttons=[])
                     card = gradio.HTML(elem_id=f"{part}-kept")
                     gradio.on([audio.upload, audio.stop_recording], keep(part), audio, [audio, card], api_visibility="private")
-            with gradio.Column():
-                note = "Cascades alone read it; it is asked in the place of a recording."
-                text = gradio.Textbox(label="Question in writing", info=note, elem_id="text")
-                names = list(answerer.about)
-                chosen = gradio.Dropdown(names, value=names[0], label="Models", elem_id="models")
-                noise = gradio.Dropdown([CLEAN, *conditions], value=CLEAN, label="Noise in both recordings", elem_id="noise")
-                snr = gradio.Slider(-10, 30, value=5, step=1, label="SNR of noise in dB", elem_id="snr")
-                button = gradio.Button("Answer", variant="primary", elem_id="answer")
+        note = "Cascades alone can read it. It is asked in the place of a recording."
+        text = gradio.Textbox(label="Question in writing", info=note, elem_id="text")
+        with gradio.Row():
+            names = list(answerer.about)
+            chosen = gradio.Dropdown(names, value=names[0], label="Models", elem_id="models")
+            noise = gradio.Dropdown([CLEAN, *conditions], value=CLEAN, label="Condition of both recordings", elem_id="noise")
+            snr = gradio.Slider(-10, 30, value=5, step=1, label="SNR of noise in dB", elem_id="snr")
+        button = gradio.Button("Answer", variant="primary", elem_id="answer")
         result = gradio.HTML(elem_id="result")
         gradio.HTML(
             f'<div class="about"><p>What the systems are made of, and trained on:</p>{"".join(made_of)}</div>', elem_id="about"
