@@ -1,7 +1,7 @@
 """`speechssl serve`: a page on this machine on which recordings are asked questions, in noise too, and answers can be heard.
 
 The page runs in one process and the models in another (`Answerer`), which is ended where an answer takes too long. An upload is
-read into memory and its file removed at once; what is in memory goes when the page is closed.
+read into memory and its file removed; what is in memory goes when the page is closed.
 """
 
 # Annotations are not postponed: by them Gradio finds the handlers that want a Request.
@@ -281,6 +281,7 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
     import gradio
 
     kept: dict[str, dict[str, np.ndarray]] = {}  # of each open page: passage and question
+    files: dict[str, list[Path]] = {}  # of each open page: what was read, to be removed
 
     def sentence(error: InputError) -> str:
         return str(error)[:1].upper() + str(error)[1:]
@@ -289,6 +290,7 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
         def read(path: str | None, request: gradio.Request) -> tuple[None, str]:
             if path is None:
                 return None, ""
+            files.setdefault(request.session_hash, []).append(Path(path))
             given = kept.setdefault(request.session_hash, {})
             given.pop(part, None)
             try:
@@ -296,9 +298,6 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
             except InputError as error:  # an Error would leave what was dropped where it is
                 gradio.Warning(sentence(error))
                 return None, ""
-            finally:
-                if folder.resolve() in Path(path).resolve().parents:
-                    shutil.rmtree(Path(path).parent)  # a folder of its own
             about = f"<b>{escape(Path(path).name)}</b>, {len(samples) / SAMPLE_RATE:.1f} s"
             return None, f'{about}<audio controls style="width: 100%" src="{data_uri(encode_audio(samples))}"></audio>'
 
@@ -317,8 +316,14 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
             raise gradio.Error(sentence(error), print_exception=False) from error
         return f"<p>Answers of {escape(models)}</p>{answers}"
 
+    def remove(request: gradio.Request) -> None:
+        for path in files.pop(request.session_hash, []):
+            if folder.resolve() in path.resolve().parents:
+                shutil.rmtree(path.parent)  # a folder of its own
+
     def forget(request: gradio.Request) -> None:
         kept.pop(request.session_hash, None)
+        remove(request)
 
     made_of = [
         f"<p><b>{escape(name)}, {escape(SYSTEMS.get(system, system))}</b>: {escape(made)}</p>"
@@ -337,7 +342,10 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
                     label = f"{part.capitalize()}: drop a recording, or record it"
                     audio = gradio.Audio(label=label, type="filepath", editable=False, elem_id=part, buttons=[])
                     card = gradio.HTML(elem_id=f"{part}-kept")
-                    gradio.on([audio.upload, audio.stop_recording], keep(part), audio, [audio, card], api_visibility="private")
+                    given = gradio.on(
+                        [audio.upload, audio.stop_recording], keep(part), audio, [audio, card], api_visibility="private"
+                    )
+                    given.then(remove, api_visibility="private")  # no sooner: until it is cleared the browser asks for the file
         note = "Cascades alone can read it. It is asked in the place of a recording."
         text = gradio.Textbox(label="Question in writing", info=note, elem_id="text")
         with gradio.Row():
