@@ -239,7 +239,9 @@ def serve(
     Raises MissingExtra without Gradio, InputError for a port that cannot be had, for conditions and as `QA` does.
     """
     with tempfile.TemporaryDirectory(prefix="speechssl-serve-") as folder:
-        os.environ |= {"GRADIO_TEMP_DIR": folder, "GRADIO_ANALYTICS_ENABLED": "False"}  # Gradio reads them when it is imported
+        direct = [os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), "127.0.0.1", "localhost", host]
+        # Gradio reads them when it is imported, and asks its own server whether it is there
+        os.environ |= {"GRADIO_TEMP_DIR": folder, "GRADIO_ANALYTICS_ENABLED": "False", "no_proxy": ",".join(filter(None, direct))}
         gradio = import_gradio()
         for condition in conditions:
             Distorter().check(at_snr(condition, 0))
