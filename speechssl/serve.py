@@ -238,20 +238,20 @@ def serve(
 
     Raises MissingExtra without Gradio, InputError for a port that cannot be had, for conditions and as `QA` does.
     """
+    for condition in conditions:
+        Distorter().check(at_snr(condition, 0))
+    check_port(host, port)
+    if not _is_local(host):
+        print(
+            f"warning: at {host} everyone who reaches this machine can use the page, without a password or encryption; "
+            "browsers record from microphones at 127.0.0.1 alone",
+            file=sys.stderr,
+        )
     with tempfile.TemporaryDirectory(prefix="speechssl-serve-") as folder:
         direct = [os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), "127.0.0.1", "localhost", host]
         # Gradio reads them when it is imported, and asks its own server whether it is there
         os.environ |= {"GRADIO_TEMP_DIR": folder, "GRADIO_ANALYTICS_ENABLED": "False", "no_proxy": ",".join(filter(None, direct))}
         gradio = import_gradio()
-        for condition in conditions:
-            Distorter().check(at_snr(condition, 0))
-        check_port(host, port)
-        if not _is_local(host):
-            print(
-                f"warning: at {host} everyone who reaches this machine can use the page, without a password or encryption; "
-                "browsers record from microphones at 127.0.0.1 alone",
-                file=sys.stderr,
-            )
         answerer = Answerer(models, (systems, reading.reader, language, reading.null_threshold), limits.timeout)
         page = page_of(answerer, conditions, limits, Path(folder))
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the folder would stay
