@@ -252,9 +252,9 @@ def serve(
         # Gradio reads them when it is imported, and asks its own server whether it is there
         os.environ |= {"GRADIO_TEMP_DIR": folder, "GRADIO_ANALYTICS_ENABLED": "False", "no_proxy": ",".join(filter(None, direct))}
         gradio = import_gradio()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the folder would stay
         answerer = Answerer(models, (systems, reading.reader, language, reading.null_threshold), limits.timeout)
         page = page_of(answerer, conditions, limits, Path(folder))
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the folder would stay
         try:
             page.launch(
                 server_name=host,
