@@ -285,8 +285,8 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
     kept: dict[str, dict[str, np.ndarray]] = {}  # of each open page: passage and question
     files: dict[str, list[Path]] = {}  # of each open page: what was read, to be removed
 
-    def sentence(error: InputError) -> str:
-        return str(error)[:1].upper() + str(error)[1:]
+    def refusal(error: InputError) -> str:  # where it arose, and to stay: Gradio's own message goes, and not every one comes
+        return f'<p role="alert" style="color: #d32f2f">{escape(str(error)[:1].upper() + str(error)[1:])}</p>'
 
     def keep(part: str) -> Callable[..., Any]:
         def read(path: str | None, request: gradio.Request) -> tuple[None, str]:
@@ -297,9 +297,8 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
             given.pop(part, None)
             try:
                 samples = given[part] = read_upload(Path(path), part, limits)
-            except InputError as error:  # an Error would leave what was dropped where it is
-                gradio.Warning(sentence(error))
-                return None, ""
+            except InputError as error:
+                return None, refusal(error)
             about = f"<b>{escape(Path(path).name)}</b>, {len(samples) / SAMPLE_RATE:.1f} s"
             return None, f'{about}<audio controls style="width: 100%" src="{data_uri(encode_audio(samples))}"></audio>'
 
@@ -315,7 +314,7 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
                 raise InputError("there is no question; drop a recording, record one, or write it")
             answers = answerer.ask(models, given["passage"], question, noise, snr_db)
         except InputError as error:
-            raise gradio.Error(sentence(error), print_exception=False) from error
+            return refusal(error)
         return f"<p>Answers of {escape(models)}</p>{answers}"
 
     def remove(request: gradio.Request) -> None:

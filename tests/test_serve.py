@@ -243,9 +243,9 @@ def test_two_recordings_are_answered_in_a_browser_in_noise_too(speech: tuple[Pat
             page.goto(f"http://127.0.0.1:{port}")
             assert "trained on recipes/units" in page.inner_text("#about") and "Nothing is kept" in page.inner_text("body")
             page.click("#answer")
-            page.wait_for_selector("text=There is no passage; drop a recording, or record one")
+            page.wait_for_selector("#result [role=alert]:has-text('There is no passage; drop a recording, or record one')")
             page.set_input_files("#passage input[type=file]", tmp_path / "text.wav")
-            page.wait_for_selector("text=Cannot read the passage (text.wav) as audio")
+            page.wait_for_selector("#passage-kept [role=alert]:has-text('Cannot read the passage (text.wav) as audio')")
             for part, path in zip(("passage", "question"), speech, strict=True):
                 page.set_input_files(f"#{part} input[type=file]", path)
                 page.wait_for_selector(f"#{part}-kept audio")
