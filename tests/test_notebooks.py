@@ -1,0 +1,39 @@
+"""The notebooks run from their first cell to the last, in an empty folder, and show what they announce."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+nbclient = pytest.importorskip("nbclient", reason="needs speechssl[notebooks,dev]")
+nbformat = pytest.importorskip("nbformat")
+FOLDER = Path(__file__).parents[1] / "docs/notebooks"
+SHOWN = {  # in the output of which cell something must stand: (a line of its source, a part of its output)
+    "dual_in_20_lines": [("table.round(2)", "mean F1 of the time spans"), ("display(Audio", "audio"), ("cascade.transcribe", " s")],
+    "robustness_of_two_encoders": [("pandas.DataFrame(scores)", "AUC, same word"), ("axes.legend()", "image/png")],
+    "units_of_a_folder": [("scan_parquet", "num_rows"), ("axes.axvspan", "image/png"), ("normalized_distance", "->")],
+}
+
+
+def test_every_notebook_is_tested() -> None:
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} == {*SHOWN}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_notebook_runs_from_its_first_cell_to_the_last(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER.parents[1]), os.environ.get("PYTHONPATH", "")]))
+    for name_of_folder in ("JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name_of_folder, str(tmp_path / "settings"))
+    (tmp_path / "here").mkdir()
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", 4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path / "here")}}).execute()
+    for source, output in SHOWN[name]:
+        (cell,) = [cell for cell in notebook.cells if cell.cell_type == "code" and source in cell.source]
+        assert output in str(cell.outputs), source
+    assert not [out for cell in notebook.cells for out in cell.get("outputs", []) if "speechssl: " in str(out.get("text"))]
