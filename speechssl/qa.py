@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,14 @@ READERS = (
 )
 _FILE_NAME = re.compile(r"\S+\.[A-Za-z0-9]{2,4}")
 LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
+
+
+class Detail(NamedTuple):
+    """What one system answered, and what it read: units (`RunLength`), words with times (`Transcript`), or vectors of words."""
+
+    answer: TimedAnswer
+    passage: Any
+    question: Any
 
 
 class QA:
@@ -86,13 +94,17 @@ class QA:
         which cascades alone can read: answers to a text have no other systems. Raises InputError for audio that cannot be used, for
         a text without words, for one that none of the systems reads, and for a question that is not in a list.
         """
+        return [{name: found.answer for name, found in by_system.items()} for by_system in self.details(passage, questions)]
+
+    def details(self, passage: Path | str | np.ndarray, questions: Sequence[Path | str | np.ndarray]) -> list[dict[str, Detail]]:
+        """As `answer`, with what every system read of the passage and of the question."""
         if isinstance(questions, str | Path | np.ndarray):
             raise InputError("questions come in a list, also one alone: answer(passage, [question])")
         heard, asked = read_recording(passage), [read_question(question) for question in questions]
         if any(isinstance(q, str) for q in asked) and not any(isinstance(s, Cascade) for s in self.systems):
             names = ", ".join(system.name for system in self.systems)
             raise InputError(f"{names} can only listen; record the question, or add a cascade that reads it (cascade-ctc)")
-        answers: list[dict[str, TimedAnswer]] = [{} for _ in questions]
+        details: list[dict[str, Detail]] = [{} for _ in questions]
         for system in self.systems:
             if isinstance(system, Cascade) and system.language_heard and (found := system.language_heard(heard)) != self.language:
                 spoken = f"the passage sounds like the language {found!r}, or holds no speech"
@@ -105,8 +117,8 @@ class QA:
                     coded = system.read(question, self.language)
                 else:
                     continue
-                answers[number][system.name] = system.answer_all([(coded, encoded)])[0]
-        return answers
+                details[number][system.name] = Detail(system.answer_all([(coded, encoded)])[0], encoded, coded)
+        return details
 
 
 def best_systems(models: Path, language: str = "en") -> tuple[list[str], str | None]:

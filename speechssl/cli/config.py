@@ -1,4 +1,4 @@
-"""`speechssl answer`, `bundle` and `completion`: their options."""
+"""`speechssl answer`, `serve`, `bundle` and `completion`: their options."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 import os
 from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from speechssl.cascade.config import ReaderOptions
-from speechssl.config import DEVICE, ENCODERS, argument, group, option, use_device
+from speechssl.config import DEVICE, ENCODERS, Amount, Range, argument, group, option, use_device
 from speechssl.errors import InputError
 
 
@@ -83,6 +83,45 @@ class Answer:
             made = f"the answer of {name}" if first.text != "" else f"not written, {name} has no answer"
             print(f"{path}: {made}")
         return {"passage": str(self.passage), "systems": qa.about, "answers": rows}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve:
+    """serve a page on this machine that answers questions from a spoken passage
+
+    Drop or record a passage and a question, or write the question; the page shows waveform, units, recognised words and the answers
+    of all systems, and plays them. --conditions stand in a drop-down: those of `evaluate qa`, noise without its SNR, which a slider
+    gives. Uploads are removed when they are read; nothing leaves this machine. Needs Gradio: pip install 'gradio>=6'
+
+      speechssl serve
+      speechssl serve --models people-en exp/mine --systems dual cascade-ctc --conditions pink kitchen.wav reverb@0.6
+    """
+
+    models: tuple[str, ...] = option(("people-en",), "shipped sets or model folders, between which the page switches", least=1)
+    systems: tuple[str, ...] | None = option(None, "systems of all models; default and names as in `answer`", least=1)
+    reading: ReaderOptions = group(
+        ReaderOptions(), "reader of words", without=("max_seq_length", "doc_stride", "max_answer_length")
+    )
+    language: str = option("en", "language of the speech, en or zh: Whisper is told, and texts are read by its rules")
+    conditions: tuple[str, ...] = option(
+        ("pink", "gaussian", "held-out", "reverb"), "conditions that can be chosen, beside clean", least=1
+    )
+    host: str = option("127.0.0.1", "address to listen at; 0.0.0.0 lets everyone in who reaches this machine")
+    port: Annotated[int, Range(1, 65535)] = option(7860, "port to listen at")
+    max_seconds: Amount = option(300.0, "longest passage in seconds")
+    max_megabytes: Amount = option(50.0, "largest upload in megabytes")
+    timeout: Amount = option(120.0, "seconds after which an answer is given up")
+    device: str = option("auto", DEVICE)
+
+    def run(self) -> dict[str, Any]:
+        from speechssl.serve import Limits, serve
+        from speechssl.text import language_of
+
+        language_of(self.language)
+        use_device(self.device)
+        limits = Limits(self.max_seconds, self.max_megabytes, self.timeout)
+        serve(self.models, self.systems, self.reading, self.language, self.conditions, self.host, self.port, limits)
+        return {"models": list(self.models), "host": self.host, "port": self.port}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,6 +75,7 @@ VERBS = {
     "text gains": "text_side:Gains",
     "report": "report:Report",
     "answer": "cli:Answer",
+    "serve": "cli:Serve",
     "bundle": "cli:Bundle",
     "completion": "cli:Completion",
 }
