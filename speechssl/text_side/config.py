@@ -9,7 +9,7 @@ from typing import Literal
 from speechssl.config import BERT, DEVICE, PLAIN, Count, Portion, TrainingOptions, Whole, argument, group, option, use_device
 from speechssl.dual.config import ASSIGNMENT, BATCH, CHECKPOINTING, DROPOUT, TEXT_ENCODER, QaOptions
 
-Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-token"]
+Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-token", "causal"]
 Trained = Literal["all", "frozen", "biases", "none"]
 TRAINED = "weights of the encoder that are trained: all, frozen (norms and positions alone), biases (BitFit), or none"
 DATA = (
@@ -57,7 +57,8 @@ class PretrainText:
 
     What does pre-training teach that is not meaning? An encoder that has only seen brackets, copies or shuffled runs of numbers is
     fine-tuned like one that has read English (arXiv 2109.03537): real tokens are given the artificial ids in an arbitrary order.
-    Objectives: mlm, whole-word, span (with SpanBERT's boundary objective), sentence-order (ALBERT), replaced-token (ELECTRA).
+    Objectives: mlm, whole-word, span (with SpanBERT's boundary objective), sentence-order (ALBERT), replaced-token (ELECTRA); and
+    causal, which makes a language model (GPT-2) for `text unit-lm --start`.
     OUT/encoder is a checkpoint for `train dual`, `train text-qa`, `text classify`. A killed run resumes with the same command.
 
       speechssl pretrain text exp/english --text texts/ --vocabulary 4000 --layers 4 --width 128 --heads 4 --steps 2000
