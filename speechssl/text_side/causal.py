@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, PreTraine
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder
-from speechssl.text_side.objectives import IGNORE, Source
+from speechssl.text_side.objectives import Source
 from speechssl.textlm import longest_sequence, reason_of
 from speechssl.trainer import Batch
 
@@ -30,7 +30,7 @@ SEEN = 1e-4  # logits that differ by less are the same
 
 
 def load_causal(name: str) -> PreTrainedModel:
-    """A language model with its weights, in training. Raises InputError where there is none, or it cannot be used (`why_not_causal`)."""
+    """A language model with its weights, in training. Raises InputError where there is none, or as `checked` does."""
     source = checkpoint_folder(name, KIND)
     try:
         model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, trust_remote_code=False)

@@ -103,9 +103,7 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
             model = CausalModel(encoder)
         else:
             some = (*specials, tokenizer.mask_token_id)
-            batches = PretrainingBatches(
-                source, o.objective, some, plain_ids(tokenizer), o.batch, o.length, o.share, seed
-            )
+            batches = PretrainingBatches(source, o.objective, some, plain_ids(tokenizer), o.batch, o.length, o.share, seed)
             rows = encoder.get_input_embeddings().weight.detach()
             model = Pretraining(encoder, nn.Embedding.from_pretrained(rows.clone(), freeze=False), o.objective)
         result = fit(model, batches, o.training, out / "checkpoints") if trained else {"steps": 0}
