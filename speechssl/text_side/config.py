@@ -375,8 +375,8 @@ class Continue:
     """let a language model of units go on from the beginnings of recordings
 
     RESULTS/continuations/ARM-SEED.json has, for every recording and temperature, the units of the prompt, those that the model
-    drew, and those that really followed. Printed are how sure the model was, how much it repeats itself, and how many of its runs of five
-    units occur in UNITS/train, beside the same of what really followed.
+    drew, and those that really followed. Printed are how sure the model was, how much it repeats itself, and how many of its runs
+    of five units occur in UNITS/train, beside the same of what really followed.
 
       speechssl text continue exp/lm-text units exp/text_side --arm text --prompt-seconds 3 --temperature 0.7 1.0
     """

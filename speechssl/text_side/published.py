@@ -59,8 +59,8 @@ SURFACES = {
 }
 SURFACE_NOTE = (
     "Nats, of windows. Hill: how far the loss on the way from start to end lies above the straight line between its ends; rise: "
-    "how far it rises along a filter-normalised random direction; both are means over the line, on training windows. Published: from a "
-    "pre-trained start the end lies in a wider valley, and the way there has no hill (arXiv 1908.05620, BERT on GLUE, pictures)."
+    "how far it rises along a filter-normalised random direction; both are means over the line, on training windows. Published: from "
+    "a pre-trained start the end lies in a wider valley, and the way there has no hill (arXiv 1908.05620, BERT on GLUE, pictures)."
 )
 
 
