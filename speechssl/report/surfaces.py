@@ -53,9 +53,7 @@ def surface_figures(found: Sequence[SurfaceRun]) -> list[tuple[str, str, Drawing
     figures: list[tuple[str, str, Drawing | None]] = []
     for kind in dict.fromkeys(run.kind for run in found):
         runs = [run for run in found if run.kind == kind]
-        caption = (
-            f"Means over seeds. Solid: {runs[0].splits[0]}; dashed: {runs[0].splits[1]}. Loss in nats, on a logarithmic scale."
-        )
+        caption = f"Means over seeds. Solid: {runs[0].splits[0]}; dashed: {runs[0].splits[1]}. Loss in nats."
         figures.append((f"{kind}: the loss along lines", caption, line_figure(runs, kind)))
         for part, about in PLANES.items():
             first = {run.arm: run for run in reversed(runs) if part in run.parts}
@@ -82,10 +80,9 @@ def line_figure(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
                 alike = [run for run in some if np.array_equal(run.parts[part]["at"], at)]
                 means = [np.mean([run.parts[part][split] for run in alike], axis=0) for split in some[0].splits]
                 for loss, dash in zip(means, ("-", "--"), strict=True):
-                    ax.plot(at, np.maximum(loss, 1e-4), dash, color=series[arm].colour, linewidth=1.3)
+                    ax.plot(at, loss, dash, color=series[arm].colour, linewidth=1.3)
                 ends = ", ".join(f"{x:g}: {loss:.2f}" for x, loss in zip(at, means[0], strict=True) if x in (at[0], 0, 1, at[-1]))
                 texts.append(f"{arm}, {part}: {ends}")
-            ax.set_yscale("log")
             ax.set_xlabel(LINES[part])
         next(iter(panels.values())).set_ylabel("loss")
         svg = svg_of(figure, f"surface-lines-{kind}")

@@ -344,6 +344,7 @@ class Probe:
       spot-the-word   is a word likelier than its non-word, by log-likelihood over length? (chance 50 %)
       same-different  are two readings of a word, by different voices, more alike than readings of two words? The outputs of the
                       model are averaged over a word; the cosine decides; the other word is by the same voice (chance 50 %)
+      same-non-word   the same, against the word's own non-word
       few-shot        the prompt has words, each followed by a unit that stands for it; which unit follows the last one?
 
     MODEL is a folder of `speechssl text unit-lm`, or bigram: counts of pairs of units in UNITS/train, as a floor. Without --words

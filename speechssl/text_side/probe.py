@@ -15,7 +15,7 @@ import numpy as np
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.stats import Units
 from speechssl.text_side.config import ProbeOptions
-from speechssl.text_side.published import FEW_SHOT, PERPLEXITY, SAME_DIFFERENT, SPOT_THE_WORD
+from speechssl.text_side.published import FEW_SHOT, PERPLEXITY, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD
 from speechssl.text_side.runs import run_folder, write_scores
 from speechssl.text_side.spoken_words import SpokenWord, read_spoken_words
 from speechssl.text_side.tasks import ACCURACY
@@ -55,6 +55,7 @@ def probe(
         for task, made in (
             (SPOT_THE_WORD, spot_the_word(lm, listed)),
             (SAME_DIFFERENT, same_different(lm, listed, o.seed)),
+            (SAME_NON_WORD, same_different(lm, listed, None)),
             (FEW_SHOT, few_shot(lm, listed, o)),
         ):
             found[task] = ACCURACY, made[0], made[1], "word"
@@ -99,27 +100,29 @@ def spot_the_word(lm: UnitLm | Bigram, listed: Sequence[tuple[SpokenWord, np.nda
     return items, drawn
 
 
-def same_different(lm: UnitLm | Bigram, listed: Sequence[tuple[SpokenWord, np.ndarray]], seed: int) -> tuple[Items, list[str]]:
-    """Of every word A and two voices x, y: is A by x nearer to A by y than another word, drawn by seed, by y?
+def same_different(
+    lm: UnitLm | Bigram, listed: Sequence[tuple[SpokenWord, np.ndarray]], seed: int | None
+) -> tuple[Items, list[str]]:
+    """Of every word A and two voices x, y: is A by x nearer to A by y than another word by y? seed: draws that; None: its non-word.
 
     Raises InputError for fewer than two words or voices.
     """
-    real = [(word, units) for word, units in listed if word.real]
-    means = lm.states([units for _, units in real])
+    means = lm.states([units for _, units in listed])
     means = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-    place = {(word.word, word.voice): i for i, (word, _) in enumerate(real)}
-    words, voices = sorted({w for w, _ in place}), sorted({v for _, v in place})
+    place = {(word.word, word.real, word.voice): i for i, (word, _) in enumerate(listed)}
+    words, voices = sorted({w for w, real, _ in place if real}), sorted({v for *_, v in place})
     if len(words) < 2 or len(voices) < 2:
         raise InputError("same-different needs two words and two voices at least; prepare the spoken words with more --voices")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0 if seed is None else seed)
     items: Items = {}
     drawn = []
     for word in words:
         for i, x in enumerate(voices):
             y = voices[(i + 1) % len(voices)]
             other = words[(words.index(word) + int(rng.integers(1, len(words)))) % len(words)]
-            if (word, x) in place and (word, y) in place and (other, y) in place:
-                here, same, different = (means[place[key]] for key in ((word, x), (word, y), (other, y)))
+            keys = (word, True, x), (word, True, y), (word, False, y) if seed is None else (other, True, y)
+            if all(key in place for key in keys):
+                here, same, different = (means[place[key]] for key in keys)
                 ahead = float(here @ same - here @ different)
                 items[f"{word}-{x}-{y}"] = 1.0, 1.0 if ahead > 0 else 0.5 if ahead == 0 else 0.0
                 drawn.append(word)

@@ -40,11 +40,12 @@ FROZEN_NOTE = f"Published: {FROZEN_PAPER}, GPT-2 of 12 layers, tasks of the pape
 
 TWIST = "arXiv 2305.13009"
 PERPLEXITY, NATS = "perplexity", "nats"  # metrics that are not shares
-SPOT_THE_WORD, SAME_DIFFERENT, FEW_SHOT = "spot-the-word", "same-different", "few-shot"
+SPOT_THE_WORD, SAME_DIFFERENT, SAME_NON_WORD, FEW_SHOT = "spot-the-word", "same-different", "same-non-word", "few-shot"
 UNIT_LM = {  # task -> what the paper has of it: a text-pre-trained start against a random one
     PERPLEXITY: "lower",
     SPOT_THE_WORD: "higher (sWUGGY)",
     SAME_DIFFERENT: None,
+    SAME_NON_WORD: None,
     FEW_SHOT: None,
 }
 UNIT_LM_NOTE = f"Published: the direction that {TWIST} reports for models of 125 M weights and more, on audio books."
@@ -59,8 +60,9 @@ SURFACES = {
 }
 SURFACE_NOTE = (
     "Nats, of windows. Hill: how far the loss on the way from start to end lies above the straight line between its ends; rise: "
-    "how far it rises along a filter-normalised random direction; both are means over the line, on training windows. Published: from "
-    "a pre-trained start the end lies in a wider valley, and the way there has no hill (arXiv 1908.05620, BERT on GLUE, pictures)."
+    "how far it rises along a filter-normalised random direction; both are means over the line, on training windows. "
+    "Published: from a pre-trained start the end lies in a wider valley, and the way there has no hill "
+    "(arXiv 1908.05620, BERT on GLUE, pictures)."
 )
 
 

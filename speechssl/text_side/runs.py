@@ -347,7 +347,12 @@ def unit_lm_table(found: Gains, baseline: str) -> list[Table]:
     rows = _scored(found, tasks, baseline)
     if any(UNIT_LM[task] for task in tasks) and any(arm != baseline for _, arm in found.gains):
         rows.append((f"a text-pre-trained start over {baseline}, published", *(UNIT_LM[task] for task in tasks)))
-    note = " ".join(filter(None, [_drawn(found.scores, tasks), "Chance: 50 % of both word tests.", *found.notes, UNIT_LM_NOTE]))
+    note = " ".join(
+        filter(
+            None,
+            [_drawn(found.scores, tasks), "Chance: 50 % of spot-the-word and of same or different.", *found.notes, UNIT_LM_NOTE],
+        )
+    )
     heads = [f"{task} ({found.metrics[task]}, %)" if task != PERPLEXITY else task for task in tasks]
     return [Table("A language model of units", ("start", *heads), tuple(rows), note)]
 
