@@ -72,7 +72,8 @@ def text_side_section(found: Lectures) -> Section:
         figures.append(("Gain over scratch", caption, gain_bars(found, tasks)))
         caption = "Runs that are shuffled, pairs and copies whose parts lie further and further apart."
         figures.append(("Gain against the length of dependencies", caption, gain_by_length(found, tasks)))
-    for task in list(dict.fromkeys(task for task, _ in found.curves))[:CURVES]:
+    drawn = list(dict.fromkeys(task for task, _ in found.curves if task != PERPLEXITY))[:CURVES]
+    for task in [*drawn, PERPLEXITY] if any(task == PERPLEXITY for task, _ in found.curves) else drawn:
         caption = (
             "Optimisation: loss in training. Generalisation: the score on the test set, against steps and at equal training loss."
         )
