@@ -48,7 +48,7 @@ UNIT_LM = {  # task -> what the paper has of it: a text-pre-trained start agains
     SAME_NON_WORD: None,
     FEW_SHOT: None,
 }
-UNIT_LM_NOTE = f"Published: the direction that {TWIST} reports for models of 125 M weights and more, on audio books."
+UNIT_LM_NOTE = f"Published: the direction that {TWIST} reports, for models of published size on audio books."
 
 SURFACE = "surface"  # ends the name of a task
 END_TRAIN, END_DEV, HILL, RISE = "loss-train", "loss-dev", "hill", "rise"  # the measures of one

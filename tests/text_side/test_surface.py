@@ -49,7 +49,7 @@ def corpus(mini_corpus: Any, save_units: Any) -> Path:
     rng, data = np.random.default_rng(0), load_corpus(root, "train")
     frames = {r.id: GRID.frames(round(r.seconds * 16_000)) for r in (*data.passages.values(), *data.questions)}
     units = {name: RunLength.of_frames(np.repeat(rng.integers(0, 6, 200), 3)[:count]) for name, count in frames.items()}
-    save_units(units, {"codebook": "b", "corpus": data_hash(root, "train")})
+    save_units(units, {"codebook": "b", "precision": "fp32", "corpus": data_hash(root, "train")})
     return root
 
 
@@ -83,7 +83,7 @@ def test_the_start_is_made_again_as_training_had_it(kind: str, corpus: Path, che
     first = start_of(corpus, reader, card, model, None)
     for name, value in model.state_dict().items():
         error = (first[name] - value).abs().max()
-        assert error <= first[name].abs().max() / 100, name  # int8
+        assert error <= first[name].abs().max() / 100 + 1e-9, name  # int8
     assert any(value.ndim > 1 and value.abs().max() > 0 for value in first.values())
 
 
@@ -112,9 +112,9 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
         file.write('{"path 0.5')  # cut short
     kept = (folder / "points.jsonl").read_text()
     said = surface(corpus, tmp_path / "random", results, "random", units, None, SMALL)
-    assert (folder / "points.jsonl").read_text().startswith(kept) and "15 points" in said  # 4 + 3 of lines, 2 planes of 4
+    assert (folder / "points.jsonl").read_text().startswith(kept) and "16 points" in said  # 5 + 3 of lines, 2 planes of 4
     arrays = np.load(folder / "surface.npz")
-    assert arrays["path/train"].shape == (4, 2) and arrays["plane/train"].shape == (2, 2, 2)
+    assert arrays["path/train"].shape == (5, 2) and arrays["plane/train"].shape == (2, 2, 2)
     end = arrays["path/train"][list(arrays["path/at"]).index(1.0)]
     assert end == pytest.approx(arrays["random/train"][list(arrays["random/at"]).index(0.0)], abs=1e-5)
     model, layout, card = load_reader(tmp_path / "random")
