@@ -240,6 +240,7 @@ FILES = {
     "speech encoder": "config.json, preprocessor_config.json and model.safetensors or pytorch_model.bin",
     "text encoder": "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin",
     "reader": "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin",
+    "language model": "config.json and model.safetensors or pytorch_model.bin",
     "codebook": "a codebook (.safetensors) and its card (.card.json)",
     "recogniser": "config.json, preprocessor_config.json, the tokeniser's files and model.safetensors or pytorch_model.bin",
 }

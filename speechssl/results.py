@@ -26,6 +26,8 @@ UNITS = {
     "pesq": "",
     "min_dcf": "",
     "ratio_cached": "×",
+    "perplexity": "",
+    "nats": "nats",
 }  # of metrics that are not percent; "": a scale of its own
 Key = tuple[str, str, str, float | None, str, int, str]
 

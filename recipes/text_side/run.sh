@@ -4,9 +4,10 @@
 #   bash recipes/text_side/run.sh recipes/text_side/small.yaml exp/text_side texts/      small encoders: some hours of 2 cores
 #   bash recipes/text_side/run.sh recipes/text_side/base.yaml exp/text_side texts/       published size: GPUs
 #   bash recipes/text_side/run.sh recipes/text_side/smoke.yaml exp/text_side-smoke       almost nothing, to show that it runs
-# The third argument is the text: a folder of .txt files (a document each) or a prepared corpus; it is needed for parts 1 and 5.
+# The third argument is the text: a folder of .txt files (a document each) or a prepared corpus; it is needed for all parts but 3.
 # Environment:
-#   PARTS="1 5"     only these parts: 1 artificial data, 3 the frozen transformer, 5 objectives; default: those of the configuration
+#   PARTS="1 5"     only these parts: 1 artificial data, 3 the frozen transformer, 5 objectives,
+#                   6 language models of units, 7 loss surfaces; default: those of the configuration
 #   GLUE=FOLDER     GLUE as it is published, a folder a task; adds the tasks that the configuration names to parts 1 and 5
 set -euo pipefail
 . recipes/options.sh
@@ -29,7 +30,28 @@ classify() { # ARM ENCODER [OPTION ...]
   done
 }
 
-if part 1 || part 5; then
+# The units of the corpus, by an encoder and a codebook that are trained already.
+corpus_units() { # SPLIT ...
+  mkdir -p "$EXP/models"
+  borrow "$(setting models)" "$EXP/models" encoder units.safetensors units.card.json
+  local split
+  for split in "$@"; do
+    speechssl units extract "$EXP/corpus" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/units" --split "$split"
+  done
+}
+
+# Text QA from one start, with one seed; scratch is another encoder with every seed.
+text_reader() { # ARM SEED
+  local start
+  start=$(encoder "$1")
+  if [ "$1" = scratch ]; then
+    speechssl pretrain text "$EXP/encoders/scratch-$2" --data none --tokenizer "$(encoder english)" --seed "$2" $(with scratch)
+    start=$(encoder "scratch-$2")
+  fi
+  speechssl train text-qa "$EXP/corpus" "$EXP/models/text-$1-$2" --text-encoder "$start" --seed "$2" $(with text-qa)
+}
+
+if part 1 || part 5 || part 6 || part 7; then
   TEXT=$SOURCE
   if [ -z "$TEXT" ] && [ -n "$(setting miniature)" ]; then # invented stories
     TEXT=$EXP/text
@@ -59,22 +81,13 @@ if part 1; then
   mkdir -p "$EXP/models"
   for arm in $(setting readers); do
     for seed in $SEEDS; do
-      start=$(encoder "$arm")
-      if [ "$arm" = scratch ]; then
-        speechssl pretrain text "$EXP/encoders/scratch-$seed" --data none --tokenizer "$(encoder english)" --seed "$seed" $(with scratch)
-        start=$(encoder "scratch-$seed")
-      fi
-      reader=$EXP/models/text-$arm-$seed
-      speechssl train text-qa "$EXP/corpus" "$reader" --text-encoder "$start" --seed "$seed" $(with text-qa)
-      speechssl evaluate qa "$EXP/corpus" "$EXP/answers" --systems text --reader "$reader" $(with evaluate)
+      text_reader "$arm" "$seed"
+      speechssl evaluate qa "$EXP/corpus" "$EXP/answers" --systems text --reader "$EXP/models/text-$arm-$seed" $(with evaluate)
     done
   done
 
   stage "5 part 1, DUAL on units: how long is the plateau, alone and on top of pre-training on text?"
-  borrow "$(setting models)" "$EXP/models" encoder units.safetensors units.card.json
-  for split in train test; do
-    speechssl units extract "$EXP/corpus" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/units" --split "$split"
-  done
+  corpus_units train test
   plateau() { # ARM ENCODER ASSIGNMENT SEED
     speechssl text plateau "$EXP/corpus" "$EXP/units" "$EXP" --arm "$1" --text-encoder "$2" --assignment "$3" --seed "$4" $(with dual)
   }
@@ -124,7 +137,54 @@ if part 5; then
   fi
 fi
 
-stage "8 gains, and the page"
+if part 6; then
+  stage "8 part 6, language models of units: from a language model of text, and from scratch"
+  corpus_units train dev test
+  speechssl prepare spoken-words "$EXP/corpus" "$EXP/words" $(with words)
+  speechssl units extract "$EXP/words/words.jsonl" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/word-units"
+  GPT=$(setting language-model)
+  if [ -z "$GPT" ]; then # of the same text as the encoders, with their vocabulary
+    speechssl pretrain text "$EXP/encoders/gpt" --text "$TEXT" --objective causal --tokenizer "$(encoder english)" $(with gpt)
+    GPT=$(encoder gpt)
+  fi
+  probe() { # MODEL ARM
+    speechssl text probe "$1" "$EXP/units" "$EXP" --arm "$2" --words "$EXP/words" --word-units "$EXP/word-units" $(with probe)
+  }
+  for seed in $SEEDS; do
+    for arm in text scratch; do
+      lm=$EXP/models/lm-$arm-$seed rows=re-init
+      [ "$arm" = text ] || rows=scratch
+      speechssl text unit-lm "$EXP/units" "$lm" --start "$GPT" --assignment $rows --scored dev --seed "$seed" $(with unit-lm)
+      probe "$lm" "$arm"
+      speechssl text continue "$lm" "$EXP/units" "$EXP" --arm "$arm" $(with continue)
+    done
+  done
+  probe bigram bigram
+fi
+
+if part 7; then
+  stage "9 part 7, loss surfaces around readers of units and of words, from scratch and from text"
+  corpus_units train dev
+  around() { # READER ARM [OPTION ...]
+    speechssl text surface "$EXP/corpus" "$1" "$EXP" --arm "$2" "${@:3}" $(with surface)
+  }
+  reader() { # ARM ENCODER ASSIGNMENT SEED
+    speechssl train dual "$EXP/corpus" "$EXP/units" "$EXP/models/dual-$1-$4" --text-encoder "$2" --assignment "$3" --seed "$4" $(with reader)
+    around "$EXP/models/dual-$1-$4" "$1" --units "$EXP/units"
+  }
+  TEXT_MODEL=$(setting surface-encoder)
+  for seed in $SEEDS; do
+    reader scratch "$(encoder english)" scratch "$seed"
+    reader english "$(encoder english)" most-frequent "$seed"
+    [ -z "$TEXT_MODEL" ] || reader text "$TEXT_MODEL" most-frequent "$seed"
+    for arm in scratch english; do
+      text_reader "$arm" "$seed"
+      around "$EXP/models/text-$arm-$seed" "$arm"
+    done
+  done
+fi
+
+stage "10 gains, and the page"
 ANSWERS=()
 [ ! -d "$EXP/answers" ] || ANSWERS=(--answers "$EXP/answers")
 speechssl text gains "$EXP" "${ANSWERS[@]}"

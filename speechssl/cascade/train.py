@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedTokenizerBase
 
 from speechssl.cascade.config import CtcOptions
 from speechssl.cascade.data import Record, features_on_disk, text_examples
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
-from speechssl.data.records import Span, corpus_card, data_hash, first_passages, load_corpus
+from speechssl.data.records import Corpus, Span, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.train import fit_spans, layout_of, weights_of
@@ -136,6 +137,21 @@ class CropBatches:
         }
 
 
+def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedTokenizerBase]:
+    """Text QA before training, and its tokeniser: the text encoder of the options, and a head that their seed draws."""
+    encoder, tokenizer = load_text_encoder(options.text_encoder)
+    if options.characters:  # these get rows of the encoder's embedding table
+        texts = [*(p.written for p in data.passages.values()), *(q.written for q in data.questions)]
+        encoder, table, tokenizer = character_encoder(encoder, tokenizer, texts, options.training.seed)
+    else:
+        rows = encoder.get_input_embeddings().weight.detach()
+        table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
+    torch.manual_seed(options.training.seed)
+    return SpanModel(
+        encoder, table, subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim)
+    ), tokenizer
+
+
 def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None = None) -> None:
     """Train text QA on the words of a split; once. The tokeniser is saved beside the model.
 
@@ -160,15 +176,7 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
             model.train().requires_grad_(True)
             torch.manual_seed(options.training.seed)  # of dropout
         else:
-            encoder, tokenizer = load_text_encoder(options.text_encoder)
-            if options.characters:  # these get rows of the encoder's embedding table
-                texts = [*(p.written for p in data.passages.values()), *(q.written for q in data.questions)]
-                encoder, table, tokenizer = character_encoder(encoder, tokenizer, texts, options.training.seed)
-            else:
-                rows = encoder.get_input_embeddings().weight.detach()
-                table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
-            torch.manual_seed(options.training.seed)
-            model = SpanModel(encoder, table, subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim))
+            model, tokenizer = begin_text(data, options)
         layout = layout_of(options, *special_tokens(tokenizer))
         examples, left_out = text_examples(data, TextCodec(tokenizer))
         tell_set_aside(left_out, "training of text QA", "question")

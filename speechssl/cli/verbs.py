@@ -13,7 +13,8 @@ GROUPS = {  # first words of verbs -> what these are about
     "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",
     "evaluate": "evaluate spoken QA, multiple choice, retrieval, and predictions of other systems; the robustness grid",
     "superb": "the SUPERB benchmark: small heads on a frozen encoder",
-    "text": "what does a text-pre-trained encoder know that units can use? fine-tuning, the frozen transformer, gains",
+    "text": "what does a text-pre-trained encoder know that units can use? fine-tuning, the frozen transformer, unit language "
+    "models, loss surfaces, gains",
 }
 VERBS = {
     "prepare minisqa": "synth:MiniSqa",
@@ -39,6 +40,7 @@ VERBS = {
     "prepare iemocap": "data:Iemocap",
     "prepare voicebank-demand": "data:VoiceBankDemand",
     "prepare sentence-tasks": "text_side:SentenceTasks",
+    "prepare spoken-words": "text_side:SpokenWords",
     "align": "cascade:Align",
     "convert": "encoders:Convert",
     "models get": "encoders:ModelsGet",
@@ -72,6 +74,10 @@ VERBS = {
     "text classify": "text_side:Classify",
     "text compute": "text_side:Compute",
     "text plateau": "text_side:Plateau",
+    "text unit-lm": "text_side:UnitLm",
+    "text probe": "text_side:Probe",
+    "text continue": "text_side:Continue",
+    "text surface": "text_side:Surface",
     "text gains": "text_side:Gains",
     "report": "report:Report",
     "answer": "cli:Answer",

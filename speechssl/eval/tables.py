@@ -95,7 +95,7 @@ def results_table(rows: Iterable[Row]) -> str:
 # ---- what stands in cells
 
 
-def interval_text(found: Interval | Row | Mapping[str, Any] | None, sign: str = "", missing: str = "–") -> str:
+def interval_text(found: Interval | Row | Mapping[str, Any] | None, sign: str = "", missing: str = "–", digits: int = 1) -> str:
     """ "61.2 [58.0, 64.5]" of an interval, a row or their JSON; without the interval where none was estimated.
 
     sign: "+" for differences; missing: for None and for JSON without a value.
@@ -104,7 +104,8 @@ def interval_text(found: Interval | Row | Mapping[str, Any] | None, sign: str = 
     if "value" not in values:
         return missing
     low, high = found.ends if isinstance(found, Interval) else (values["low"], values["high"])
-    return f"{values['value']:{sign}.1f}" + ("" if low is None else f" [{low:{sign}.1f}, {high:{sign}.1f}]")
+    form = f"{sign}.{digits}f"
+    return f"{values['value']:{form}}" + ("" if low is None else f" [{low:{form}}, {high:{form}}]")
 
 
 def seeds_text(rows: Sequence[Row]) -> str:

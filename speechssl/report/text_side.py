@@ -15,8 +15,9 @@ from speechssl.eval.tables import Table, interval_text, listed, table_of
 from speechssl.io import read_json
 from speechssl.report.figures import Drawing, Series, axes_at, blank, legend, panels_in, shortened, svg_of
 from speechssl.report.page import Section
+from speechssl.report.surfaces import SurfaceRun, read_surfaces, surface_figures
 from speechssl.results import Row
-from speechssl.text_side.published import ARTIFICIAL, CONDITION, GAIN, MEAN, PAPER, family, in_order
+from speechssl.text_side.published import ARTIFICIAL, CONDITION, GAIN, MEAN, PAPER, PERPLEXITY, family, has_own_table, in_order
 from speechssl.text_side.streams import dependency
 
 TITLE = "What a text-pre-trained encoder knows that units can use"
@@ -31,6 +32,7 @@ class Lectures:
     rows: tuple[Row, ...] = ()
     curves: Mapping[tuple[str, str], Sequence[Sequence[Point]]] = field(default_factory=dict)
     tables: tuple[Table, ...] = ()
+    surfaces: tuple[SurfaceRun, ...] = ()
 
     def gains(self, task: str) -> dict[str, Row]:
         """By arm, in the order of the chart."""
@@ -56,12 +58,12 @@ def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
         tables = tuple(map(table_of, read_json(path))) if mine and path.is_file() else ()
     except (KeyError, TypeError) as error:
         raise InputError(f"{path} is not what `speechssl text gains` writes ({error}); run it again") from error
-    return Lectures(mine, curves, tables)
+    return Lectures(mine, curves, tables, read_surfaces(out) if mine else ())
 
 
 def text_side_section(found: Lectures) -> Section:
     """Empty where there is nothing of it."""
-    tasks = list(dict.fromkeys(row.system for row in found.rows if row.metric == GAIN))
+    tasks = list(dict.fromkeys(row.system for row in found.rows if row.metric == GAIN and not has_own_table(row.system)))
     tasks = [MEAN] * (MEAN in tasks) + [task for task in tasks if task != MEAN]
     figures: list[tuple[str, str, Drawing | None]] = []
     if tasks:
@@ -70,11 +72,13 @@ def text_side_section(found: Lectures) -> Section:
         figures.append(("Gain over scratch", caption, gain_bars(found, tasks)))
         caption = "Runs that are shuffled, pairs and copies whose parts lie further and further apart."
         figures.append(("Gain against the length of dependencies", caption, gain_by_length(found, tasks)))
-    for task in list(dict.fromkeys(task for task, _ in found.curves))[:CURVES]:
+    drawn = list(dict.fromkeys(task for task, _ in found.curves if task != PERPLEXITY))[:CURVES]
+    for task in [*drawn, PERPLEXITY] if any(task == PERPLEXITY for task, _ in found.curves) else drawn:
         caption = (
             "Optimisation: loss in training. Generalisation: the score on the test set, against steps and at equal training loss."
         )
         figures.append((f"{task}: optimisation and generalisation", caption, curves(found, task)))
+    figures += surface_figures(found.surfaces)
     return Section(summary(found, tasks), figures=figures, tables=found.tables)
 
 
@@ -157,6 +161,7 @@ def gain_by_length(found: Lectures, tasks: Sequence[str]) -> Drawing | None:
 def curves(found: Lectures, task: str) -> Drawing:
     """Three panels: training loss and score against steps, and score against training loss; means over seeds."""
     arms = in_order(arm for name, arm in found.curves if name == task)
+    scale, named = (1, task) if task == PERPLEXITY else (100, "score (%)")
     series = {arm: Series("", "", shortened(arm), n) for n, arm in enumerate(arms)}
     texts = []
     with blank(2.6 + 0.2 * -(-len(arms) // 4)) as figure:
@@ -164,11 +169,13 @@ def curves(found: Lectures, task: str) -> Drawing:
         legend(figure, [(s, s.label) for s in series.values()], (0.045, 1.0), ncols=4)
         for arm in arms:
             points = mean_curve(found.curves[task, arm])
-            steps, losses, scores = ([p[i] * (100 if i == 2 else 1) for p in points] for i in range(3))
+            steps, losses, scores = ([p[i] * (scale if i == 2 else 1) for p in points] for i in range(3))
             for ax, xs, ys in zip(panels, (steps, steps, losses), (losses, scores, scores), strict=True):
                 ax.plot(xs, ys, color=series[arm].colour, marker=series[arm].marker, markersize=3, linewidth=1.2)
-            texts.append(f"{arm}: loss {losses[0]:.2f} to {losses[-1]:.2f}, score {scores[0]:.1f} to {scores[-1]:.1f}")
-        for ax, x, y in zip(panels, ("steps", "steps", "training loss"), ("training loss", "score (%)", "score (%)"), strict=True):
+            texts.append(
+                f"{arm}: loss {losses[0]:.2f} to {losses[-1]:.2f}, {named.split(' ')[0]} {scores[0]:.1f} to {scores[-1]:.1f}"
+            )
+        for ax, x, y in zip(panels, ("steps", "steps", "training loss"), ("training loss", named, named), strict=True):
             ax.set_xlabel(x)
             ax.set_title(y, loc="left", fontsize=8)
         panels[2].invert_xaxis()

@@ -21,6 +21,7 @@ import numpy as np
 from speechssl.errors import MissingExtra
 
 _SYNCHRONOUS, _CHARS_UTF8, _SSML_OFF, _POS_CHARACTER = 2, 1, 0, 1
+_PHONEMES = 0x100  # [[...]] in a text holds phones
 _EVENT_END, _EVENT_WORD, _EVENT_PHONEME = 0, 1, 7
 _INIT_PHONEME_EVENTS = 1
 _RATE, _PITCH, _RANGE, _WORDGAP = 1, 3, 4, 7
@@ -117,7 +118,12 @@ def _fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
         _ctypes.dlclose(lib._handle)
 
 
-def speak(text: str, voice: Voice) -> Spoken:
+def speak_phones(phones: Sequence[str], voice: Voice) -> Spoken:
+    """Synthesise a word from phones as `pronounce` gives them with their stress. Raises as `speak`."""
+    return speak(f"[[{'|'.join(phones)}]]", voice, _PHONEMES)
+
+
+def speak(text: str, voice: Voice, flags: int = 0) -> Spoken:
     """Synthesise one sentence. Raises ValueError when espeak-ng does not know the voice or cannot speak the text."""
     chunks: list[np.ndarray] = []
     events: list[_Timed] = []
@@ -137,7 +143,7 @@ def speak(text: str, voice: Voice) -> Spoken:
     data = text.encode()
     with _fresh_library(voice) as (lib, rate):
         lib.espeak_SetSynthCallback(callback)
-        if lib.espeak_Synth(data, ctypes.c_size_t(len(data) + 1), 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None) != 0:
+        if lib.espeak_Synth(data, ctypes.c_size_t(len(data) + 1), 0, _POS_CHARACTER, 0, _CHARS_UTF8 | flags, None, None) != 0:
             raise ValueError(f"espeak-ng could not speak {text!r} with voice {voice.name}")
     samples = np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
     # pauses keep espeak-ng's name for them (`_`); phones without a time of their own are dropped
@@ -147,8 +153,8 @@ def speak(text: str, voice: Voice) -> Spoken:
     return Spoken(samples, rate, _words(text, events, len(samples)), phones, tuple(e.name for e in voiced))
 
 
-def pronounce(words: Sequence[str], language: str) -> list[list[str]]:
-    """The phones of words that are read one by one, stress marks removed; nothing is spoken. language: espeak-ng's name.
+def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list[list[str]]:
+    """The phones of words that are read one by one; nothing is spoken. language: espeak-ng's name; stress: keep its marks.
 
     Raises ValueError when espeak-ng does not know the language.
     """
@@ -158,7 +164,7 @@ def pronounce(words: Sequence[str], language: str) -> list[list[str]]:
         for word in words:
             text = ctypes.c_char_p(word.encode())
             phones = lib.espeak_TextToPhonemes(ctypes.byref(text), _CHARS_UTF8, ord("|") << 8) or b""
-            plain = (_STRESS.sub("", phone) for phone in re.split(r"[|\s]+", phones.decode(errors="replace")))
+            plain = (phone if stress else _STRESS.sub("", phone) for phone in re.split(r"[|\s]+", phones.decode(errors="replace")))
             found.append([phone for phone in plain if phone and not phone.startswith("_")])
     return found
 

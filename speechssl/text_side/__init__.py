@@ -13,7 +13,11 @@ item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their int
     plateau     DUAL's reader, scored as it learns
     devices     which weights of an encoder are trained
     frozen      the frozen pre-trained transformer: bits, ListOps, images                             (arXiv 2103.05247)
-    runs        what a run leaves; gains over scratch, drawn over seeds and items
+    causal      language models that read from left to right
+    unit_lm     GPT on units, from a language model of text or none                                   (arXiv 2305.13009)
+    spoken_words, probe, continuations    words and non-words, what a unit language model knows of them, how it goes on
+    surface     the loss around a trained reader, along lines and in planes                           (arXiv 1908.05620, 1712.09913)
+    runs        what a run leaves; gains over scratch, drawn over seeds and items; all tables
 
 Spoken and written question answering are `speechssl train dual`, `train text-qa` and `evaluate qa`, which take every encoder that
 is made here.

@@ -6,10 +6,24 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
-from speechssl.config import BERT, DEVICE, PLAIN, Count, Portion, TrainingOptions, Whole, argument, group, option, use_device
+from speechssl.config import (
+    BERT,
+    DEVICE,
+    PLAIN,
+    Amount,
+    Count,
+    Portion,
+    TrainingOptions,
+    Weight,
+    Whole,
+    argument,
+    group,
+    option,
+    use_device,
+)
 from speechssl.dual.config import ASSIGNMENT, BATCH, CHECKPOINTING, DROPOUT, TEXT_ENCODER, QaOptions
 
-Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-token"]
+Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-token", "causal"]
 Trained = Literal["all", "frozen", "biases", "none"]
 TRAINED = "weights of the encoder that are trained: all, frozen (norms and positions alone), biases (BitFit), or none"
 DATA = (
@@ -57,7 +71,8 @@ class PretrainText:
 
     What does pre-training teach that is not meaning? An encoder that has only seen brackets, copies or shuffled runs of numbers is
     fine-tuned like one that has read English (arXiv 2109.03537): real tokens are given the artificial ids in an arbitrary order.
-    Objectives: mlm, whole-word, span (with SpanBERT's boundary objective), sentence-order (ALBERT), replaced-token (ELECTRA).
+    Objectives: mlm, whole-word, span (with SpanBERT's boundary objective), sentence-order (ALBERT), replaced-token (ELECTRA); and
+    causal, which makes a language model (GPT-2) for `text unit-lm --start`.
     OUT/encoder is a checkpoint for `train dual`, `train text-qa`, `text classify`. A killed run resumes with the same command.
 
       speechssl pretrain text exp/english --text texts/ --vocabulary 4000 --layers 4 --width 128 --heads 4 --steps 2000
@@ -228,6 +243,208 @@ class Plateau:
                 self.corpus, self.units, self.results, self.arm, self.assignment, self.qa, self.scored, self.every, self.trained
             )
         )
+
+
+@dataclass(frozen=True)
+class UnitLmOptions:
+    """What a language model of units begins from and how it is trained; the defaults are those of GPT-2 small."""
+
+    training: TrainingOptions = group(TrainingOptions(20_000, 2.5e-4, 1000, **vars(BERT)), "training")
+    start: str | None = option(
+        None, "language model to start from: folder or hub id of any that reads from left to right; default: a GPT-2 is made here"
+    )
+    assignment: str = option(
+        "re-init",
+        "rows of the units with --start: re-init (new, as TWIST), scratch (the model as well), or as of `train dual`: "
+        "most-frequent, least-frequent, random",
+    )
+    split: str = option("train", "split of UNITS to train on")
+    scored: str | None = option(None, "split of UNITS whose perplexity is taken in training")
+    evaluate_every: Whole = option(0, "take it every N steps, for curves; 0: only at the end")
+    layers: Count = option(12, "layers of a GPT-2 that is made here")
+    width: Count = option(768, "its width")
+    heads: Count = option(12, "its attention heads")
+    positions: Count = option(1024, "its positions")
+    length: Count = option(512, "units in a sequence")
+    batch: Count = option(32, BATCH)
+    dropout: bool = option(False, "use the language model's dropout in training")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitLm:
+    """train a language model of units, from a text-pre-trained start or none
+
+    A model that reads from left to right (GPT-2 by default) predicts the next unit; runs of a unit are one symbol. With --start the
+    layers are those of a language model of text and the rows of the units are new (TWIST, arXiv 2305.13009). UNITS is the output of
+    `speechssl units extract`. OUT/model is a checkpoint of transformers. A killed run resumes with the same command.
+
+      speechssl pretrain text exp/gpt --text texts/ --objective causal --layers 4 --width 128 --heads 4 --steps 2000
+      speechssl text unit-lm units exp/lm-text --start exp/gpt/encoder
+      speechssl text unit-lm units exp/lm-scratch --start exp/gpt/encoder --assignment scratch
+      speechssl text unit-lm units exp/lm-opt --start facebook/opt-125m --scored dev --evaluate-every 500
+    """
+
+    units: Path = argument("folder of `speechssl units extract`")
+    out: Path = argument("folder for the model")
+    device: str = option("auto", DEVICE)
+    options: UnitLmOptions = group(UnitLmOptions(), "model")
+
+    def run(self) -> None:
+        from speechssl.text_side.unit_lm import train_unit_lm
+
+        use_device(self.device)
+        print(train_unit_lm(self.units, self.out, self.options))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpokenWords:
+    """speak words and non-words, for `speechssl text probe` (needs speechssl[synth])
+
+    Real words are the commonest of a split of an English corpus; each has a non-word that differs from it in one phone, as sWUGGY's
+    have. The rule: the phone is replaced by one of its kind (stop, fricative, affricate, nasal, approximant; short, long or double
+    vowel); both pairs of phones that arise occur in words of the corpus; the result is the pronunciation of no word of the corpus,
+    nor of the vocabulary of --avoid; of all such, that one is taken whose pairs of phones are nearest in frequency to the word's.
+    Both are spoken from phones by the same voices of espeak-ng, which no training set of MiniSQA has. OUT/words.jsonl is a
+    manifest for `speechssl units extract`.
+
+      speechssl prepare spoken-words corpus words --words 100
+      speechssl units extract words/words.jsonl people-en/encoder people-en/units.safetensors word-units
+    """
+
+    corpus: Path = argument("prepared corpus in English")
+    out: Path = argument("folder to make")
+    split: str = option("train", "split of the corpus whose words are taken")
+    words: Count = option(200, "number of words, each with its non-word")
+    voices: Count = option(4, "voices that speak each of them, 8 at most")
+    phones: Count = option(4, "fewest phones of a word")
+    avoid: str | None = option(None, "text encoder whose vocabulary has real words that no non-word may sound like, such as minilm")
+
+    def run(self) -> None:
+        from speechssl.text_side.spoken_words import make_spoken_words
+
+        print(make_spoken_words(self))
+
+
+@dataclass(frozen=True)
+class ProbeOptions:
+    """What a language model of units is asked."""
+
+    split: str = option("test", "split of UNITS for the perplexity")
+    ways: Count = option(4, "few-shot: words to tell apart")
+    shots: Count = option(2, "few-shot: examples of each in the prompt")
+    queries: Count = option(200, "few-shot: most prompts")
+    seed: Whole = option(0, "seed of what is drawn: pairs of different words, prompts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """test a language model of units: perplexity, spot-the-word, same-different, few-shot by prompts
+
+      perplexity      of the units of a split
+      spot-the-word   is a word likelier than its non-word, by log-likelihood over length? (chance 50 %)
+      same-different  are two readings of a word, by different voices, more alike than readings of two words? The outputs of the
+                      model are averaged over a word; the cosine decides; the other word is by the same voice (chance 50 %)
+      same-non-word   the same, against the word's own non-word
+      few-shot        the prompt has words, each followed by a unit that stands for it; which unit follows the last one?
+
+    MODEL is a folder of `speechssl text unit-lm`, or bigram: counts of pairs of units in UNITS/train, as a floor. Without --words
+    only the perplexity is taken. RESULTS/runs has what every item got; a table is printed by `speechssl text gains`.
+
+      speechssl text probe exp/lm-text units exp/text_side --arm text --words words --word-units word-units
+      speechssl text probe bigram units exp/text_side --arm bigram --words words --word-units word-units
+    """
+
+    model: str = argument("folder of `speechssl text unit-lm`, or bigram")
+    units: Path = argument("folder of `speechssl units extract`")
+    results: Path = argument(RESULTS)
+    arm: str = option(MISSING, ARM)
+    words: Path | None = option(None, "folder of `speechssl prepare spoken-words`")
+    word_units: Path | None = option(None, "its units")
+    device: str = option("auto", DEVICE)
+    options: ProbeOptions = group(ProbeOptions(), "")
+
+    def run(self) -> None:
+        from speechssl.text_side.probe import probe
+
+        use_device(self.device)
+        for line in probe(self.model, self.units, self.results, self.arm, self.words, self.word_units, self.options):
+            print(line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continue:
+    """let a language model of units go on from the beginnings of recordings
+
+    RESULTS/continuations/ARM-SEED.json has, for every recording and temperature, the units of the prompt, those that the model
+    drew, and those that really followed. Printed are how sure the model was, how much it repeats itself, and how many of its runs
+    of five units occur in UNITS/train, beside the same of what really followed.
+
+      speechssl text continue exp/lm-text units exp/text_side --arm text --prompt-seconds 3 --temperature 0.7 1.0
+    """
+
+    model: Path = argument("folder of `speechssl text unit-lm`")
+    units: Path = argument("folder of `speechssl units extract`")
+    results: Path = argument(RESULTS)
+    arm: str = option(MISSING, ARM)
+    split: str = option("test", "split of UNITS whose recordings begin")
+    prompt_seconds: Amount = option(3.0, "length of the beginnings in seconds")
+    temperature: tuple[Weight, ...] = option((0.7, 1.0), "temperatures to draw at; 0: always the likeliest unit", least=1)
+    count: Count = option(100, "units to draw at most")
+    recordings: Count = option(20, "recordings, the first of the split that are longer than the prompt")
+    seed: Whole = option(0, "seed of what is drawn")
+    device: str = option("auto", DEVICE)
+
+    def run(self) -> None:
+        from speechssl.text_side.continuations import go_on
+
+        use_device(self.device)
+        print("\n\n".join(table.text for table in go_on(self)))
+
+
+@dataclass(frozen=True)
+class SurfaceOptions:
+    """Where the loss is taken."""
+
+    line: Count = option(21, "points of a line")
+    plane: Count = option(9, "points of a plane along each of its axes; 1: no planes")
+    reach: Amount = option(1.0, "how far random directions go, in both ways; 1 is as long as the weights themselves")
+    beyond: Weight = option(0.5, "how far the line from start to end goes on at either end, as a share of its length")
+    windows: Count = option(32, "windows of each split whose loss is taken")
+    dev: str = option("dev", "the split beside that of training")
+    seed: Whole = option(0, "seed of the random directions and of the windows")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surface:
+    """take the loss around a trained reader: lines and planes
+
+      path     from the weights that training began with to those that it ended with (arXiv 1908.05620)
+      random   a random direction in which every row of a matrix is as long as that of the weights (1712.09913), from the end
+      planes   two random directions; the path and a random direction
+
+    READER is a folder of `speechssl train dual`, with --units, or of `train text-qa`. Its start is made again from what its card
+    names, unless --start does. Losses are those of windows of the split of training and of another one. A killed run goes on at the
+    point where it was. RESULTS/runs/KIND-surface/ARM-SEED has every loss (surface.npz); `speechssl text gains` prints what follows,
+    and the page draws it.
+
+      speechssl text surface corpus exp/dual exp/text_side --units units --arm text
+      speechssl text surface corpus exp/text-qa exp/text_side --arm text --line 11 --plane 1
+    """
+
+    corpus: Path = argument("prepared corpus that the reader was trained on")
+    reader: Path = argument("folder of the reader")
+    results: Path = argument(RESULTS)
+    arm: str = option(MISSING, ARM)
+    units: Path | None = option(None, "folder of `speechssl units extract`, for a reader of units")
+    start: str | None = option(None, "text encoder or reader that training began from, where the card's is not found")
+    device: str = option("auto", DEVICE)
+    options: SurfaceOptions = group(SurfaceOptions(), "surface")
+
+    def run(self) -> None:
+        from speechssl.text_side.surface import surface
+
+        use_device(self.device)
+        print(surface(self.corpus, self.reader, self.results, self.arm, self.units, self.start, self.options))
 
 
 @dataclass(frozen=True, kw_only=True)

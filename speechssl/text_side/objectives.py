@@ -9,6 +9,7 @@
     sentence-order  mlm, and whether two successive pieces stand in their order or were exchanged (ALBERT, 1909.11942)
     replaced-token  a generator of a quarter of the layers does mlm, and the encoder says of every token whether the generator
                     put it there (ELECTRA, 2003.10555, whose generator is narrower as well; both share the embeddings, as here)
+    causal          the next token, from those before it: a language model (`causal.py`)
 
 Letters: B sequences, S tokens in a sequence, L of them without specials, M masked tokens, V vocabulary, H hidden width, E width of
 the embeddings.
@@ -31,7 +32,8 @@ from speechssl.dual.model import EncoderInputs
 from speechssl.textlm import make_encoder
 from speechssl.trainer import Batch
 
-OBJECTIVES = ("mlm", "whole-word", "span", "sentence-order", "replaced-token")
+CAUSAL = "causal"  # see `causal.py`
+OBJECTIVES = ("mlm", "whole-word", "span", "sentence-order", "replaced-token", CAUSAL)
 LONGEST_SPAN, SPAN_END = 10, 0.2  # words; the probability that a span ends after a word
 DISCRIMINATOR = 50.0  # weight of its loss beside the generator's: ELECTRA's
 IGNORE = -100

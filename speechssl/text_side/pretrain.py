@@ -10,7 +10,7 @@ Letters: N tokens, V tokens in a vocabulary, K units.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
@@ -24,8 +24,9 @@ from transformers import AutoConfig, BertConfig, PreTrainedModel, PreTrainedToke
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder, stage
 from speechssl.processes import is_main, main_first
+from speechssl.text_side.causal import CausalBatches, CausalModel, gpt2_values, load_causal, make_causal, save_causal, set_rows
 from speechssl.text_side.config import TextPretraining
-from speechssl.text_side.objectives import Pretraining, PretrainingBatches, Source
+from speechssl.text_side.objectives import CAUSAL, Pretraining, PretrainingBatches, Source
 from speechssl.text_side.runs import encoder_named
 from speechssl.text_side.streams import Stream, imitates, make_stream
 from speechssl.text_side.texts import (
@@ -51,7 +52,7 @@ from speechssl.textlm import (
     why_unfit,
     without_dropout,
 )
-from speechssl.trainer import check_share, fit
+from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.storage import iterate_units, units_card
 
 TEXT, UNITS, NONE = "text", "units", "none"  # --data that is not artificial
@@ -80,7 +81,8 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
             return folder
         seed = o.training.seed
         torch.manual_seed(seed)
-        encoder, tokenizer = _encoder(o, text)
+        causal = o.objective == CAUSAL
+        encoder, tokenizer = _language_model(o, text) if causal else _encoder(o, text)
         longest = longest_sequence(encoder)
         if longest is not None and o.length > longest:
             raise InputError(
@@ -88,32 +90,34 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
             )
         trained = o.data != NONE
         source = source_of(o, text, tokenizer) if trained else whole(make_stream("random", 1))
-        batches = PretrainingBatches(
-            source,
-            o.objective,
-            (*special_tokens(tokenizer), tokenizer.mask_token_id),
-            plain_ids(tokenizer),
-            o.batch,
-            o.length,
-            o.share,
-            seed,
-        )
-        rows = encoder.get_input_embeddings()
-        table = nn.Embedding.from_pretrained(rows.weight.detach().clone(), freeze=False)
+        specials = special_tokens(tokenizer)
         config = deepcopy(encoder.config)  # with its dropout, for whoever fine-tunes
         if not o.dropout:
             without_dropout(encoder)
         if o.gradient_checkpointing:
             checkpoint_gradients(encoder, "the encoder")
-        model = Pretraining(encoder, table, o.objective)
+        batches: Callable[[int], Batch]
+        model: CausalModel | Pretraining
+        if causal:
+            batches = CausalBatches(source, specials[0], specials[2], o.batch, o.length, seed)
+            model = CausalModel(encoder)
+        else:
+            some = (*specials, tokenizer.mask_token_id)
+            batches = PretrainingBatches(source, o.objective, some, plain_ids(tokenizer), o.batch, o.length, o.share, seed)
+            rows = encoder.get_input_embeddings().weight.detach()
+            model = Pretraining(encoder, nn.Embedding.from_pretrained(rows.clone(), freeze=False), o.objective)
         result = fit(model, batches, o.training, out / "checkpoints") if trained else {"steps": 0}
         with main_first():
             if is_main():
                 encoder.config = config
-                save_encoder(encoder, table, tokenizer, folder)
+                if isinstance(model, CausalModel):
+                    save_causal(encoder, model, folder)
+                    tokenizer.save_pretrained(folder)
+                else:
+                    save_encoder(encoder, model.table, tokenizer, folder)
                 step.finish(
                     {
-                        "what": "text encoder",
+                        "what": "text language model" if causal else "text encoder",
                         "options": asdict(o) | places,
                         "training": result,
                         "weights": encoder_named(str(folder))["weights"],
@@ -193,21 +197,10 @@ def _encoder(o: TextPretraining, text: Text | None) -> tuple[PreTrainedModel, Pr
         encoder, own = load_text_encoder(o.start)
         check_specials(own, o.start)
         return encoder.train().requires_grad_(True), own
-    if o.tokenizer:
-        tokenizer = load_vocabulary(o.tokenizer)
-    elif text is not None:
-        tokenizer = train_vocabulary(text.paragraphs, o.vocabulary)
-    else:
-        tokenizer = symbol_vocabulary(o.vocabulary)
+    tokenizer = _vocabulary(o, text)
     pad = special_tokens(tokenizer)[2]
     if o.like:
-        source = checkpoint_folder(o.like, "text encoder")
-        try:
-            config = text_config(source)
-        except Exception as error:  # transformers and the hub client each raise their own
-            raise InputError(f"cannot read the config of {source} ({reason_of(error)}); give another --like") from error
-        values = config.to_dict() | {"vocab_size": len(tokenizer), "pad_token_id": pad}
-        values.pop("_name_or_path", None)
+        values = _config_like(o.like) | {"vocab_size": len(tokenizer), "pad_token_id": pad}
     else:
         sizes = {
             "hidden_size": o.width,
@@ -228,6 +221,39 @@ def _encoder(o: TextPretraining, text: Text | None) -> tuple[PreTrainedModel, Pr
     if reason := why_unfit(encoder.eval()):
         raise InputError(f"an encoder like {o.like} cannot be a text encoder here: {reason}; give another --like")
     return encoder.train(), tokenizer
+
+
+def _vocabulary(o: TextPretraining, text: Text | None) -> PreTrainedTokenizerBase:
+    if o.tokenizer:
+        return load_vocabulary(o.tokenizer, masked=o.objective != CAUSAL)
+    return train_vocabulary(text.paragraphs, o.vocabulary) if text is not None else symbol_vocabulary(o.vocabulary)
+
+
+def _config_like(like: str) -> dict[str, Any]:
+    """The values of a config. Raises InputError where there is none."""
+    source = checkpoint_folder(like, "text encoder")
+    try:
+        values = text_config(source).to_dict()
+    except Exception as error:  # transformers and the hub client each raise their own
+        raise InputError(f"cannot read the config of {source} ({reason_of(error)}); give another --like") from error
+    values.pop("_name_or_path", None)
+    return values
+
+
+def _language_model(o: TextPretraining, text: Text | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """For the objective causal: as `_encoder`, a GPT-2 in the place of a BERT."""
+    if o.start:
+        if o.tokenizer or o.like:
+            raise InputError("a model to start from has its own vocabulary and size; leave out --tokenizer and --like, or --start")
+        model, tokenizer = load_causal(o.start), load_vocabulary(o.start, masked=False)
+        rows = model.get_input_embeddings().weight
+    else:
+        tokenizer = _vocabulary(o, text)
+        sizes = o.layers, o.width, o.heads, max(o.positions, o.length)
+        model = make_causal(_config_like(o.like) if o.like else gpt2_values(len(tokenizer), *sizes))
+        rows = torch.randn(len(tokenizer), model.get_input_embeddings().embedding_dim) * model.config.initializer_range
+    set_rows(model, rows, special_tokens(tokenizer)[1])
+    return model.train(), tokenizer
 
 
 def save_encoder(encoder: PreTrainedModel, table: nn.Embedding, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

@@ -38,6 +38,43 @@ FROZEN: dict[str, dict[str, float | None]] = {  # task -> arm -> accuracy in per
 }
 FROZEN_NOTE = f"Published: {FROZEN_PAPER}, GPT-2 of 12 layers, tasks of the paper's size."
 
+TWIST = "arXiv 2305.13009"
+PERPLEXITY, NATS = "perplexity", "nats"  # metrics that are not shares
+SPOT_THE_WORD, SAME_DIFFERENT, SAME_NON_WORD, FEW_SHOT = "spot-the-word", "same-different", "same-non-word", "few-shot"
+UNIT_LM = {  # task -> what the paper has of it: a text-pre-trained start against a random one
+    PERPLEXITY: "lower",
+    SPOT_THE_WORD: "higher (sWUGGY)",
+    SAME_DIFFERENT: None,
+    SAME_NON_WORD: None,
+    FEW_SHOT: None,
+}
+UNIT_LM_NOTE = f"Published: the direction that {TWIST} reports, for models of published size on audio books."
+
+SURFACE = "surface"  # ends the name of a task
+END_TRAIN, END_DEV, HILL, RISE = "loss-train", "loss-dev", "hill", "rise"  # the measures of one
+SURFACES = {
+    END_TRAIN: "loss at the end, training",
+    END_DEV: "loss at the end, dev",
+    HILL: "hill on the path",
+    RISE: "rise around it",
+}
+SURFACE_NOTE = (
+    "Nats, of windows. Hill: how far the loss on the way from start to end lies above the straight line between its ends; rise: "
+    "how far it rises along a filter-normalised random direction; both are means over the line, on training windows. "
+    "Published: from a pre-trained start the end lies in a wider valley, and the way there has no hill "
+    "(arXiv 1908.05620, BERT on GLUE, pictures)."
+)
+
+
+def is_surface(task: str) -> bool:
+    """Whether a task is a measure of a loss surface."""
+    return task.partition("-")[2].removeprefix("qa-") in SURFACES and task.startswith(("dual-", "text-qa-"))
+
+
+def has_own_table(task: str) -> bool:
+    """Tasks that neither the scores nor the mean of the tasks has."""
+    return task in FROZEN or task in UNIT_LM or is_surface(task)
+
 
 def family(arm: str) -> str:
     """The kind of data without its number: shuffle of shuffle-64."""

@@ -23,12 +23,31 @@ from speechssl.eval.compare import read_results
 from speechssl.eval.tables import Table, interval_text
 from speechssl.io import hash_files, hash_json, read_json, write_json
 from speechssl.results import Row, append_rows, drawn_sentence
-from speechssl.stats import RESAMPLES, Estimate, Units, choose_units, drawn_counts, mean_of
-from speechssl.text_side.published import ARTIFICIAL, CONDITION, FROZEN, FROZEN_NOTE, GAIN, MEAN, NOTE, family, in_order
+from speechssl.stats import RESAMPLES, Estimate, Interval, Units, choose_units, drawn_counts, mean_of
+from speechssl.text_side.continued import read_continuations
+from speechssl.text_side.published import (
+    ARTIFICIAL,
+    CONDITION,
+    FROZEN,
+    FROZEN_NOTE,
+    GAIN,
+    MEAN,
+    NATS,
+    NOTE,
+    PERPLEXITY,
+    SURFACE_NOTE,
+    SURFACES,
+    UNIT_LM,
+    UNIT_LM_NOTE,
+    family,
+    has_own_table,
+    in_order,
+)
 from speechssl.text_side.tasks import columns, value
 from speechssl.trainer import Batch, fit
 
 _QA = re.compile(r"(?:dual|text\+text)-(.+)-(\d+)")
+DECIMALS = {PERPLEXITY: 2, NATS: 3}  # metrics that are not shares, and their decimals
 _ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
 
 
@@ -37,9 +56,14 @@ _ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
 
 def run_folder(results: Path, task: str, arm: str, seed: int) -> Path:
     """Raises InputError for a name of an arm that is no name of a folder."""
+    return results / "runs" / task / f"{arm_name(arm)}-{seed}"
+
+
+def arm_name(arm: str) -> str:
+    """The arm. Raises InputError for one that is no name of a folder."""
     if not _ARM.fullmatch(arm):
         raise InputError(f"--arm {arm!r} is no name; take letters, digits, and . + * - _ behind the first")
-    return results / "runs" / task / f"{arm}-{seed}"
+    return arm
 
 
 def encoder_named(encoder: str) -> dict[str, str]:
@@ -99,9 +123,15 @@ def write_scores(
         found = replace(found, groups=tuple(drawn.labels), unit=drawn.name)
     groups = {"groups": list(found.groups), "unit": found.unit} if drawn else {}
     write_json(folder / "scores.json", made | {"items": {name: list(pair) for name, pair in items.items()}} | groups)
-    row = Row.of(estimate([found]).interval, task, arm, CONDITION, None, metric, seed, hash_json(made))
+    v, about_row = shown(estimate([found]).interval, metric), (task, arm, CONDITION, None, metric)
+    row = Row(*about_row, v.value, *v.ends, v.n, seed, hash_json(made), v.drawn, v.groups)
     append_rows(results / "results.jsonl", [row], any_card=True)
     return made | {"value": row.value}
+
+
+def shown(interval: Interval, metric: str) -> Interval:
+    """As it is printed: in percent, but for metrics that are not shares."""
+    return interval if metric in DECIMALS else interval.percent
 
 
 def _arrays(items: Mapping[str, Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:
@@ -239,7 +269,7 @@ def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
         base = cells.get((task, baseline), [])
         if arm != baseline and {r.seed for r in some} & {r.seed for r in base}:
             gains[task, arm] = estimate(some, base, seed)
-    tasks = list(dict.fromkeys(task for task, _ in gains))
+    tasks = list(dict.fromkeys(task for task, _ in gains if not has_own_table(task)))
     for arm in dict.fromkeys(arm for _, arm in gains):
         if len(tasks) > 1 and all((task, arm) in gains for task in tasks):
             gains[MEAN, arm] = mean_of([gains[task, arm] for task in tasks])
@@ -253,17 +283,21 @@ def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: in
     runs = read_runs(results, answers)
     found = gains_of(runs, baseline, seed)
     rows = [
-        Row.of(e.interval, task, arm, CONDITION, None, GAIN, seed, f"over {baseline}") for (task, arm), e in found.gains.items()
+        Row.of(e.interval, task, arm, CONDITION, None, GAIN, seed, f"over {baseline}")
+        for (task, arm), e in found.gains.items()
+        if found.metrics.get(task) not in DECIMALS
     ]
     append_rows(results / "results.jsonl", rows, any_card=True)
-    gains = [gain_table(found, baseline)] if found.gains else []
-    tables = [score_table(found), *gains, *frozen_table(found), *plateau_table(runs)]
+    plain = any(not has_own_table(task) for task in found.metrics)
+    gains = [gain_table(found, baseline)] if any(not has_own_table(task) for task, _ in found.gains) else []
+    made = [*([score_table(found)] if plain else []), *gains, *frozen_table(found), *plateau_table(runs)]
+    tables = [*made, *unit_lm_table(found, baseline), *read_continuations(results), *surface_tables(found, baseline)]
     write_json(results / "tables" / "text_side.json", [table.values for table in tables])
     return tables
 
 
 def score_table(found: Gains) -> Table:
-    tasks = [task for task in found.metrics if task not in FROZEN]
+    tasks = [task for task in found.metrics if not has_own_table(task)]
     rows = [
         (arm, *(interval_text(e.interval.percent) if (e := found.scores.get((task, arm))) else "–" for task in tasks))
         for arm in found.arms
@@ -277,7 +311,7 @@ def score_table(found: Gains) -> Table:
 
 
 def gain_table(found: Gains, baseline: str) -> Table:
-    tasks = [t for t in dict.fromkeys(task for task, _ in found.gains) if t not in FROZEN]
+    tasks = [t for t in dict.fromkeys(task for task, _ in found.gains) if not has_own_table(t)]
     rows = []
     for arm in found.arms:
         cells = [interval_text(e.interval.percent, "+") if (e := found.gains.get((task, arm))) else "–" for task in tasks]
@@ -303,6 +337,51 @@ def frozen_table(found: Gains) -> list[Table]:
             rows.append((f"{arm}, published", *published))
     note = " ".join(filter(None, [_drawn(found.scores, tasks), FROZEN_NOTE]))
     return [Table("The frozen transformer, accuracy", ("start", *tasks), tuple(rows), note)]
+
+
+def unit_lm_table(found: Gains, baseline: str) -> list[Table]:
+    """What language models of units know, and what a start gains; none where none was tested."""
+    tasks = [task for task in UNIT_LM if task in found.metrics]
+    if not tasks:
+        return []
+    rows = _scored(found, tasks, baseline)
+    if any(UNIT_LM[task] for task in tasks) and any(arm != baseline for _, arm in found.gains):
+        rows.append((f"a text-pre-trained start over {baseline}, published", *(UNIT_LM[task] for task in tasks)))
+    note = " ".join(
+        filter(
+            None,
+            [_drawn(found.scores, tasks), "Chance: 50 % of spot-the-word and of same or different.", *found.notes, UNIT_LM_NOTE],
+        )
+    )
+    heads = [f"{task} ({found.metrics[task]}, %)" if task != PERPLEXITY else task for task in tasks]
+    return [Table("A language model of units", ("start", *heads), tuple(rows), note)]
+
+
+def surface_tables(found: Gains, baseline: str) -> list[Table]:
+    """A table for each kind of reader; none where no loss surface was taken."""
+    made = []
+    for kind in ("dual", "text-qa"):
+        tasks = [f"{kind}-{name}" for name in SURFACES if f"{kind}-{name}" in found.metrics]
+        if tasks:
+            heads = [SURFACES[task.removeprefix(f"{kind}-")] for task in tasks]
+            note = " ".join(filter(None, [_drawn(found.scores, tasks), SURFACE_NOTE]))
+            made.append(Table(f"Loss surfaces: {kind}", ("start", *heads), tuple(_scored(found, tasks, baseline)), note))
+    return made
+
+
+def _scored(found: Gains, tasks: Sequence[str], baseline: str) -> list[tuple[Any, ...]]:
+    """A row for the scores of an arm, and one for what it has over the baseline."""
+    rows: list[tuple[Any, ...]] = []
+    for arm in found.arms:
+        for title, cells, sign in ((arm, found.scores, ""), (f"{arm} over {baseline}", found.gains, "+")):
+            some = [cells.get((task, arm)) for task in tasks]
+            if any(some):
+                texts = [
+                    interval_text(shown(e.interval, m := found.metrics[task]), sign, digits=DECIMALS.get(m, 1)) if e else None
+                    for task, e in zip(tasks, some, strict=True)
+                ]
+                rows.append((title, *texts))
+    return rows
 
 
 def plateau_table(runs: Sequence[Run]) -> list[Table]:

@@ -23,6 +23,7 @@ from speechssl.data.records import read_lines
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, stage, write_json, write_text
 from speechssl.text_side.config import SentenceTasks
+from speechssl.text_side.published import PERPLEXITY
 from speechssl.text_side.texts import read_text, sentences
 
 SPLITS = ("train", "dev", "test")
@@ -299,7 +300,11 @@ def columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
 
         a, b = (rankdata(x) / len(x) for x in (gold, predicted))
         return np.stack([a, b, a * a, b * b, a * b], axis=1)
-    return (gold == predicted).astype(np.float64)[:, None] if metric == ACCURACY else predicted.astype(np.float64)[:, None]
+    if metric == PERPLEXITY:  # number of units, and their negative log-likelihood
+        return np.stack([gold, predicted], axis=1).astype(np.float64)
+    if metric == ACCURACY:  # half right, where two answers are as good as each other
+        return np.maximum(1 - np.abs(gold - predicted), 0.0)[:, None].astype(np.float64)
+    return predicted.astype(np.float64)[:, None]
 
 
 def value(metric: str, means: np.ndarray) -> np.ndarray:
@@ -310,6 +315,8 @@ def value(metric: str, means: np.ndarray) -> np.ndarray:
     elif metric == SPEARMAN:
         a, b, aa, bb, ab = np.moveaxis(means, -1, 0)
         above, below = ab - a * b, np.sqrt(np.maximum((aa - a * a) * (bb - b * b), 0))
+    elif metric == PERPLEXITY:
+        return np.exp(means[..., 1] / means[..., 0])
     else:
         return means[..., 0]
     return np.where(below > 1e-12, above / np.maximum(below, 1e-12), 0.0)

@@ -80,8 +80,10 @@ def sentences(paragraph: str) -> list[str]:
 # ---- vocabularies
 
 
-def load_vocabulary(name: str) -> PreTrainedTokenizerBase:
-    """The tokeniser of a folder or hub id. Raises InputError where there is none, or none with [CLS], [SEP] and a mask."""
+def load_vocabulary(name: str, masked: bool = True) -> PreTrainedTokenizerBase:
+    """The tokeniser of a folder or hub id. Raises InputError where there is none, or none with [CLS], [SEP] and, for masked
+    pre-training, a mask.
+    """
     source = str(checkpoint_folder(name, "text encoder"))
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
@@ -89,7 +91,9 @@ def load_vocabulary(name: str) -> PreTrainedTokenizerBase:
         raise InputError(f"cannot load the tokeniser in {source} ({reason_of(error)}); give another --tokenizer") from error
     if not has_vocabulary(tokenizer):
         raise InputError(f"{source} has no tokeniser; give a folder with tokenizer.json or a vocabulary")
-    check_specials(tokenizer, name)
+    if masked:
+        check_specials(tokenizer, name)
+    special_tokens(tokenizer)
     return tokenizer
 
 

@@ -12,7 +12,7 @@ from speechssl.io import read_json
 from speechssl.results import read_rows
 from speechssl.text_side.frozen import TASKS
 from speechssl.text_side.objectives import OBJECTIVES
-from speechssl.text_side.published import GAIN
+from speechssl.text_side.published import GAIN, SURFACES, UNIT_LM
 from speechssl.text_side.streams import make_stream
 from speechssl.text_side.tasks import GLUE
 
@@ -22,11 +22,17 @@ STAGES = {
     "miniature": "prepare miniature",
     "corpus": "prepare minisqa",
     "tasks": "prepare sentence-tasks",
-    **dict.fromkeys(("english", "artificial", "objective", "scratch", "warm"), "pretrain text"),
+    **dict.fromkeys(("english", "artificial", "objective", "scratch", "warm", "gpt"), "pretrain text"),
     "classify": "text classify",
     "text-qa": "train text-qa",
     "dual": "text plateau",
     "evaluate": "evaluate qa",
+    "words": "prepare spoken-words",
+    "unit-lm": "text unit-lm",
+    "probe": "text probe",
+    "continue": "text continue",
+    "reader": "train dual",
+    "surface": "text surface",
 }
 OWN = {
     "parts",
@@ -42,6 +48,8 @@ OWN = {
     "frozen-tasks",
     "miniature",
     "text-arms",
+    "language-model",
+    "surface-encoder",
 }
 
 
@@ -75,8 +83,14 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
     assert gains >= {(t, "shuffle-4") for t in ("order", "overlap", "topic", "text-qa", "dual")} | {("order", "replaced-token")}
     assert {r.encoder for r in rows if r.system == "bit-xor"} == {"frozen", "statistics", "default", "full"}
     assert "Gain over scratch, in points" in printed and "Steps of DUAL to FF1 50" in printed and "frozen, published" in printed
+    assert {(r.system, r.encoder) for r in rows} >= {
+        *((task, arm) for task in UNIT_LM for arm in ("text", "scratch", "bigram")),
+        *((f"{kind}-{name}", arm) for kind in ("dual", "text-qa") for name in SURFACES for arm in ("english", "scratch")),
+    }
+    assert all(name in printed for name in ("A language model of units", "Continuations", "Loss surfaces: text-qa"))
     page = (tmp_path / "report.html").read_text()
     assert "Gain over scratch" in page and "dual: optimisation and generalisation" in page
+    assert "dual: the loss along lines" in page and "perplexity: optimisation and generalisation" in page
     cards = {
         arm: read_json(tmp_path / f"encoders/{arm}/card.json")["training"]["steps"] for arm in ("english", "shuffle-4", "scratch-0")
     }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from speechssl.errors import InputError, MissingExtra
-from speechssl.synth.espeak import Voice, pronounce, speak
+from speechssl.synth.espeak import Voice, pronounce, speak, speak_phones
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.minisqa_text import generate_passage
 
@@ -164,3 +164,12 @@ def test_words_are_pronounced_one_by_one_without_a_sound():
     assert there == their and there[0] == "D" and nothing == [] and owl == pronounce(["owl"], "en-us")[0] != there
     with pytest.raises(ValueError, match="no voice 'xx'"):
         pronounce(["a"], "xx")
+
+
+def test_a_word_from_its_phones_sounds_like_the_word() -> None:
+    voice = Voice("x", "en-us", "m3")
+    (phones,) = pronounce(["garden"], "en-us", stress=True)
+    assert any(phone.startswith("'") for phone in phones) and pronounce(["garden"], "en-us")[0] == [p.lstrip("'") for p in phones]
+    assert speak_phones(phones, voice).samples.tolist() == speak("garden", voice).samples.tolist()
+    other = speak_phones(["k", *phones[1:]], voice)
+    assert other.all_phones[0] == "k" and other.all_phones[1:] == speak("garden", voice).all_phones[1:]

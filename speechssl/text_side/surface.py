@@ -1,0 +1,295 @@
+"""The loss around a trained reader, along lines and in planes, on windows of training and of other data.
+
+Random directions are filter-normalised (Li et al., arXiv 1712.09913): every row of a matrix is as long as that of the weights, and
+vectors (biases, norms) have none. The path (Hao et al., 1908.05620) goes from the weights that training began with, at 0, to those
+that it ended with, at 1. The start is made again from the text encoder and the seed that the reader's card names; the end is the
+reader as it was saved, with matrices in int8.
+Three numbers are taken of it, per window: the loss at the end; how far the loss on the path lies above the straight line between
+its ends, in the mean (a hill on the way); how far it rises, in the mean, along the random line (how sharp the minimum is).
+Letters: P points, N windows, B windows in a batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+from tqdm import tqdm
+
+from speechssl.cascade.data import text_examples
+from speechssl.cascade.train import begin_text
+from speechssl.data.records import data_hash, load_corpus
+from speechssl.dual.config import QaOptions
+from speechssl.dual.data import Example, ExampleBatches, Layout, unit_examples, unit_source
+from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.train import unit_encoder
+from speechssl.errors import InputError
+from speechssl.io import replacing, stage, write_json
+from speechssl.stats import Units
+from speechssl.text_side.config import SurfaceOptions
+from speechssl.text_side.published import END_DEV, END_TRAIN, HILL, NATS, RISE, SURFACE
+from speechssl.text_side.runs import encoder_named, run_folder, write_scores
+from speechssl.textlm import TextCodec, load_tokenizer
+from speechssl.trainer import Batch
+from speechssl.units.storage import load_units
+
+Weights = dict[str, torch.Tensor]
+PATH, RANDOM, PLANE, PATH_PLANE = "path", "random", "plane", "path-plane"
+KINDS = {"DUAL reader": "dual", "text QA": "text-qa"}  # what a card says -> task
+TOGETHER = 8  # B
+
+
+def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | None, start: str | None, o: SurfaceOptions) -> str:
+    """Take the losses (once); a line that says what came out.
+
+    Raises InputError for a reader of another kind, one whose start is not there, or units that are not the reader's.
+    """
+    model, layout, card = load_reader(reader)
+    kind = KINDS.get(str(card.get("what")))
+    if kind is None:
+        raise InputError(f"{reader} is a {card.get('what')}; give a folder of `speechssl train dual` or `speechssl train text-qa`")
+    if (units is None) == (kind == "dual"):
+        remedy = "give them with --units" if kind == "dual" else "leave out --units"
+        raise InputError(f"{reader} is a {card['what']}, which reads {'units' if kind == 'dual' else 'words'}; {remedy}")
+    try:
+        values = dict(card["options"])
+        training = dict(values.pop("training"))
+        seed, split = int(training["seed"]), str(values["split"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{reader / 'card.json'} does not say how the reader was trained ({error}); train it again") from error
+    splits = (split, o.dev)
+    inputs: dict[str, Any] = {"reader": card["weights"], "start": start and encoder_named(start)}
+    inputs |= {"data": [data_hash(corpus, name) for name in splits]}
+    if units is not None:
+        inputs["units"] = [unit_source(units / name, corpus)[0] for name in splits]
+        check_units(card, inputs["units"], reader, units)
+    folder = run_folder(results, f"{kind}-{SURFACE}", arm, seed)
+    with stage(folder, inputs, asdict(o)) as step:
+        if not step.done:
+            windows = {name: windows_of(corpus, name, units, reader, model, layout, values, o) for name in dict.fromkeys(splits)}
+            first = start_of(corpus, reader, card, model, start)
+            place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            model.to(place)
+            losses = Losses(model, windows, folder / "points.jsonl", place)
+            lines, planes = take(losses, first, o)
+            arrays = {f"{part}/{name}": array for part, found in (lines | planes).items() for name, array in found.items()}
+            with replacing(folder / "surface.npz") as temporary:
+                np.savez_compressed(temporary, **arrays)
+            means = {
+                part: {name: (array.mean(-1) if name in windows else array).tolist() for name, array in found.items()}
+                for part, found in (lines | planes).items()
+            }
+            about = {"kind": kind, "arm": arm, "seed": seed, "splits": list(splits), "directions": o.seed}
+            write_json(folder / "surface.json", about | {"parts": means})
+            for task, items in numbers(lines, kind, *splits).items():
+                told = {"reader": card["weights"], "options": asdict(o), "curve": []}
+                drawn = Units("window", tuple((name,) for name in items))
+                write_scores(results, run_folder(results, task, arm, seed), task, NATS, arm, seed, items, told, drawn)
+            step.finish(about | {"points": losses.count, "windows": {name: len(w) for name, w in windows.items()}})
+        done = step.card
+    return f"{folder}: {done['points']} points of the loss of {kind} ({arm}, seed {done['seed']})"
+
+
+def check_units(card: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], reader: Path, units: Path) -> None:
+    """Raises InputError for units of another codebook than the reader's."""
+    own = (card.get("units") or {}).get("codebook")
+    if any(source.get("codebook") != own for source in sources):
+        raise InputError(
+            f"the units in {units} are of another codebook than those of the reader {reader}; give the units it was trained on"
+        )
+
+
+# ---- what the reader began as
+
+
+def start_of(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanModel, start: str | None) -> Weights:
+    """The weights that training began with. Raises InputError where they are not there, or are another reader's."""
+    options = QaOptions(**{k: v for k, v in card["options"].items() if k in QaOptions.__dataclass_fields__ and k != "training"})
+    seed = int(card["options"]["training"]["seed"])
+    if card.get("start"):
+        if start is None:
+            raise InputError(
+                f"the reader {reader} went on from another reader, which is not here by itself; give its folder with --start"
+            )
+        began, _, before = load_reader(Path(start))
+        if before["weights"] != card["start"]:
+            raise InputError(
+                f"the reader {reader} did not go on from {start}; give the reader that it was trained from with --start"
+            )
+        return began.state_dict()
+    named = start or options.text_encoder
+    try:
+        if card["what"] == "DUAL reader":
+            began = SpanModel(*unit_encoder(named, model.embedding.num_embeddings - 3, str(card["assignment"]), seed))
+        else:
+            options = replace(options, text_encoder=named, training=replace(options.training, seed=seed))
+            began, _ = begin_text(load_corpus(corpus, options.split), options)
+    except InputError as error:
+        raise InputError(f"the reader {reader} began as {named}, which cannot be used ({error}); give it with --start") from error
+    weights, own = began.state_dict(), model.state_dict()
+    if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
+        raise InputError(
+            f"{named} has other weights than the reader {reader}, which cannot have begun as it; give its own with --start"
+        )
+    return weights
+
+
+# ---- losses
+
+
+def windows_of(
+    corpus: Path,
+    split: str,
+    units: Path | None,
+    reader: Path,
+    model: SpanModel,
+    layout: Layout,
+    options: Mapping[str, Any],
+    o: SurfaceOptions,
+) -> list[Batch]:
+    """Windows of a split with their answers, one a batch: N, as training has them. Raises InputError where there are none."""
+    data = load_corpus(corpus, split)
+    examples: list[Example]
+    if units is not None:
+        examples, _ = unit_examples(data, load_units(units / split), unit_source(units / split, corpus)[2])
+    else:
+        examples, _ = text_examples(data, TextCodec(load_tokenizer(reader, model.embedding.num_embeddings)))
+    if not examples:
+        raise InputError(f"{corpus / split} has no answerable question with a place in its passage; give another split with --dev")
+    batches = ExampleBatches(examples, layout, 1, float(options.get("empty", 0.1)), o.seed)
+    return [batches(i) for i in range(min(o.windows, len(examples)))]
+
+
+class Losses:
+    """The loss of every window at a point. What was taken is in a file, a line a point, and is not taken again."""
+
+    def __init__(self, model: SpanModel, windows: Mapping[str, Sequence[Batch]], path: Path, place: torch.device) -> None:
+        self.model, self.windows, self.path, self.place = model, windows, path, place
+        self.end = {name: value.detach().clone() for name, value in model.named_parameters()}
+        self.known: dict[str, dict[str, list[float]]] = {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+            try:
+                self.known |= json.loads(line)
+            except ValueError:  # the kill cut it short
+                continue
+
+    @property
+    def count(self) -> int:
+        return len(self.known)
+
+    @torch.inference_mode()
+    def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
+        """Losses by split at the end plus steps along directions. name: of the point, in the file."""
+        if name not in self.known:
+            for key, value in self.model.named_parameters():
+                moved = self.end[key].clone()
+                for step, direction in steps:
+                    moved += step * direction[key].to(self.place)
+                value.copy_(moved)
+            found = {split: [x for x in self._losses(some)] for split, some in self.windows.items()}
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n" * self._cut() + json.dumps({name: found}) + "\n")
+            self.known[name] = found
+        return self.known[name]
+
+    def _cut(self) -> bool:
+        """Whether the file ends within a line."""
+        return self.path.is_file() and self.path.read_bytes()[-1:] not in (b"", b"\n")
+
+    def _losses(self, windows: Sequence[Batch]) -> Iterator[float]:
+        order = sorted(range(len(windows)), key=lambda i: windows[i]["ids"].shape[1])
+        found: dict[int, float] = {}
+        for first in range(0, len(order), TOGETHER):
+            some = order[first : first + TOGETHER]
+            size = max(windows[i]["ids"].shape[1] for i in some)
+            rows = {
+                name: torch.cat([functional.pad(windows[i][name], (0, size - windows[i][name].shape[1])) for i in some]).to(
+                    self.place
+                )
+                for name in ("ids", "mask", "segments")
+            }
+            logits = self.model.logits(rows["ids"], rows["mask"], rows["segments"])
+            ends = [torch.cat([windows[i][name] for i in some]).to(self.place) for name in ("first", "last")]
+            losses = sum(functional.cross_entropy(logits[..., n], end, reduction="none") for n, end in enumerate(ends)) / 2
+            assert isinstance(losses, torch.Tensor)
+            found |= dict(zip(some, losses.tolist(), strict=True))
+        yield from (found[i] for i in range(len(windows)))
+
+
+# ---- directions
+
+
+def path_from(start: Weights, end: Weights) -> Weights:
+    """From the start to the end."""
+    return {name: value.cpu() - start[name] for name, value in end.items()}
+
+
+def random_direction(end: Weights, seed: int) -> Weights:
+    """Filter-normalised: rows of matrices as long as those of the weights, none for vectors."""
+    generator, found = torch.Generator().manual_seed(seed), {}
+    for name, value in end.items():
+        drawn = torch.randn(value.shape, generator=generator)
+        rows, lengths = (
+            (x.flatten(1).norm(dim=1) for x in (drawn, value.cpu())) if value.ndim > 1 else (torch.ones(1), torch.zeros(1))
+        )
+        scale = lengths / rows.clamp(min=1e-12)
+        found[name] = drawn * scale.reshape(-1, *[1] * (value.ndim - 1))
+    return found
+
+
+def take(losses: Losses, start: Weights, o: SurfaceOptions) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Lines: "at" (P,) and of every split (P, N). Planes: "x", "y" (P,) and of every split (P of y, P of x, N)."""
+    path = path_from(start, losses.end)
+    one, two = (random_direction(losses.end, 2 * o.seed + i) for i in (0, 1))
+    along = np.linspace(-o.beyond, 1 + o.beyond, o.line)
+    along = np.unique(np.concatenate([along, [0.0, 1.0]]))  # the ends themselves
+    around = np.unique(np.concatenate([np.linspace(-o.reach, o.reach, o.line), [0.0]]))
+    lines: dict[str, Any] = {PATH: {"at": along}, RANDOM: {"at": around}}
+    planes: dict[str, Any] = {}
+    grid = np.linspace(-o.reach, o.reach, o.plane)
+    if o.plane > 1:
+        reach = np.linspace(-o.beyond, 1 + o.beyond, o.plane)
+        planes = {PLANE: {"x": grid, "y": grid}, PATH_PLANE: {"x": reach, "y": grid}}
+    points: list[tuple[str, str, list[tuple[float, Weights]]]] = []
+    for part, line in lines.items():
+        points += [(part, f"{part} {x:.6f}", [(x - 1, path) if part == PATH else (x, one)]) for x in map(float, line["at"])]
+    for part, plane in planes.items():
+        for y in map(float, plane["y"]):
+            for x in map(float, plane["x"]):
+                points.append((part, f"{part} {x:.6f} {y:.6f}", [(x - 1, path) if part == PATH_PLANE else (x, one), (y, two)]))
+    taken: dict[str, list[dict[str, list[float]]]] = {}
+    for part, name, steps in tqdm(points, desc="loss surface", unit="point"):
+        taken.setdefault(part, []).append(losses.at(name, steps))
+    for part, found in (lines | planes).items():
+        shape = (-1,) if part in lines else (len(found["y"]), len(found["x"]))
+        for split in losses.windows:
+            values = np.array([one[split] for one in taken[part]])
+            found[split] = values.reshape(*shape, values.shape[-1]) if part in planes else values
+    return lines, planes
+
+
+def numbers(
+    lines: Mapping[str, Mapping[str, np.ndarray]], kind: str, train: str, dev: str
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """Of every measure its task, and (0, value in nats) of every window."""
+    path, random = lines[PATH], lines[RANDOM]
+    at = path["at"]
+    inside = (at > 0) & (at < 1)
+    ends = {x: path[train][int(np.flatnonzero(at == x)[0])] for x in (0.0, 1.0)}
+    chord = (1 - at[:, None]) * ends[0.0] + at[:, None] * ends[1.0]
+    hill = (path[train] - chord)[inside].mean(0) if inside.any() else np.zeros(path[train].shape[1])
+    middle = random[train][int(np.flatnonzero(random["at"] == 0)[0])]
+    rise = (random[train] - middle)[random["at"] != 0].mean(0)
+    found = {
+        END_TRAIN: ends[1.0],
+        END_DEV: path[dev][int(np.flatnonzero(at == 1.0)[0])],
+        HILL: hill,
+        RISE: rise,
+    }
+    return {f"{kind}-{name}": {f"{i}": (0.0, float(x)) for i, x in enumerate(values)} for name, values in found.items()}

@@ -1,0 +1,157 @@
+"""Loss surfaces: directions, what is taken of lines, starts that are made again, killed runs, and the figures of the page."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.cascade.train import train_text
+from speechssl.config import TrainingOptions
+from speechssl.data.records import data_hash, load_corpus
+from speechssl.dual.config import QaOptions
+from speechssl.dual.model import load_reader
+from speechssl.dual.train import train_dual
+from speechssl.errors import InputError
+from speechssl.io import read_json, write_json
+from speechssl.report.surfaces import read_surfaces, surface_figures
+from speechssl.results import read_rows
+from speechssl.text_side import surface as room
+from speechssl.text_side.config import SurfaceOptions
+from speechssl.text_side.published import END_TRAIN, HILL, RISE, is_surface
+from speechssl.text_side.runs import gains_tables
+from speechssl.text_side.surface import numbers, random_direction, start_of, surface
+from speechssl.timing import FrameGrid, RunLength
+
+GRID = FrameGrid(16_000, 320, 400)
+SMALL = SurfaceOptions(line=3, plane=2, windows=2, dev="train")
+
+
+def options(encoder: str, rate: float = 1e-3, seed: int = 0) -> QaOptions:
+    training = TrainingOptions(steps=2, learning_rate=rate, warmup_steps=0, log_every=1, bf16=False, seed=seed)
+    return QaOptions(training, encoder, batch=2, window=40, stride=20, question=20, answer=20)
+
+
+@pytest.fixture
+def corpus(mini_corpus: Any, save_units: Any) -> Path:
+    root = Path(mini_corpus((16_000, 24_123, 20_000)))
+    for name, more in (
+        ("questions", {"text": "who", "answers": [{"text": "silver", "start": 0.3, "end": 0.6, "char_start": 4}]}),
+        ("passages", {"text": "the silver lantern"}),
+    ):
+        path = root / f"train/{name}.jsonl"
+        path.write_text("".join(json.dumps(json.loads(line) | more) + "\n" for line in path.read_text().splitlines()))
+    rng, data = np.random.default_rng(0), load_corpus(root, "train")
+    frames = {r.id: GRID.frames(round(r.seconds * 16_000)) for r in (*data.passages.values(), *data.questions)}
+    units = {name: RunLength.of_frames(np.repeat(rng.integers(0, 6, 200), 3)[:count]) for name, count in frames.items()}
+    save_units(units, {"codebook": "b", "precision": "fp32", "corpus": data_hash(root, "train")})
+    return root
+
+
+def test_random_directions_are_as_long_as_the_weights_row_by_row() -> None:
+    end = {"matrix": torch.tensor([[3.0, 4.0], [0.0, 0.5]]), "bias": torch.tensor([1.0, 2.0]), "dead": torch.zeros(2, 2)}
+    found, again, other = (random_direction(end, seed) for seed in (0, 0, 1))
+    assert found["matrix"].norm(dim=1).tolist() == pytest.approx([5.0, 0.5]) and not found["bias"].any() and not found["dead"].any()
+    assert found["matrix"].equal(again["matrix"]) and not found["matrix"].equal(other["matrix"])
+
+
+def test_hill_and_rise_of_curves_that_are_known() -> None:
+    at = np.array([-0.5, 0.0, 0.5, 1.0])
+    path = np.stack([[9.0, 4.0, 5.0, 2.0], [9.0, 2.0, 1.0, 0.0]], axis=1)  # a hill of 2 in the first window, none in the second
+    random = {"at": np.array([-1.0, 0.0, 1.0]), "train": np.array([[3.0], [2.0], [5.0]])}
+    lines = {"path": {"at": at, "train": path, "dev": path + 1}, "random": random}
+    found = numbers(lines, "dual", "train", "dev")
+    assert [v for _, v in found[f"dual-{HILL}"].values()] == [2.0, 0.0]
+    assert [v for _, v in found[f"dual-{END_TRAIN}"].values()] == [2.0, 0.0] and found["dual-loss-dev"]["0"] == (0.0, 3.0)
+    assert [v for _, v in found[f"dual-{RISE}"].values()] == [2.0] and all(map(is_surface, found))
+    assert not is_surface("dual") and not is_surface("text-qa")
+
+
+@pytest.mark.parametrize("kind", ["dual", "text-qa"])
+def test_the_start_is_made_again_as_training_had_it(kind: str, corpus: Path, checkpoint: Any, tmp_path: Path) -> None:
+    made, reader = options(str(checkpoint("BERT")), rate=1e-12, seed=3), tmp_path / "reader"  # so that it stays where it was
+    if kind == "dual":
+        train_dual(corpus, tmp_path / "units", reader, "random", made)
+    else:
+        train_text(corpus, reader, made)
+    model, _, card = load_reader(reader)
+    first = start_of(corpus, reader, card, model, None)
+    for name, value in model.state_dict().items():
+        error = (first[name] - value).abs().max()
+        assert error <= first[name].abs().max() / 100 + 1e-9, name  # int8
+    assert any(value.ndim > 1 and value.abs().max() > 0 for value in first.values())
+
+
+@pytest.mark.slow
+def test_points_leave_rows_figures_and_are_not_taken_twice(
+    corpus: Path, checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, units, results = str(checkpoint("BERT")), tmp_path / "units", tmp_path / "results"
+    for arm in ("scratch", "random"):
+        train_dual(corpus, units, tmp_path / arm, arm, options(encoder))
+    surface(corpus, tmp_path / "scratch", results, "scratch", units, None, SMALL)
+    losses, taken = room.Losses._losses, [0]
+
+    def dies(self: Any, windows: Any) -> Any:
+        taken[0] += 1
+        if taken[0] == 4:
+            raise KeyboardInterrupt
+        return losses(self, windows)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(room.Losses, "_losses", dies)
+        surface(corpus, tmp_path / "random", results, "random", units, None, SMALL)
+    folder = results / "runs/dual-surface/random-0"
+    assert len((folder / "points.jsonl").read_text().splitlines()) == 3
+    with (folder / "points.jsonl").open("a") as file:
+        file.write('{"path 0.5')  # cut short
+    kept = (folder / "points.jsonl").read_text()
+    said = surface(corpus, tmp_path / "random", results, "random", units, None, SMALL)
+    assert (folder / "points.jsonl").read_text().startswith(kept) and "16 points" in said  # 5 + 3 of lines, 2 planes of 4
+    arrays = np.load(folder / "surface.npz")
+    assert arrays["path/train"].shape == (5, 2) and arrays["plane/train"].shape == (2, 2, 2)
+    end = arrays["path/train"][list(arrays["path/at"]).index(1.0)]
+    assert end == pytest.approx(arrays["random/train"][list(arrays["random/at"]).index(0.0)], abs=1e-5)
+    model, layout, card = load_reader(tmp_path / "random")
+    windows = room.windows_of(corpus, "train", units, tmp_path / "random", model, layout, card["options"], SMALL)
+    assert end == pytest.approx([float(model(**w)["loss"]) for w in windows], abs=1e-4)
+    rows = {(r.system, r.encoder): r for r in read_rows(results / "results.jsonl")}
+    assert rows["dual-loss-train", "random"].value == pytest.approx(end.mean()) and rows["dual-hill", "random"].metric == "nats"
+    (table,) = gains_tables(results, (), "scratch", 0)
+    assert table.title == "Loss surfaces: dual" and [row[0] for row in table.rows] == ["random", "random over scratch", "scratch"]
+    figures = surface_figures(read_surfaces(results))
+    assert len(figures) == 3 and all(drawing and "<svg" in drawing.svg and "random" in drawing.alt for *_, drawing in figures)
+    write_json(folder / "surface.json", {"kind": "dual"})
+    with pytest.raises(InputError, match="is not what `speechssl text surface` leaves"):
+        read_surfaces(results)
+
+
+def test_readers_without_their_start_are_one_sentence(corpus: Path, checkpoint: Any, tmp_path: Path) -> None:
+    encoder, units, results = str(checkpoint("BERT")), tmp_path / "units", tmp_path / "results"
+    first, second = tmp_path / "first", tmp_path / "second"
+    train_dual(corpus, units, first, "random", options(encoder))
+    train_dual(corpus, units, second, "random", options(encoder, seed=1), start=first)
+    take = (corpus, second, results, "x", units)
+    with pytest.raises(InputError, match="went on from another reader, which is not here by itself; give its folder with --start"):
+        surface(*take, None, SMALL)
+    with pytest.raises(InputError, match="did not go on from .*second"):
+        surface(*take, str(second), SMALL)
+    assert not results.exists() or not list(results.rglob("surface.json"))
+    assert "points" in surface(*take, str(first), replace(SMALL, plane=1))
+    with pytest.raises(InputError, match="which reads units; give them with --units"):
+        surface(corpus, first, results, "x", None, None, SMALL)
+    card = read_json(first / "card.json")
+    write_json(first / "card.json", card | {"options": card["options"] | {"text_encoder": "gone/away"}})
+    with pytest.raises(InputError, match=r"began as gone/away, which cannot be used \(found no text encoder.*give it with --start"):
+        surface(corpus, first, results, "y", units, None, SMALL)
+    write_json(first / "card.json", card | {"units": card["units"] | {"codebook": "other"}})
+    with pytest.raises(InputError, match="of another codebook than those of the reader"):
+        surface(corpus, first, results, "y", units, None, SMALL)
+    write_json(first / "card.json", card | {"what": "multiple choice"})
+    with pytest.raises(InputError, match="is a multiple choice; give a folder of"):
+        surface(corpus, first, results, "y", units, None, SMALL)
