@@ -47,7 +47,7 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
     has times.
     """
     check_share(options.batch)
-    with stage(out, {"data": data_hash(corpus, split), "encoder": encoder.hash}, asdict(options)) as step:
+    with stage(out, {"data": data_hash(corpus, split), "encoder": encoder.hash}, settings(options)) as step:
         if step.done:
             return CtcRecogniser.load(out, encoder)
         seed, layer = options.training.seed, options.layer
@@ -85,7 +85,7 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
         with main_first():
             if is_main():
                 card = corpus_card(corpus)
-                recogniser.save(out, {"options": asdict(options), "training": result, "corpus": card} | licences(corpus))
+                recogniser.save(out, {"options": settings(options), "training": result, "corpus": card} | licences(corpus))
                 shutil.rmtree(out / "features")
         return recogniser
 
@@ -145,7 +145,7 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
     """
     check_share(options.batch, options.short_batch)
     begun = weights_of(start)
-    with stage(out, {"data": data_hash(corpus, options.split)} | ({"start": begun} if start else {}), asdict(options)) as step:
+    with stage(out, {"data": data_hash(corpus, options.split)} | ({"start": begun} if start else {}), settings(options)) as step:
         if step.done:
             return
         data = load_corpus(corpus, options.split)

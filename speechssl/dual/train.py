@@ -59,7 +59,7 @@ def train_dual(
     begun = weights_of(start)
     made: dict[str, Any] = {"data": data_hash(corpus, options.split), "units": source, "assignment": assignment, "start": begun}
     made |= {} if passages is None else {"passages": passages}
-    with stage(out, made, asdict(options)) as step:
+    with stage(out, made, settings(options)) as step:
         if step.done:
             return
         layout = replace(layout_of(options, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT)
@@ -149,7 +149,7 @@ def fit_reader(
     result = fit(model, batches, options.training, out / "checkpoints")
     with main_first():
         if is_main():
-            save_reader(out, model, layout, card | {"options": asdict(options), "training": result})
+            save_reader(out, model, layout, card | {"options": settings(options), "training": result})
 
 
 def check_positions(encoder: PreTrainedModel, layout: Layout, name: str, question: str = "--question") -> None:

@@ -49,7 +49,7 @@ def train_choice_units(
     source, symbols, _, codebooks = unit_source(units / "train", corpus)
     begun = weights_of(start)
     made = {"data": data_hash(corpus, "train"), "units": source, "assignment": assignment, "start": begun}
-    with stage(out, made, asdict(options)) as step:
+    with stage(out, made, settings(options)) as step:
         if step.done:
             return
         layout = _layout(options, *special_ids(symbols))
@@ -78,7 +78,7 @@ def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: s
     """
     _check(options)
     begun = weights_of(start)
-    with stage(out, {"data": data_hash(corpus, "train"), "source": source, "start": begun}, asdict(options)) as step:
+    with stage(out, {"data": data_hash(corpus, "train"), "source": source, "start": begun}, settings(options)) as step:
         if step.done:
             return
         if start:
@@ -108,7 +108,7 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
     """
     _check(options)
     made = dict(system.card)
-    with stage(out, {"data": data_hash(corpus, "train"), "speechbert": made}, asdict(options)) as step:
+    with stage(out, {"data": data_hash(corpus, "train"), "speechbert": made}, settings(options)) as step:
         if step.done:
             (out / "codes.safetensors").unlink(missing_ok=True)
             return

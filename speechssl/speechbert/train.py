@@ -104,7 +104,7 @@ def train_speechbert(
     check_share(options.qa.batch, options.qa.short_batch, options.word_batch, options.masked_batch)
     made = {"features": features.card, "recogniser": recogniser_card, "start": weights_of(start)}
     made |= {"data": data_hash(corpus, options.qa.split)}
-    with stage(out, made, asdict(options)) as step:
+    with stage(out, made, settings(options)) as step:
         if step.done:
             return
         reader, embeddings, tokenizer, text_card = text_model(options.qa, start)
@@ -161,7 +161,7 @@ def train_speechbert(
             batches = example_batches(examples, layout, options.qa)
             results["spans"] = fit(reader, batches, options.qa.training, checkpoints / "spans")
         facts = {"audio_words": len(codes), "examples": len(examples), "left_out": len(left_out), "training": results}
-        card = made | text_card | facts | {"options": asdict(options), "corpus": corpus_card(corpus)}
+        card = made | text_card | facts | {"options": settings(options), "corpus": corpus_card(corpus)}
         card |= licences(corpus, options.qa.text_encoder, start)
         with main_first():
             if is_main():
@@ -194,7 +194,7 @@ def transfer_speechbert(
         raise InputError(f"{where} has no words with times; transfer SpeechBERT on a corpus that has them")
     old = hash_json([card["weights"], card["words"]["weights"], card["features"]])
     made = {"transferred_from": old, "features": after.card, "data": data_hash(corpus, options.split)}
-    with stage(out, made, asdict(options)) as step:
+    with stage(out, made, settings(options)) as step:
         if step.done:
             return dict(step.card)
         with main_first():
@@ -210,7 +210,7 @@ def transfer_speechbert(
         moved = (as_saved(words).codes_of(new) - codes).abs().sum(-1).mean()
         apart = (codes - codes[torch.from_numpy(np.random.default_rng(0).permutation(len(codes)))]).abs().sum(-1)
         facts = {"training": result, "audio_words": len(codes), "distance": round(float(moved / apart[apart > 0].mean()), 4)}
-        facts |= {"from": old, "options": asdict(options), "data": made["data"]}
+        facts |= {"from": old, "options": settings(options), "data": made["data"]}
         kept = {name: value for name, value in card.items() if name not in OF_THE_OLD}
         with main_first():
             if is_main():

@@ -19,7 +19,7 @@ from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.model import SpanModel
 from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.metrics import frame_f1
+from speechssl.metrics import frame_f1
 from speechssl.io import stage
 from speechssl.text_side.devices import train_only, trained_parameters
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, steps_to, write_scores

@@ -19,7 +19,7 @@ from speechssl.cli import main
 from speechssl.cli.parser import check_section
 from speechssl.cli.verbs import config_of
 from speechssl.data.records import load_corpus
-from speechssl.eval.metrics import frame_f1
+from speechssl.metrics import frame_f1
 from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 
