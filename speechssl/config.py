@@ -214,7 +214,8 @@ class EvalOptions:
     """Evaluation on held-out items while a model is trained. What is written then is the best checkpoint, not the last."""
 
     eval_every: Whole = option(
-        0, "steps between evaluations on --eval-split, decoded as in evaluation; the best checkpoint is written; 0: none, the last is"
+        0,
+        "steps between evaluations on --eval-split, decoded as in evaluation; OUT is the best checkpoint; 0: none, OUT is the last",
     )
     eval_split: str = option("dev", "split of the corpus to evaluate on")
     eval_items: Whole = option(200, "questions (train ctc: recordings) to evaluate on, drawn once and for all seeds alike; 0: all")

@@ -221,7 +221,8 @@ def stage(
             before: dict[Path, str] = {}  # of a stage that grows
             if path.is_file():
                 there = read_json(path)
-                if (names := differing(there, made_from)) == [grows] and _leaf(there, grows) < _leaf(made_from, grows):
+                names = differing(there, made_from)
+                if grows and names == [grows] and _leaf(there, grows) < _leaf(made_from, grows):
                     if is_main():
                         before = {p: p.read_text(encoding="utf-8") for p in (folder / CARD, path) if p.is_file()}
                         (folder / CARD).unlink(missing_ok=True)  # first: what is cut short here must not look done

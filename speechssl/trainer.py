@@ -260,15 +260,16 @@ class _Trainer(Trainer):
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """By decoding, in the place of Trainer's loop over batches. Training goes on as if it had not been."""
-        assert self.model is not None and (evaluation := self.watch.evaluation)
+        evaluation = self.watch.evaluation
+        assert self.model is not None and evaluation
         started = time.monotonic()
         self.model.eval()
         with torch.random.fork_rng(devices=[]):  # nothing is drawn in evaluation; should a model, training shall not notice
             value = agreed(evaluation.score() if is_main() else None)
         self.model.train()
-        metrics = {f"eval_{evaluation.metric}": value, "eval_items": evaluation.items}
+        metrics: dict[str, Any] = {f"eval_{evaluation.metric}": value, "eval_items": evaluation.items}
         self.log(metrics | {"eval_seconds": round(time.monotonic() - started, 2)})
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:

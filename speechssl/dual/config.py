@@ -10,6 +10,7 @@ from speechssl.config import (
     PLAIN,
     TEXT_FAMILIES,
     Count,
+    EvalOptions,
     Share,
     TrainingOptions,
     Whole,
@@ -27,6 +28,7 @@ TEXT_ENCODER = (
 BATCH = "sequences per step, over all processes"
 DROPOUT = "use the text encoder's dropout in training"
 CHECKPOINTING = "recompute the text encoder's layers in the backward pass, to save memory"
+EVALUATION = "evaluation while training"
 RANDOM_UNITS = "share of units that are replaced by random ones in training"
 ASSIGNMENT = (
     "how the units get embeddings of the text encoder: most-frequent (its first K whole words of at least two letters, shuffled by "
@@ -57,6 +59,7 @@ class QaOptions:
     split: str = option("train", "split of the corpus to train on")
     question: Count = option(120, "longest question, in tokens; longer questions are truncated")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
+    evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
 
     @property
     def short_batch(self) -> int:
@@ -70,10 +73,11 @@ class Train:
 
     A text encoder is trained to find the answer to a question in the units of a passage, without a transcript. UNITS is the output
     of `speechssl units extract` with --split train. Its card records encoder and codebook, so no speech encoder is loaded. A killed
-    run resumes with the same command.
+    run resumes with the same command. --eval-every needs the units of --eval-split in UNITS as well.
 
       speechssl train dual corpus units exp/dual
       speechssl train dual corpus units exp/dual-2 --start exp/dual --random-units 0.1
+      speechssl train dual corpus units exp/dual-3 --eval-every 100 --patience 5 --report-to tensorboard
     """
 
     corpus: Path = argument("prepared corpus")
@@ -88,8 +92,9 @@ class Train:
     )
 
     def run(self) -> None:
+        from speechssl.dual.dev import best_of
         from speechssl.dual.train import train_dual
 
         use_device(self.device)
         train_dual(self.corpus, self.units, self.out, self.assignment, self.qa, shipped(self.start), self.passages)
-        print(f"{self.out}: DUAL reader, {self.assignment}")
+        print(f"{self.out}: DUAL reader, {self.assignment}{best_of(self.out)}")

@@ -11,6 +11,7 @@ from speechssl.config import (
     DEVICE,
     ENCODERS,
     Count,
+    EvalOptions,
     Share,
     TrainingOptions,
     Whole,
@@ -20,7 +21,7 @@ from speechssl.config import (
     shipped,
     use_device,
 )
-from speechssl.dual.config import ASSIGNMENT, CHECKPOINTING, DROPOUT, RANDOM_UNITS, TEXT_ENCODER
+from speechssl.dual.config import ASSIGNMENT, CHECKPOINTING, DROPOUT, EVALUATION, RANDOM_UNITS, TEXT_ENCODER
 from speechssl.errors import InputError
 
 
@@ -39,6 +40,7 @@ class ChoiceOptions:
     dropout: bool = option(False, DROPOUT)
     noise: Share = option(0.0, RANDOM_UNITS, name="random_units")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
+    evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,7 @@ class TrainChoice:
     options: ChoiceOptions = group(ChoiceOptions(), "reader")
 
     def run(self) -> None:
+        from speechssl.dual.dev import best_of
         from speechssl.multiple_choice.train import train_choice_speechbert, train_choice_text, train_choice_units
 
         self._check()
@@ -84,7 +87,7 @@ class TrainChoice:
         else:
             train_choice_text(self.corpus, self.out, self.options, self.source, shipped(self.start))
         what = "audio words" if self.speechbert else "units" if self.units else "words"
-        print(f"{self.out}: multiple choice on {what}, windows by {self.options.combine}")
+        print(f"{self.out}: multiple choice on {what}, windows by {self.options.combine}{best_of(self.out)}")
 
     def _check(self) -> None:
         """Raises InputError for options that do not belong together."""

@@ -17,6 +17,7 @@ import torch
 from transformers import HubertModel, Wav2Vec2Model
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.config import settings
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.hubert import check_known
@@ -124,7 +125,7 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
 
 def plain(options: Options) -> dict[str, Any]:
     """As JSON holds it; options that were not given are left out, so that folders older than an option stay valid."""
-    values = asdict(replace(options, distort=None)) | {"distort": getattr(options.distort, "card", None)}
+    values = settings(replace(options, distort=None)) | {"distort": getattr(options.distort, "card", None)}
     if not values["mask"]["same_masks"]:
         del values["mask"]["same_masks"]
     return {name: value for name, value in values.items() if value is not None}

@@ -74,6 +74,7 @@ class Train:
     qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters"))
 
     def run(self) -> None:
+        from speechssl.dual.dev import best_of
         from speechssl.speechbert.train import train_speechbert
 
         use_device(self.device)
@@ -84,7 +85,7 @@ class Train:
         options = replace(self.options, qa=self.qa, words=words, masked=masked)
         features, recogniser, card = self._features()
         train_speechbert(self.corpus, features, self.out, options, recogniser, card, shipped(self.start))
-        print(f"{self.out}: SpeechBERT")
+        print(f"{self.out}: SpeechBERT{best_of(self.out)}")
 
     def _features(self) -> Any:
         """Features, the recogniser and the hash of its weights; both of these None without one."""

@@ -97,7 +97,7 @@ def test_features_on_disk_are_those_of_the_encoder(corpus, encoder, tmp_path, mo
     """What the head is trained on is what it will be given: (T, L, D) on disk, (B, L, T, D) in the head."""
     seen = []
     fit = train.fit
-    monkeypatch.setattr(train, "fit", lambda model, batches, *rest: seen.append(batches) or fit(model, batches, *rest))
+    monkeypatch.setattr(train, "fit", lambda *given, **named: seen.append(given[1]) or fit(*given, **named))
     train_ctc(corpus, encoder, tmp_path / "ctc", options(layer=None))
     (batches,) = seen
     _, first, last = batches.recordings[0]
