@@ -363,7 +363,7 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
     if not _NAME.fullmatch(name) or "/" not in name or ".." in name:
         raise InputError(f"{name} is not OWNER/NAME; give the name that it shall have on the hub")
     files = [source, source.with_suffix(".card.json")] if source.is_file() else sorted(p for p in source.rglob("*") if p.is_file())
-    files = [p for p in files if "checkpoints" not in p.parts and p.name != MADE_FROM]
+    files = [p for p in files if not {"checkpoints", "sweep"} & {*p.parts} and p.name != MADE_FROM]
     if not any(p.name.endswith(CARD) and p.is_file() for p in files):
         raise InputError(f"{source} has no card, which says what it is and under which licence; give what speechssl wrote")
     base = source.parent if source.is_file() else source

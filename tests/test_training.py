@@ -426,7 +426,7 @@ def test_curves_go_to_the_trackers_that_are_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
 def test_a_tracker_that_is_not_installed_is_said_with_its_install_line(monkeypatch, name):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=rfX):
+    with pytest.raises(MissingExtra, match=rf"--report-to {name} needs the extra {name}: pip install"):
         options(report_to=(name,))
 
 

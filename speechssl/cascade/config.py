@@ -23,7 +23,7 @@ from speechssl.config import (
     shipped,
     use_device,
 )
-from speechssl.dual.config import BATCH, EVALUATION, QaOptions
+from speechssl.dual.config import BATCH, EVALUATION, SWEEP, QaOptions
 from speechssl.errors import InputError
 
 
@@ -113,15 +113,17 @@ class TrainTextQa:
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for the trained reader")
     start: Path | None = option(None, "trained text QA to start from; default: the text encoder")
+    sweep: str | None = option(None, SWEEP)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=30), "reader", without=("noise",))
 
     def run(self) -> None:
         from speechssl.cascade.train import train_text
         from speechssl.dual.dev import best_of
+        from speechssl.dual.sweep import swept
 
         use_device(self.device)
-        train_text(self.corpus, self.out, self.qa, shipped(self.start))
+        swept(self.out, self.sweep, self.qa, lambda out, qa: train_text(self.corpus, out, qa, shipped(self.start)))
         print(f"{self.out}: text QA{best_of(self.out)}")
 
 

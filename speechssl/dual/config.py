@@ -29,6 +29,10 @@ BATCH = "sequences per step, over all processes"
 DROPOUT = "use the text encoder's dropout in training"
 CHECKPOINTING = "recompute the text encoder's layers in the backward pass, to save memory"
 EVALUATION = "evaluation while training"
+SWEEP = (
+    "train with each of these learning rates (learning-rate=1e-5,3e-5,1e-4), evaluate at the end on --eval-split, or also every "
+    "--eval-every steps, and write the best to OUT; the run of each is in OUT/sweep; default: train once, with --learning-rate"
+)
 RANDOM_UNITS = "share of units that are replaced by random ones in training"
 ASSIGNMENT = (
     "how the units get embeddings of the text encoder: most-frequent (its first K whole words of at least two letters, shuffled by "
@@ -77,6 +81,7 @@ class Train:
 
       speechssl train dual corpus units exp/dual
       speechssl train dual corpus units exp/dual-2 --start exp/dual --random-units 0.1
+      speechssl train dual corpus units exp/dual-4 --sweep learning-rate=1e-5,3e-5,1e-4
       speechssl train dual corpus units exp/dual-3 --eval-every 100 --patience 5 --report-to tensorboard
     """
 
@@ -86,6 +91,7 @@ class Train:
     start: Path | None = option(None, "trained reader of the same units to start from; default: the text encoder")
     assignment: str = option("most-frequent", ASSIGNMENT)
     passages: Count | None = option(None, "only the first N passages of the split and their questions; default: all")
+    sweep: str | None = option(None, SWEEP)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(
         QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275), "reader", without=("subwords", "characters")
@@ -93,8 +99,12 @@ class Train:
 
     def run(self) -> None:
         from speechssl.dual.dev import best_of
+        from speechssl.dual.sweep import swept
         from speechssl.dual.train import train_dual
 
+        def train(out: Path, qa: QaOptions) -> None:
+            train_dual(self.corpus, self.units, out, self.assignment, qa, shipped(self.start), self.passages)
+
         use_device(self.device)
-        train_dual(self.corpus, self.units, self.out, self.assignment, self.qa, shipped(self.start), self.passages)
+        swept(self.out, self.sweep, self.qa, train)
         print(f"{self.out}: DUAL reader, {self.assignment}{best_of(self.out)}")

@@ -1,13 +1,14 @@
 """--sweep: one training a learning rate, evaluated on held-out items; OUT becomes the best of them. For all readers.
 
-OUT/sweep/learning-rate=1e-05 and so on are finished runs, which a killed sweep finds again; OUT gets a copy of the best, and is then
-a run as any other, with the scores of all on its card.
+OUT/sweep/learning-rate=1e-05 and so on are finished runs, which a killed sweep finds again. OUT gets a copy of the best, and is
+then a run as any other, with the scores of all on its card.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,6 @@ from speechssl.errors import InputError
 from speechssl.io import CARD, MADE_FROM, locked, read_json, write_json
 from speechssl.processes import is_main, main_first
 
-SWEEP = (
-    "train with each of these learning rates (learning-rate=1e-5,3e-5,1e-4), evaluate on --eval-split, at the end of training or "
-    "also every --eval-every steps, and write the best; each one's folder is in OUT/sweep"
-)
 FOLDER = "sweep"
 
 
@@ -42,22 +39,27 @@ def swept(out: Path, sweep: str | None, options: Any, train: Callable[[Path, Any
     options: with `training` and `evaluation`, as `QaOptions`; train: folder, options -> a finished run in the folder.
     Raises InputError where `out` holds something else than a sweep, and what `train` raises.
     """
+    begun, whole = (out / FOLDER).is_dir(), (out / MADE_FROM).is_file()
     if sweep is None:
-        if (out / FOLDER).is_dir():
-            made = read_json(out / MADE_FROM) if (out / MADE_FROM).is_file() else None
-            if made is None:
-                raise InputError(f"{out} holds a sweep that is not finished; give its --sweep, or choose another folder")
+        if begun and not whole:
+            raise InputError(f"{out} holds a sweep that is not finished; give its --sweep, or choose another folder")
         train(out, options)
         return
     rates = learning_rates(sweep)
-    if (out / MADE_FROM).is_file() and not (out / FOLDER).is_dir():
+    if whole and not begun:
         raise InputError(f"{out} holds a run that is no sweep; choose another folder or delete it")
     every = options.evaluation.eval_every or options.training.steps  # at least at the end
     options = replace(options, evaluation=replace(options.evaluation, eval_every=every))
     found: list[dict[str, Any]] = []
     for rate in rates:
         folder = out / FOLDER / f"learning-rate={rate:g}"
-        train(folder, replace(options, training=replace(options.training, learning_rate=rate)))
+        try:
+            train(folder, replace(options, training=replace(options.training, learning_rate=rate)))
+        except InputError:
+            with suppress(OSError):  # what was begun for nothing
+                (out / FOLDER).rmdir()
+                out.rmdir()
+            raise
         made = read_json(folder / CARD)["training"]
         found.append({"learning_rate": rate} | made.get("spans", made)["best"])
     best = max(found, key=lambda row: row["score"])

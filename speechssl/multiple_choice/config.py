@@ -21,7 +21,7 @@ from speechssl.config import (
     shipped,
     use_device,
 )
-from speechssl.dual.config import ASSIGNMENT, CHECKPOINTING, DROPOUT, EVALUATION, RANDOM_UNITS, TEXT_ENCODER
+from speechssl.dual.config import ASSIGNMENT, CHECKPOINTING, DROPOUT, EVALUATION, RANDOM_UNITS, SWEEP, TEXT_ENCODER
 from speechssl.errors import InputError
 
 
@@ -71,21 +71,28 @@ class TrainChoice:
     recogniser: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments audio words")
     assignment: str = option("most-frequent", ASSIGNMENT)
     start: Path | None = option(None, "trained reader of the same units or words to start from; default: the text encoder")
+    sweep: str | None = option(None, SWEEP)
     device: str = option("auto", DEVICE)
     options: ChoiceOptions = group(ChoiceOptions(), "reader")
 
     def run(self) -> None:
         from speechssl.dual.dev import best_of
+        from speechssl.dual.sweep import swept
         from speechssl.multiple_choice.train import train_choice_speechbert, train_choice_text, train_choice_units
 
         self._check()
         use_device(self.device)
-        if self.speechbert is not None:
-            train_choice_speechbert(self.corpus, self.out, self._speechbert(), self.speechbert, self.options)
-        elif self.units is not None:
-            train_choice_units(self.corpus, self.units, self.out, self.assignment, self.options, shipped(self.start))
-        else:
-            train_choice_text(self.corpus, self.out, self.options, self.source, shipped(self.start))
+        system: Any = None if self.speechbert is None else self._speechbert()
+
+        def train(out: Path, options: ChoiceOptions) -> None:
+            if self.speechbert is not None:
+                train_choice_speechbert(self.corpus, out, system, self.speechbert, options)
+            elif self.units is not None:
+                train_choice_units(self.corpus, self.units, out, self.assignment, options, shipped(self.start))
+            else:
+                train_choice_text(self.corpus, out, options, self.source, shipped(self.start))
+
+        swept(self.out, self.sweep, self.options, train)
         what = "audio words" if self.speechbert else "units" if self.units else "words"
         print(f"{self.out}: multiple choice on {what}, windows by {self.options.combine}{best_of(self.out)}")
 
