@@ -91,7 +91,8 @@ def answer_in_batches(ask: Callable[[Sequence[Any]], Sequence[Any]], items: Mapp
 
 def best_of(out: Path) -> str:
     """ "; the best checkpoint ...", by the card of what was trained; "" where it was not evaluated while it was trained."""
-    made = read_json(out / "card.json").get("training", {})
+    card = out / "card.json"
+    made = read_json(card).get("training", {}) if card.is_file() else {}
     made = made.get("spans", made)  # SpeechBERT's last stage
     if not (best := made.get("best")):
         return ""
