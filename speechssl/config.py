@@ -175,8 +175,8 @@ class TrainingOptions:
 
     steps: Count = option(
         MISSING,
-        "number of optimiser updates; a reader or a CTC head of fewer is trained further from its last checkpoint, at the learning "
-        "rate that the longer schedule has there (with one --horizon for both: as if it had not stopped)",
+        "number of optimiser updates; a finished run that had fewer goes on from its last checkpoint, at the learning rate that "
+        "the longer schedule has there (with one --horizon for both: as if it had not stopped)",
     )
     learning_rate: Amount = option(MISSING, "peak learning rate")
     warmup_steps: Whole = option(100, "steps over which the learning rate rises to its peak")

@@ -195,6 +195,7 @@ def stage(
     settings: Mapping[str, Any] | None = None,
     wait: bool = False,
     grows: str | None = None,
+    card: str = CARD,
 ) -> Iterator[Stage]:
     """Begin, resume or skip a step of work; the one protocol of every folder that a command makes.
 
@@ -209,6 +210,7 @@ def stage(
     wait: for another run that holds the folder, as several do that share a cache. Under torchrun the first process writes.
     grows: the dotted name of a number that may be greater than it was when the folder was made, such as "options.training.steps":
     the stage is not done then, and goes on from what is there; where that ends in InputError, the folder is as it was before.
+    card: the file in the folder that says that the stage is done, where it is not card.json.
     Raises InputError where the folder was begun or finished from other inputs or settings, holds something that does not say what
     it was made from, or where another run holds it.
     """
@@ -224,8 +226,8 @@ def stage(
                 names = differing(there, made_from)
                 if grows and names == [grows] and _leaf(there, grows) < _leaf(made_from, grows):
                     if is_main():
-                        before = {p: p.read_text(encoding="utf-8") for p in (folder / CARD, path) if p.is_file()}
-                        (folder / CARD).unlink(missing_ok=True)  # first: what is cut short here must not look done
+                        before = {p: p.read_text(encoding="utf-8") for p in (folder / card, path) if p.is_file()}
+                        (folder / card).unlink(missing_ok=True)  # first: what is cut short here must not look done
                         write_json(path, made_from)
                 elif names:
                     differ = ", ".join(names)
@@ -236,7 +238,7 @@ def stage(
             else:
                 write_json(path, made_from)
         try:
-            yield Stage(folder, made_from, bool(agreed((folder / CARD).is_file())))
+            yield Stage(folder, made_from, bool(agreed((folder / card).is_file())))
         except InputError:
             if begun:
                 shutil.rmtree(folder)

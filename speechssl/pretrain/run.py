@@ -30,7 +30,7 @@ from speechssl.pretrain.hubert import HubertPretraining, restore_label_head, sav
 from speechssl.pretrain.presets import HUBERT, WAV2VEC2, HubertOptions, Options
 from speechssl.pretrain.targets import Material, fit_targets, load_labelled, material, pack_audio, packed, write_targets
 from speechssl.pretrain.wav2vec2 import ContrastiveBatches, Wav2Vec2Pretraining, load_pretraining, save_pretraining
-from speechssl.processes import agreed, is_main, main_first
+from speechssl.processes import is_main, main_first
 from speechssl.timing import FrameGrid
 from speechssl.trainer import check_share, fit
 from speechssl.units.config import BUDGET, STARTS
@@ -57,8 +57,10 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
     if isinstance(options, HubertOptions):
         inputs |= {"teacher": hashes.get(teacher, teacher)}
         inputs |= {"codebook": load_codebook(Path(options.codebook)).hash} if options.codebook else {}
-    with stage(out, {"data": data.hash, "options": plain(options) | inputs}):
-        if agreed((out / "encoder" / "card.json").is_file()):
+    with stage(
+        out, {"data": data.hash, "options": plain(options) | inputs}, grows="options.training.steps", card="encoder/card.json"
+    ) as step:
+        if step.done:
             return load_encoder(out / "encoder")
         torch.manual_seed(training.seed)
         audio, of_losses = packed(data.hash, out), (options.start, options.distort, options.distil, options.adversary)

@@ -35,7 +35,7 @@ from speechssl.pretrain.data import Cropper, MaskOptions, check_crops, unlabelle
 from speechssl.pretrain.presets import HubertOptions
 from speechssl.pretrain.run import make_targets
 from speechssl.pretrain.targets import load_labelled, material, pack_audio, packed
-from speechssl.processes import agreed, is_main, main_first, mean_of_processes, processes
+from speechssl.processes import is_main, main_first, mean_of_processes, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.kmeans import PADDING, Codebook, load_codebook
@@ -158,8 +158,10 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
     inputs |= {"codebook": load_codebook(options.codebook).hash} if options.codebook else {}
     decisive = settings(replace(options, distort=None))
     decisive |= {"distort": getattr(options.distort, "card", None), "voices": voices.card}
-    with stage(out, {"data": data.hash, "options": decisive | inputs}):
-        if agreed((out / "encoder" / "card.json").is_file()):
+    with stage(
+        out, {"data": data.hash, "options": decisive | inputs}, grows="options.training.steps", card="encoder/card.json"
+    ) as step:
+        if step.done:
             return load_encoder(out / "encoder")
         checkpoint = load_checkpoint(options.start)
         check_known(checkpoint.model, options.start)

@@ -236,7 +236,7 @@ def transfer_speechbert(
         raise InputError(f"{where} has no words with times; transfer SpeechBERT on a corpus that has them")
     old = hash_json([card["weights"], card["words"]["weights"], card["features"]])
     made = {"transferred_from": old, "features": after.card, "data": data_hash(corpus, options.split)}
-    with stage(out, made, settings(options)) as step:
+    with stage(out, made, settings(options), grows="options.training.steps") as step:
         if step.done:
             return dict(step.card)
         with main_first():

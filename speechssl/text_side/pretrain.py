@@ -74,7 +74,7 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
         if given := getattr(o, name):
             inputs[name] = encoder_named(given)
     places = {name: _name(getattr(o, name)) for name in ("text", "units", "tokenizer", "start", "like")}
-    with stage(out, inputs, settings(o) | places) as step:
+    with stage(out, inputs, settings(o) | places, grows="options.training.steps") as step:
         folder = out / "encoder"
         if step.done:
             return folder

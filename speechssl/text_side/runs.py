@@ -99,7 +99,16 @@ def write_scores(
         found = replace(found, groups=tuple(drawn.labels), unit=drawn.name)
     groups = {"groups": list(found.groups), "unit": found.unit} if drawn else {}
     write_json(folder / "scores.json", made | {"items": {name: list(pair) for name, pair in items.items()}} | groups)
-    row = Row.of(estimate([found]).interval, task, arm, CONDITION, None, metric, seed, hash_json(made))
+    row = Row.of(
+        estimate([found]).interval,
+        task,
+        arm,
+        CONDITION,
+        None,
+        metric,
+        seed,
+        hash_json(decisive),
+    )
     append_rows(results / "results.jsonl", [row], any_card=True)
     return made | {"value": row.value}
 
