@@ -316,7 +316,7 @@ def fit(
         os.environ.setdefault("MLFLOW_EXPERIMENT_NAME", "speechssl")
     arguments = TrainingArguments(
         output_dir=str(folder),
-        run_name=str(folder),
+        run_name="/".join(part for part in folder.parts[-3:] if part != "checkpoints"),
         max_steps=options.horizon or options.steps,
         per_device_train_batch_size=1,
         gradient_accumulation_steps=options.accumulation,
@@ -353,6 +353,10 @@ def fit(
     if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
         torch.manual_seed(options.seed * processes() + rank())
     trainer.train(resume_from_checkpoint=str(last) if last else None)
+    if "wandb" in options.report_to and is_main():
+        import wandb
+
+        wandb.finish()  # the next training of this process, such as that of a sweep, is a run of its own
     return _result(model, vars(trainer.state), watch, folder)
 
 

@@ -416,9 +416,9 @@ def test_curves_go_to_the_trackers_that_are_named(tmp_path, monkeypatch):
 
     for module in (integrations, integration_utils):
         if hasattr(module, "INTEGRATION_TO_CALLBACK"):
-            monkeypatch.setitem(module.INTEGRATION_TO_CALLBACK, "wandb", Tracker)
+            monkeypatch.setitem(module.INTEGRATION_TO_CALLBACK, "mlflow", Tracker)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    judged(tmp_path, every=5, scores=[0.1, 0.2], report_to=("wandb",))
+    judged(tmp_path, every=5, scores=[0.1, 0.2], report_to=("mlflow",))
     assert {step for step, *names in Tracker.rows if "eval_ff1" in names} == {5, 10}
     assert {step for step, *names in Tracker.rows if "error" in names} == set(range(1, 11))
 

@@ -99,6 +99,7 @@ def write_scores(
         found = replace(found, groups=tuple(drawn.labels), unit=drawn.name)
     groups = {"groups": list(found.groups), "unit": found.unit} if drawn else {}
     write_json(folder / "scores.json", made | {"items": {name: list(pair) for name, pair in items.items()}} | groups)
+    decisive = {name: value for name, value in made.items() if name != "training"}  # which says how long it took
     row = Row.of(
         estimate([found]).interval,
         task,
