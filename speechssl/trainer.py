@@ -362,7 +362,7 @@ def fit(
 
 def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Path) -> dict[str, Any]:
     """What `fit` returns. With an evaluation, the model gets the weights of its best checkpoint."""
-    result = {"steps": state["global_step"], "skipped": watch.skipped, "loss": _last_loss(state)} | watch.usage()
+    result = {"steps": state["global_step"], "skipped": watch.skipped, "loss": _last_loss(state)} | agreed(watch.usage())
     evaluation = watch.evaluation
     if evaluation and (best := evaluation.best(state)):
         step, score = best
