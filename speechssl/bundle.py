@@ -24,7 +24,7 @@ from speechssl.systems import load_systems
 from speechssl.units.kmeans import load_codebook
 
 FOLDERS = {"dual": "DUAL reader", "speechbert": "SpeechBERT", "text_qa": "text QA", "ctc": "ctc-recogniser"}  # what cards call them
-LEFT_OUT = ("checkpoints", "made_from.json", ".*")  # of a training folder
+LEFT_OUT = ("checkpoints", "sweep", "made_from.json", ".*")  # of a training folder
 
 
 @dataclass(frozen=True)

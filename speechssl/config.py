@@ -12,7 +12,7 @@ import os
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -173,7 +173,11 @@ PLAIN = Adam((0.9, 0.999), 1e-8, 0.0)
 class TrainingOptions:
     """How long and how fast. One step is one optimiser update on one batch, which the processes share."""
 
-    steps: Count = option(MISSING, "number of optimiser updates")
+    steps: Count = option(
+        MISSING,
+        "number of optimiser updates; a finished run that had fewer goes on from its last checkpoint, at the learning rate that "
+        "the longer schedule has there (with one --horizon for both: as if it had not stopped)",
+    )
     learning_rate: Amount = option(MISSING, "peak learning rate")
     warmup_steps: Whole = option(100, "steps over which the learning rate rises to its peak")
     horizon: Count | None = option(
@@ -191,12 +195,45 @@ class TrainingOptions:
     save_every: Count = option(250, "steps between checkpoints; a killed run resumes from the last")
     log_every: Count = option(50, "steps between lines of checkpoints/log.jsonl")
     accumulation: Count = option(1, "number of batches in one update, to save memory")
-    tensorboard: bool = option(False, "also log for TensorBoard, in checkpoints/tensorboard (needs speechssl[tensorboard])")
+    report_to: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = option(
+        (), "also log for these: tensorboard (in checkpoints/tensorboard), wandb, mlflow (where their own variables say)"
+    )
     workers: int = 0  # processes that make batches ahead of the model
 
     def __post_init__(self) -> None:
-        """Raises InputError for betas that AdamW cannot have, MissingExtra where TensorBoard is wanted and not installed."""
+        """Raises InputError for betas that AdamW cannot have, MissingExtra for a --report-to that is not installed."""
         if not all(0 <= beta < 1 for beta in self.adam_betas):
             raise InputError(f"AdamW cannot have the betas {self.adam_betas}; give two numbers from 0 to below 1 (--adam-betas)")
-        if self.tensorboard and importlib.util.find_spec("tensorboard") is None:
-            raise MissingExtra("logging for TensorBoard", "tensorboard")
+        for name in self.report_to:
+            if importlib.util.find_spec(name) is None:
+                raise MissingExtra(f"--report-to {name}", name)
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """Evaluation on held-out items while a model is trained. What is written then is the best checkpoint, not the last."""
+
+    eval_every: Whole = option(
+        0,
+        "steps between evaluations on --eval-split, decoded as in evaluation; OUT is the best checkpoint; 0: none, OUT is the last",
+    )
+    eval_split: str = option("dev", "split of the corpus to evaluate on")
+    eval_items: Whole = option(200, "questions (train ctc: recordings) to evaluate on, drawn once and for all seeds alike; 0: all")
+    patience: Whole = option(0, "stop after this many evaluations in a row that are no better than the best; 0: never")
+
+    def __post_init__(self) -> None:
+        """Raises InputError for patience without evaluations."""
+        if self.patience and not self.eval_every:
+            raise InputError(f"--patience {self.patience} counts evaluations; give --eval-every as well, or leave it out")
+
+
+def settings(options: Any) -> dict[str, Any]:
+    """The options that decide what is made, as a stage and a card have them: not where curves are sent, nor how a model would have
+    been evaluated that never was.
+    """
+
+    def decisive(values: dict[str, Any]) -> dict[str, Any]:
+        off = [n for n, v in values.items() if n == "report_to" or (n == "evaluation" and not v["eval_every"])]
+        return {n: decisive(v) if isinstance(v, dict) else v for n, v in values.items() if n not in off}
+
+    return decisive(asdict(options))

@@ -119,9 +119,10 @@ def hash_json(value: Any) -> str:
 
 
 def differing(a: Any, b: Any, name: str = "") -> list[str]:
-    """Dotted names of the leaves that are not equal."""
+    """Dotted names of the leaves that are not equal. What is off, and what there is not, are equal."""
     if not (isinstance(a, dict) and isinstance(b, dict)):
-        return [] if a == b else [name or "all"]
+        off = all(x is None or x is False for x in (a, b))
+        return [] if a == b or off else [name or "all"]
     return [x for key in sorted(a.keys() | b.keys()) for x in differing(a.get(key), b.get(key), f"{name}.{key}".strip("."))]
 
 
@@ -189,7 +190,12 @@ class Stage:
 
 @contextmanager
 def stage(
-    folder: Path | str, inputs: Mapping[str, Any], settings: Mapping[str, Any] | None = None, wait: bool = False
+    folder: Path | str,
+    inputs: Mapping[str, Any],
+    settings: Mapping[str, Any] | None = None,
+    wait: bool = False,
+    grows: str | None = None,
+    card: str = CARD,
 ) -> Iterator[Stage]:
     """Begin, resume or skip a step of work; the one protocol of every folder that a command makes.
 
@@ -202,6 +208,9 @@ def stage(
     inputs and settings (as "options") are written to `made_from.json` before anything else goes into the folder, and the folder is
     locked until the block is left. A folder that is begun here is removed again on InputError, lest it refuse the mended command.
     wait: for another run that holds the folder, as several do that share a cache. Under torchrun the first process writes.
+    grows: the dotted name of a number that may be greater than it was when the folder was made, such as "options.training.steps":
+    the stage is not done then, and goes on from what is there; where that ends in InputError, the folder is as it was before.
+    card: the file in the folder that says that the stage is done, where it is not card.json.
     Raises InputError where the folder was begun or finished from other inputs or settings, holds something that does not say what
     it was made from, or where another run holds it.
     """
@@ -211,22 +220,38 @@ def stage(
         with main_first():
             path = folder / MADE_FROM
             begun = is_main() and not path.is_file()
+            before: dict[Path, str] = {}  # of a stage that grows
             if path.is_file():
                 there = read_json(path)
-                if there != made_from:
-                    names = ", ".join(differing(there, made_from))
-                    raise InputError(f"{folder} was made from other inputs ({names} differ); choose another folder or delete it")
+                names = differing(there, made_from)
+                if grows and names == [grows] and _leaf(there, grows) < _leaf(made_from, grows):
+                    if is_main():
+                        before = {p: p.read_text(encoding="utf-8") for p in (folder / card, path) if p.is_file()}
+                        (folder / card).unlink(missing_ok=True)  # first: what is cut short here must not look done
+                        write_json(path, made_from)
+                elif names:
+                    differ = ", ".join(names)
+                    raise InputError(f"{folder} was made from other inputs ({differ} differ); choose another folder or delete it")
             elif any(folder.iterdir()):
                 remedy = "choose another folder or delete it"
                 raise InputError(f"{folder} is not empty and has no card that names its inputs; {remedy}")
             else:
                 write_json(path, made_from)
         try:
-            yield Stage(folder, made_from, bool(agreed((folder / CARD).is_file())))
+            yield Stage(folder, made_from, bool(agreed((folder / card).is_file())))
         except InputError:
             if begun:
                 shutil.rmtree(folder)
+            for path, text in reversed(before.items()):
+                write_text(path, text)
             raise
+
+
+def _leaf(values: Any, name: str) -> Any:
+    """By its dotted name, as `differing` gives it."""
+    for part in name.split("."):
+        values = values[part]
+    return values
 
 
 # ---- checkpoints by name
@@ -341,7 +366,7 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
     if not _NAME.fullmatch(name) or "/" not in name or ".." in name:
         raise InputError(f"{name} is not OWNER/NAME; give the name that it shall have on the hub")
     files = [source, source.with_suffix(".card.json")] if source.is_file() else sorted(p for p in source.rglob("*") if p.is_file())
-    files = [p for p in files if "checkpoints" not in p.parts and p.name != MADE_FROM]
+    files = [p for p in files if not {"checkpoints", "sweep"} & {*p.parts} and p.name != MADE_FROM]
     if not any(p.name.endswith(CARD) and p.is_file() for p in files):
         raise InputError(f"{source} has no card, which says what it is and under which licence; give what speechssl wrote")
     base = source.parent if source.is_file() else source

@@ -7,6 +7,7 @@ they stop too. With one process nothing here does anything.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -49,6 +50,19 @@ def main_first() -> Iterator[None]:
         raise
     if is_main():
         agreed(True)
+
+
+def peak_memory() -> float:
+    """Of this process until now, in GB."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform != "darwin" else 1 << 30)
+
+
+def peak_gpu_memory() -> float:
+    """Of this process's tensors on its GPU until now, in GB; 0 where none was used."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.max_memory_allocated() / 2**30 if torch is not None and torch.cuda.is_initialized() else 0.0
 
 
 def agreed(value: Value) -> Value:

@@ -6,16 +6,21 @@ A training run is a module whose forward gives `{"loss": ...}` and a map from st
 Several processes (`torchrun`, `accelerate launch`) divide every batch among them: steps and batch mean what they mean in one
 process, and so does the gradient, where the loss is a mean over the rows of the batch or takes its counts through
 `mean_of_processes`. The random numbers that the module draws, for dropout, depend on how many there are. The first process writes.
+
+A module can be evaluated on held-out items as it learns (`Evaluation`): its best checkpoint is kept beside the last, and is what it
+has at the end. Which is the best follows from the log in the checkpoint, so that a resumed run knows it too.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +32,65 @@ from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 
-from speechssl.config import TrainingOptions
+from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json, write_text
-from speechssl.processes import agreed, mean_of_processes, processes, rank
+from speechssl.processes import agreed, is_main, mean_of_processes, peak_gpu_memory, peak_memory, processes, rank
 
 Batch = dict[str, torch.Tensor]
 PATIENCE = 20  # updates in a row that may be dropped
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """How good the module is on held-out items. Without `options.eval_every` it is never asked.
+
+    score: of the module as it is, which is in evaluation mode then; by decoding, as in evaluation. It is called by the first
+    process alone. metric: its name, such as "ff1"; lower: whether less of it is better; items: how many there are.
+    """
+
+    options: EvalOptions
+    metric: str
+    items: int
+    score: Callable[[], float]
+    lower: bool = False
+
+    def found(self, state: Mapping[str, Any]) -> list[tuple[int, float]]:
+        """(step, score) of every evaluation until a checkpoint, whose state this is."""
+        name = f"eval_{self.metric}"
+        return [(int(line["step"]), float(line[name])) for line in state["log_history"] if name in line]
+
+    def best(self, state: Mapping[str, Any]) -> tuple[int, float] | None:
+        """The first of the best."""
+        return min(self.found(state), key=lambda x: x[1] if self.lower else -x[1], default=None)
+
+    def is_over(self, state: Mapping[str, Any]) -> bool:
+        """Whether there were as many evaluations without a better score as patience has."""
+        found, best = self.found(state), self.best(state)
+        return bool(self.options.patience and best) and len(found) - 1 - found.index(best) >= self.options.patience  # type: ignore
+
+
 class Watch(TrainerCallback):
     """Keeps the books of a run: what the module reports, how fast it goes, which updates were dropped, and where it ends.
 
-    `log.jsonl` gets a line every `log_every` steps with the means of what the module reported beside the loss. A run that goes on
+    `log.jsonl` gets a line every `log_every` steps with the means of what the module reported beside the loss; the seconds that
+    training has taken, before a kill too; and the greatest memory in GB, resident and of the GPU, until then. A run that goes on
     from a checkpoint makes the steps after it again: their lines from before the kill are dropped. The update of a batch whose
     gradient is not finite is dropped, named and counted in `skipped.txt`; training stops when that becomes the rule.
     """
 
-    def __init__(self, folder: Path, options: TrainingOptions, audio_seconds: Callable[[int], float] | None = None) -> None:
-        """audio_seconds: as of `fit`."""
+    def __init__(
+        self,
+        folder: Path,
+        options: TrainingOptions,
+        audio_seconds: Callable[[int], float] | None = None,
+        evaluation: Evaluation | None = None,
+    ) -> None:
+        """audio_seconds, evaluation: as of `fit`."""
         self.path, self.skips = folder / "log.jsonl", folder / "skipped.txt"
         self.stop, self.accumulation, self.audio_seconds = options.steps, options.accumulation, audio_seconds
+        self.evaluation = evaluation if evaluation and evaluation.options.eval_every else None
+        self.begun, self.before = time.monotonic(), 0.0  # when this process began to train; seconds that others had trained
         self.since, self.step = time.perf_counter(), 0  # of the last log line
         self.in_a_row = 0  # updates that were dropped
         self.current: list[dict[str, float]] = []  # what was reported of the batches of the update that is being made
@@ -81,8 +124,18 @@ class Watch(TrainerCallback):
             means["times_real_time"] = math.fsum(map(self.audio_seconds, batches)) / passed
         return means
 
+    def usage(self) -> dict[str, float]:
+        """Seconds of training until the last line of the log, kills and what came before them included, and peaks of memory, in GB:
+        `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
+        """
+        lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()] if self.path.is_file() else []
+        names = dict.fromkeys(n for line in lines for n in ("seconds", "peak_gb", "gpu_gb") if n in line)
+        return {name: max(line[name] for line in lines if name in line) for name in names}
+
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         self.since, self.step = time.perf_counter(), state.global_step
+        if self.evaluation and (best := self.evaluation.best(vars(state))):  # in this folder, wherever it was when it was saved
+            state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{best[0]}")
         if state.is_world_process_zero and self.path.is_file():
 
             def step_of(line: str) -> float:
@@ -93,6 +146,7 @@ class Watch(TrainerCallback):
 
             lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
             write_text(self.path, "".join(line for line in lines if step_of(line) <= state.global_step))
+        self.begun, self.before = time.monotonic(), self.usage().get("seconds", 0.0)
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
         """The gradient has been averaged over the processes by then: all decide alike."""
@@ -121,10 +175,23 @@ class Watch(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         if state.global_step >= self.stop:  # whatever the schedule was laid out for
             control.should_training_stop = control.should_save = True
+        if self.evaluation and (control.should_training_stop or state.global_step % self.evaluation.options.eval_every == 0):
+            control.should_evaluate = True
+
+    def on_evaluate(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        """What is the best so far is saved, and so is the end."""
+        assert self.evaluation
+        best = self.evaluation.best(vars(state))
+        if best and best[0] == state.global_step:
+            control.should_save = True
+        if self.evaluation.is_over(vars(state)):
+            control.should_training_stop = control.should_save = True
 
     def on_log(self, args, state, control, logs=None, **kwargs):  # type: ignore[no-untyped-def]
         if state.is_world_process_zero and logs:
             values = {k: v if not isinstance(v, float) or math.isfinite(v) else None for k, v in logs.items()}  # NaN is not JSON
+            values |= {"seconds": round(self.before + time.monotonic() - self.begun, 2), "peak_gb": round(peak_memory(), 3)}
+            values |= {"gpu_gb": round(gpu, 3)} if (gpu := peak_gpu_memory()) else {}
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": state.global_step} | values) + "\n")
 
@@ -191,6 +258,20 @@ class _Trainer(Trainer):
         """Trainer's own sum of losses would never be rid of one that is not finite. It is only read for the summary at the end."""
         return torch.nan_to_num(super().training_step(*args, **kwargs), 0.0, 0.0, 0.0)
 
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """By decoding, in the place of Trainer's loop over batches. Training goes on as if it had not been."""
+        evaluation = self.watch.evaluation
+        assert self.model is not None and evaluation
+        started = time.monotonic()
+        self.model.eval()
+        with torch.random.fork_rng(devices=[]):  # nothing is drawn in evaluation; should a model, training shall not notice
+            value = agreed(evaluation.score() if is_main() else None)
+        self.model.train()
+        metrics: dict[str, Any] = {f"eval_{evaluation.metric}": value, "eval_items": evaluation.items}
+        self.log(metrics | {"eval_seconds": round(time.monotonic() - started, 2)})
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:  # else it is the summary at the end
             found = self.watch.line(self.state.global_step)
@@ -208,24 +289,34 @@ def fit(
     options: TrainingOptions,
     folder: Path | str,
     audio_seconds: Callable[[int], float] | None = None,
+    evaluation: Evaluation | None = None,
 ) -> dict[str, Any]:
-    """Train `model` in place; checkpoints and `log.jsonl` go to `folder`. Resumes from the last checkpoint there.
+    """Train `model` in place; checkpoints and `log.jsonl` go to `folder`. Resumes from the last checkpoint there, also that of a
+    run that had fewer steps.
 
     batch: step number (0-based) -> keyword arguments of the model. audio_seconds: step number -> those in its batch, which all
     processes share; given, every log line says how many times faster than real time training is, as `times_real_time`.
-    Returns {"steps", "skipped", "loss"}.
+    evaluation: what decides which weights the model has at the end: those of the best checkpoint, else of the last.
+    Returns {"steps", "skipped", "loss"}, what `Watch.usage` has, and with an evaluation "best", as `best_of` has it.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     last = agreed(last_checkpoint(folder))
-    watch = Watch(folder, options, audio_seconds)
+    watch = Watch(folder, options, audio_seconds, evaluation)
+    evaluation = watch.evaluation
     if last is not None:
         watch.load(last)
-        if (state := read_json(last / "trainer_state.json"))["global_step"] >= options.steps:
-            model.load_state_dict(load_file(last / "model.safetensors"))
-            return {"steps": state["global_step"], "skipped": watch.skipped, "loss": _last_loss(state)}
+        state = read_json(last / "trainer_state.json")
+        if state["global_step"] >= options.steps or (evaluation and evaluation.is_over(state)):
+            if evaluation is None:
+                model.load_state_dict(load_file(last / "model.safetensors"))
+            return _result(model, state, watch, folder)
+    if "wandb" in options.report_to or "mlflow" in options.report_to:  # under our name where the user names none
+        os.environ.setdefault("WANDB_PROJECT", "speechssl")
+        os.environ.setdefault("MLFLOW_EXPERIMENT_NAME", "speechssl")
     arguments = TrainingArguments(
         output_dir=str(folder),
+        run_name="/".join(part for part in folder.parts[-3:] if part != "checkpoints"),
         max_steps=options.horizon or options.steps,
         per_device_train_batch_size=1,
         gradient_accumulation_steps=options.accumulation,
@@ -240,10 +331,12 @@ def fit(
         bf16=options.bf16,
         seed=options.seed,
         save_steps=options.save_every,
-        save_total_limit=1,
+        save_total_limit=2 if evaluation else 1,  # the best and the last
+        metric_for_best_model=f"eval_{evaluation.metric}" if evaluation else None,
+        greater_is_better=not evaluation.lower if evaluation else None,
         logging_steps=options.log_every,
         logging_nan_inf_filter=False,
-        report_to=[],
+        report_to=[name for name in options.report_to if name != "tensorboard"],
         remove_unused_columns=False,
         dataloader_num_workers=options.workers,
         use_cpu=not torch.cuda.is_available(),
@@ -254,13 +347,29 @@ def fit(
         args=arguments,
         train_dataset=StepBatches(batch, arguments.max_steps * options.accumulation),
         data_collator=lambda batches: batches[0],
-        callbacks=[watch, *([Curves(folder / "tensorboard")] if options.tensorboard else [])],
+        callbacks=[watch, *([Curves(folder / "tensorboard")] if "tensorboard" in options.report_to else [])],
         watch=watch,
     )
     if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
         torch.manual_seed(options.seed * processes() + rank())
-    result = trainer.train(resume_from_checkpoint=str(last) if last else None)
-    return {"steps": result.global_step, "skipped": watch.skipped, "loss": _last_loss(vars(trainer.state))}
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    if "wandb" in options.report_to and is_main():
+        import wandb
+
+        wandb.finish()  # the next training of this process, such as that of a sweep, is a run of its own
+    return _result(model, vars(trainer.state), watch, folder)
+
+
+def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Path) -> dict[str, Any]:
+    """What `fit` returns. With an evaluation, the model gets the weights of its best checkpoint."""
+    result = {"steps": state["global_step"], "skipped": watch.skipped, "loss": _last_loss(state)} | agreed(watch.usage())
+    evaluation = watch.evaluation
+    if evaluation and (best := evaluation.best(state)):
+        step, score = best
+        model.load_state_dict(load_file(folder / f"checkpoint-{step}" / "model.safetensors"))
+        about = {"split": evaluation.options.eval_split, "items": evaluation.items}
+        result["best"] = {"step": step, "metric": evaluation.metric, "score": round(score, 5)} | about
+    return result
 
 
 def last_checkpoint(folder: Path) -> Path | None:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.eval.metrics import frame_f1
+from speechssl.metrics import frame_f1
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 
 KERNELS, STRIDES = (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)

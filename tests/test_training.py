@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from speechssl.config import TrainingOptions
-from speechssl.errors import MissingExtra
-from speechssl.trainer import Watch, fit
+from speechssl.config import EvalOptions, TrainingOptions, settings
+from speechssl.dual.config import QaOptions
+from speechssl.errors import InputError, MissingExtra
+from speechssl.trainer import Evaluation, Watch, fit
 
 
 class Toy(nn.Module):
@@ -183,10 +185,10 @@ def test_the_log_and_tensorboard_of_a_killed_run_have_every_step_once(tmp_path, 
 
     trained(tmp_path / "whole")
     with pytest.raises(Killed):
-        trained(tmp_path / "killed", killing(at), tensorboard=True)
+        trained(tmp_path / "killed", killing(at), report_to=("tensorboard",))
     with (tmp_path / "killed/log.jsonl").open("a") as file:
         file.write('{"step": ')  # the kill cut a line short
-    trained(tmp_path / "killed", tensorboard=True)
+    trained(tmp_path / "killed", report_to=("tensorboard",))
     rows = [[row for row in logged(tmp_path / name) if "loss" in row] for name in ("whole", "killed")]
     whole, killed = ([(row["step"], row["loss"], row["error"]) for row in of] for of in rows)
     assert whole == killed and [step for step, *_ in killed] == list(range(1, 11))
@@ -197,17 +199,10 @@ def test_the_log_and_tensorboard_of_a_killed_run_have_every_step_once(tmp_path, 
     assert [e.step for e in curves.Scalars("train/error")] == list(range(1, 11))
 
 
-def test_tensorboard_that_is_not_installed_is_said_before_anything_is_made(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"needs the extra tensorboard: pip install '"):
-        options(tensorboard=True)
-    assert not options(tensorboard=False).tensorboard
-
-
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_every_line_says_how_fast_the_audio_goes_through(tmp_path, monkeypatch, accumulation):
     clock = iter(np.arange(0, 1_000, 8.0))  # one look a line, and one as training starts
-    monkeypatch.setattr("speechssl.trainer.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("speechssl.trainer.time", SimpleNamespace(perf_counter=lambda: next(clock), monotonic=time.monotonic))
     fit(Toy(), batch, options(steps=5, log_every=2, accumulation=accumulation), tmp_path, lambda step: 100.0 + step)
     rows = {row["step"]: row for row in logged(tmp_path) if "loss" in row}
     batches = np.arange(4 * accumulation).reshape(2, -1)  # those of the updates before either line
@@ -302,4 +297,141 @@ def test_weights_stay_in_full_precision_under_bf16(tmp_path):
 def test_the_log_stays_json_when_a_value_is_not_finite(tmp_path):
     log, state = Watch(tmp_path, options()), SimpleNamespace(is_world_process_zero=True, global_step=3)
     log.on_log(None, state, None, logs={"loss": float("nan"), "exact": 0.5})
-    assert json.loads((tmp_path / "log.jsonl").read_text()) == {"step": 3, "loss": None, "exact": 0.5}
+    (row,) = logged(tmp_path)
+    assert row.items() >= {"step": 3, "loss": None, "exact": 0.5}.items() and row["peak_gb"] > 0.05 and row["seconds"] >= 0
+
+
+# ---- evaluation on held-out items
+
+
+def judged(folder, make=batch, every=2, patience=0, scores=None, lower=False, **changes):
+    """A run that is evaluated; its result, its weights, and the steps at which the model was asked. scores: step -> score; without
+    them it is scored by its own weights, which no other step has."""
+    model, asked = Toy(), []
+
+    def score():
+        assert not model.training
+        asked.append(weights(model))
+        torch.rand(3)  # nothing that is drawn here may change what is learnt
+        return scores[len(asked) - 1] if scores else float(weights(model).sum())
+
+    evaluation = Evaluation(EvalOptions(every, "dev", 0, patience), "ff1", 7, score, lower)
+    result = fit(model, make, options(**changes), folder, evaluation=evaluation)
+    return result, weights(model), asked
+
+
+def test_the_best_checkpoint_is_what_is_left_and_training_is_as_without_evaluation(tmp_path):
+    _, last = trained(tmp_path / "without")
+    result, best, asked = judged(tmp_path / "with", every=4, scores=[0.2, 0.5, 0.1])
+    assert len(asked) == 3  # steps 4 and 8, and the last
+    assert torch.equal(asked[-1], last)
+    assert result["best"] == {"step": 8, "metric": "ff1", "score": 0.5, "split": "dev", "items": 7} and result["steps"] == 10
+    assert torch.equal(best, asked[1])
+    rows = logged(tmp_path / "with")
+    assert [(row["step"], row["eval_ff1"]) for row in rows if "eval_ff1" in row] == [(4, 0.2), (8, 0.5), (10, 0.1)]
+    curve = [[(row["step"], row["loss"]) for row in logged(tmp_path / name) if "loss" in row] for name in ("without", "with")]
+    assert curve[0] == curve[1]
+    assert {p.name for p in (tmp_path / "with").glob("checkpoint-*")} == {"checkpoint-8", "checkpoint-10"}
+    again, kept, asked = judged(tmp_path / "with", every=4, scores=[])
+    assert not asked and torch.equal(kept, best) and again == result
+
+
+def test_of_equal_scores_the_first_is_the_best_and_less_may_be_better(tmp_path):
+    assert judged(tmp_path / "equal", every=5, scores=[0.5, 0.5])[0]["best"]["step"] == 5
+    assert judged(tmp_path / "lower", every=5, scores=[0.5, 0.4], lower=True)[0]["best"]["step"] == 10
+    assert judged(tmp_path / "higher", every=5, scores=[0.5, 0.4])[0]["best"]["step"] == 5
+
+
+@pytest.mark.parametrize("at", [1, 3, 5, 7, 9])
+@pytest.mark.parametrize("lower", [False, True])
+def test_a_killed_run_remembers_the_best(tmp_path, at, lower):
+    """By its own weights, whose score rises and falls: before and after the best, between checkpoints and evaluations."""
+    whole, best, _ = judged(tmp_path / "whole", lower=lower)
+    with pytest.raises(Killed):
+        judged(tmp_path / "killed", killing(at), lower=lower)
+    result, found, _ = judged(tmp_path / "killed", lower=lower)
+    used = ("seconds", "peak_gb", "gpu_gb")
+    assert {k: v for k, v in result.items() if k not in used} == {k: v for k, v in whole.items() if k not in used}
+    assert torch.equal(found, best)
+    lines = [
+        [(row["step"], row["eval_ff1"]) for row in logged(tmp_path / name) if "eval_ff1" in row] for name in ("whole", "killed")
+    ]
+    assert lines[0] == lines[1] and [step for step, _ in lines[0]] == [2, 4, 6, 8, 10]
+
+
+def test_patience_ends_training_and_a_run_that_was_ended_stays_so(tmp_path):
+    result, best, asked = judged(tmp_path, every=1, patience=2, scores=[0.1, 0.3, 0.2, 0.3, 0.9])
+    assert (result["steps"], result["best"]["step"], len(asked)) == (4, 2, 4) and torch.equal(best, asked[1])
+    again, kept, asked = judged(tmp_path, every=1, patience=2, scores=[])
+    assert again == result and torch.equal(kept, best) and not asked
+
+
+def test_patience_without_evaluation_is_one_sentence():
+    with pytest.raises(InputError, match="--patience 2 counts evaluations; give --eval-every as well, or leave it out"):
+        EvalOptions(patience=2)
+
+
+@pytest.mark.parametrize("horizon", [None, 10])
+def test_a_finished_run_is_trained_further(tmp_path, horizon):
+    """With one horizon, to the same bits as a run of that length; without, at the rate that the longer schedule has there."""
+    _, whole = trained(tmp_path / "whole", horizon=horizon)
+    trained(tmp_path / "more", steps=5, horizon=horizon)
+    result, more = trained(tmp_path / "more", horizon=horizon)
+    rows = [row for row in logged(tmp_path / "more") if "loss" in row]
+    assert result["steps"] == 10 and [row["step"] for row in rows] == list(range(1, 11))
+    assert torch.equal(more, whole) == (horizon == 10)
+    rates = [[row["learning_rate"] for row in logged(tmp_path / name) if "loss" in row] for name in ("whole", "more")]
+    assert rates[0][6:] == rates[1][6:] and (rates[0] == rates[1]) == (horizon == 10)
+
+
+def test_more_steps_may_find_a_better_model_and_keep_the_best_there_was(tmp_path):
+    first, _, _ = judged(tmp_path, steps=4, horizon=10, scores=[0.9, 0.1])
+    moved = tmp_path.rename(tmp_path.parent / f"{tmp_path.name}-moved")
+    more, best, asked = judged(moved, horizon=10, scores=[0.2, 0.3, 0.4])
+    assert first["best"] == more["best"] and more["best"]["step"] == 2 and more["steps"] == 10 and len(asked) == 3
+    assert not any(torch.equal(best, other) for other in asked)
+
+
+def test_the_log_says_how_long_it_took_and_how_much_memory(tmp_path):
+    with pytest.raises(Killed):
+        trained(tmp_path, killing(5))
+    before = logged(tmp_path)[-1]["seconds"]
+    result, _ = trained(tmp_path)
+    rows = logged(tmp_path)
+    seconds = [row["seconds"] for row in rows]
+    assert seconds == sorted(seconds) and seconds[-1] > 0 and before > 0
+    assert result["seconds"] == seconds[-1] and result["peak_gb"] == max(row["peak_gb"] for row in rows) > 0.05
+    assert trained(tmp_path)[0] == result  # of a finished run
+
+
+def test_curves_go_to_the_trackers_that_are_named(tmp_path, monkeypatch):
+    from transformers import TrainerCallback, integrations
+    from transformers.integrations import integration_utils
+
+    class Tracker(TrainerCallback):
+        rows: list = []  # noqa: RUF012
+
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            self.rows.append((state.global_step, *logs))
+
+    for module in (integrations, integration_utils):
+        if hasattr(module, "INTEGRATION_TO_CALLBACK"):
+            monkeypatch.setitem(module.INTEGRATION_TO_CALLBACK, "mlflow", Tracker)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    judged(tmp_path, every=5, scores=[0.1, 0.2], report_to=("mlflow",))
+    assert {step for step, *names in Tracker.rows if "eval_ff1" in names} == {5, 10}
+    assert {step for step, *names in Tracker.rows if "error" in names} == set(range(1, 11))
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
+def test_a_tracker_that_is_not_installed_is_said_with_its_install_line(monkeypatch, name):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=rf"--report-to {name} needs the extra {name}: pip install"):
+        options(report_to=(name,))
+
+
+def test_what_decides_a_model_is_not_where_its_curves_go_nor_evaluations_that_are_not_made():
+    plain = settings(QaOptions(options()))
+    assert "evaluation" not in plain and "report_to" not in plain["training"] and plain["training"]["steps"] == 10
+    assert settings(QaOptions(options(), evaluation=EvalOptions(0, "other"))) == plain
+    assert settings(QaOptions(options(), evaluation=EvalOptions(5)))["evaluation"]["eval_every"] == 5

@@ -13,6 +13,7 @@ from speechssl.config import (
     TEXT_FAMILIES,
     Amount,
     Count,
+    EvalOptions,
     Share,
     TrainingOptions,
     Whole,
@@ -22,7 +23,7 @@ from speechssl.config import (
     shipped,
     use_device,
 )
-from speechssl.dual.config import BATCH, QaOptions
+from speechssl.dual.config import BATCH, EVALUATION, SWEEP, QaOptions
 from speechssl.errors import InputError
 
 
@@ -63,6 +64,7 @@ class CtcOptions:
     longest: Amount = option(8.0, "longest training crop, in seconds")
     lstm_width: Count = option(256, "LSTM units per direction")
     projection: int = 256
+    evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,7 @@ class TrainCtc:
 
     def run(self) -> None:
         from speechssl.cascade.train import train_ctc
+        from speechssl.dual.dev import best_of
         from speechssl.encoders.load import load_encoder
 
         if self.layer != "all" and not self.layer.isdecimal():
@@ -92,7 +95,7 @@ class TrainCtc:
         use_device(self.device)
         options = replace(self.head, layer=None if self.layer == "all" else int(self.layer))
         train_ctc(self.corpus, load_encoder(self.encoder), self.out, options, self.split)
-        print(f"{self.out}: CTC head")
+        print(f"{self.out}: CTC head{best_of(self.out)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,15 +113,18 @@ class TrainTextQa:
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for the trained reader")
     start: Path | None = option(None, "trained text QA to start from; default: the text encoder")
+    sweep: str | None = option(None, SWEEP)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=30), "reader", without=("noise",))
 
     def run(self) -> None:
         from speechssl.cascade.train import train_text
+        from speechssl.dual.dev import best_of
+        from speechssl.dual.sweep import swept
 
         use_device(self.device)
-        train_text(self.corpus, self.out, self.qa, shipped(self.start))
-        print(f"{self.out}: text QA")
+        swept(self.out, self.sweep, self.qa, lambda out, qa: train_text(self.corpus, out, qa, shipped(self.start)))
+        print(f"{self.out}: text QA{best_of(self.out)}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -293,7 +293,10 @@ class CtcRecogniser:
 
         samples: (N,) float32 at 16 kHz; audio shorter than a frame gives no words.
         """
-        log_probs = self.log_probs(samples)
+        return self.transcript(self.log_probs(samples))
+
+    def transcript(self, log_probs: Tensor) -> Transcript:
+        """As `transcribe`. log_probs: (T, V)."""
         words: list[TimedWord] = []
         for first, last in _between_words(log_probs.argmax(-1), self.vocabulary):
             part = log_probs[first:last]
@@ -309,7 +312,13 @@ class CtcRecogniser:
         if self.encoder.grid.frames(len(samples)) == 0:
             return torch.zeros(0, len(self.vocabulary))
         layer = self.layer
-        states = self.encoder.hidden_states(samples) if layer is None else self.encoder.features(samples, layer)[None]
+        return self.log_probs_of(
+            self.encoder.hidden_states(samples) if layer is None else self.encoder.features(samples, layer)[None]
+        )
+
+    @torch.inference_mode()
+    def log_probs_of(self, states: Tensor) -> Tensor:
+        """(T, V) on the CPU, of hidden states (L, T, D)."""
         features = states[None].to(self.head.output.weight.device)
         return self.head(features, torch.tensor([features.shape[-2]]))[0].cpu()
 

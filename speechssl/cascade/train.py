@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,22 @@ from transformers import PreTrainedTokenizerBase
 from speechssl.cascade.config import CtcOptions
 from speechssl.cascade.data import Record, features_on_disk, text_examples
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
+from speechssl.cascade.readers import TextQa, TrainedReader
+from speechssl.cascade.system import given_words, load_text
+from speechssl.config import settings
 from speechssl.data.records import Corpus, Span, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
+from speechssl.dual.data import Layout
+from speechssl.dual.decode import Reader
+from speechssl.dual.dev import answer_in_batches, asked, drawn, held_out, held_out_hash, mean_f1
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.train import fit_spans, layout_of, weights_of
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import stage
+from speechssl.metrics import word_error_rate
 from speechssl.processes import is_main, main_first
+from speechssl.text import error_metric
 from speechssl.textlm import (
     TextCodec,
     character_encoder,
@@ -36,7 +44,7 @@ from speechssl.textlm import (
     subword_units,
 )
 from speechssl.timing import FrameGrid
-from speechssl.trainer import Batch, check_share, fit
+from speechssl.trainer import Batch, Evaluation, check_share, fit
 
 MARGIN = 0.1  # seconds of context left around a crop
 
@@ -48,7 +56,8 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
     has times.
     """
     check_share(options.batch)
-    with stage(out, {"data": data_hash(corpus, split), "encoder": encoder.hash}, asdict(options)) as step:
+    made = {"data": data_hash(corpus, split), "encoder": encoder.hash} | held_out_hash(corpus, options.evaluation)
+    with stage(out, made, settings(options), grows="options.training.steps") as step:
         if step.done:
             return CtcRecogniser.load(out, encoder)
         seed, layer = options.training.seed, options.layer
@@ -81,14 +90,47 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
         states = 1 if layer is not None else encoder.layers + 1
         head = CtcHead(HeadShape(encoder.width, len(vocabulary), states, options.projection, options.lstm_width))
         batches = CropBatches(features, recordings, vocabulary, encoder.grid, options.batch, options.longest, seed)
-        result = fit(_HeadTraining(head), batches, options.training, out / "checkpoints")
-        recogniser = CtcRecogniser(encoder, head.eval(), vocabulary, "ctc", layer=layer)
+        recogniser = CtcRecogniser(encoder, head, vocabulary, "ctc", layer=layer)
+        dev, evaluation = held_out(corpus, options.evaluation), None
+        if dev is not None:
+            with main_first():
+                evaluation = recognition(recogniser, dev, options, encode, out / "features" / dev.split)
+        result = fit(_HeadTraining(head.train()), batches, options.training, out / "checkpoints", evaluation=evaluation)
+        head.eval()
         with main_first():
             if is_main():
                 card = corpus_card(corpus)
-                recogniser.save(out, {"options": asdict(options), "training": result, "corpus": card} | licences(corpus))
+                recogniser.save(out, {"options": settings(options), "training": result, "corpus": card} | licences(corpus))
                 shutil.rmtree(out / "features")
         return recogniser
+
+
+def recognition(recogniser: CtcRecogniser, data: Corpus, options: CtcOptions, encode: Any, folder: Path) -> Evaluation:
+    """WER (CER in Chinese) on held-out recordings. encode, folder: of their features, as of `features_on_disk`.
+
+    What cannot be read is recognised as nothing, as in evaluation. Raises InputError where no recording has a text.
+    """
+    everything: list[Record] = [*data.passages.values(), *data.questions]
+    records = drawn([r for r in everything if r.audio and r.text.strip()], options.evaluation)
+    if not records:
+        raise InputError(
+            f"{data.root / data.split} has no recording with a text to evaluate on while training; name another split with "
+            "--eval-split, or leave out --eval-every"
+        )
+    features, bounds, _ = features_on_disk(data, records, encode, folder, "features for evaluation")
+
+    def transcribed(record: Record) -> str:
+        first, last = bounds[record.id]
+        if first == last:
+            return ""
+        rows = torch.from_numpy(features[first:last].astype(np.float32))  # (T, D), or (T, L, D)
+        states = rows.transpose(0, 1) if rows.ndim == 3 else rows[None]
+        return recogniser.transcript(recogniser.log_probs_of(states)).text
+
+    def score() -> float:
+        return word_error_rate([r.text for r in records], [transcribed(r) for r in records], data.language).rate
+
+    return Evaluation(options.evaluation, error_metric(data.language), len(records), score, lower=True)
 
 
 class _HeadTraining(nn.Module):
@@ -161,7 +203,9 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
     """
     check_share(options.batch, options.short_batch)
     begun = weights_of(start)
-    with stage(out, {"data": data_hash(corpus, options.split)} | ({"start": begun} if start else {}), asdict(options)) as step:
+    sources = {"data": data_hash(corpus, options.split)} | ({"start": begun} if start else {})
+    sources |= held_out_hash(corpus, options.evaluation)
+    with stage(out, sources, settings(options), grows="options.training.steps") as step:
         if step.done:
             return
         data = load_corpus(corpus, options.split)
@@ -185,4 +229,24 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
         card: dict[str, Any] = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": corpus_card(corpus)}
         card |= {"subwords": options.subwords, "characters": options.characters, "left_out": len(left_out)}
         card |= ({"start": begun} if start else {}) | licences(corpus, options.text_encoder, start)
-        fit_spans(model, examples, layout, options, out, card)
+        fit_spans(
+            model, examples, layout, options, out, card, word_evaluation(corpus, model, layout, TextCodec(tokenizer), options)
+        )
+
+
+def word_evaluation(corpus: Path, model: SpanModel, layout: Layout, codec: TextCodec, options: QaOptions) -> Evaluation | None:
+    """F1 on held-out questions, by what the system `text` reads. Raises InputError where there are none with a text."""
+    if (data := held_out(corpus, options.evaluation)) is None:
+        return None
+    usable = [q for q in data.answerable if q.text.strip() and data.passages[q.passage].text.strip()]
+    data = asked(data, usable, options.evaluation, "a text")
+    records: list[Record] = [*data.passages.values(), *data.questions]
+    words = {r.id: given_words("text", r) for r in records}
+    items = {q.id: (words[q.id], words[q.passage]) for q in data.questions}
+
+    def score() -> float:
+        reader = TrainedReader(codec, Reader(model, layout, device=str(model.head.weight.device)))
+        answers = answer_in_batches(load_text(TextQa(reader), "text").answer_all, items)
+        return mean_f1(data, {name: answer.text for name, answer in answers.items()})
+
+    return Evaluation(options.evaluation, "f1", len(items), score)

@@ -19,7 +19,7 @@ from speechssl.cli.parser import Manner, about, meant, parse, take_manner
 from speechssl.cli.verbs import GROUPS, VERBS, config_of
 from speechssl.errors import InputError, set_aside
 from speechssl.io import read_json, refusals, unusable
-from speechssl.processes import is_main, leave
+from speechssl.processes import is_main, leave, peak_gpu_memory, peak_memory
 
 ABOUT = """usage: speechssl VERB [options]
 
@@ -121,23 +121,14 @@ def _run(config: Any, manner: Manner) -> None:
 def _record(config: Any, seconds: float) -> None:
     """Add a line to the file that $SPEECHSSL_USAGE names, in the folder of a recipe's run: what a verb took, by its stage."""
     file = Path(os.environ[USAGE])
-    torch = sys.modules.get("torch")
-    gpu = torch.cuda.max_memory_allocated() / 2**30 if torch is not None and torch.cuda.is_initialized() else 0.0
     disk = sum(path.stat().st_size for path in file.parent.rglob("*") if path.is_file() and not path.is_symlink()) / 2**30
     places = [str(getattr(config, name)) for name in ("corpus", "out") if hasattr(config, name)]
     command = " ".join([type(config).__name__, *places])
     line = {"stage": os.environ.get("SPEECHSSL_STAGE", ""), "command": command, "seconds": round(seconds, 1)}
-    line |= {"peak_gb": round(peak_memory(), 3), "gpu_gb": round(gpu, 3), "disk_gb": round(disk, 3)}
+    line |= {"peak_gb": round(peak_memory(), 3), "gpu_gb": round(peak_gpu_memory(), 3), "disk_gb": round(disk, 3)}
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as lines:
         lines.write(json.dumps(line) + "\n")
-
-
-def peak_memory() -> float:
-    """Of this process until now, in GB."""
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform != "darwin" else 1 << 30)
 
 
 def parse_arguments(arguments: list[str], manner: Manner = Manner()) -> Any:

@@ -65,9 +65,11 @@ def options_of(config: type, default: Any = None, title: str = "", without: Sequ
     hints = get_type_hints(config, include_extras=True)
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
+        if f.name in without:
+            continue
         if "title" in f.metadata:
             yield from options_of(type(value), value, f.metadata["title"], f.metadata["without"])
-        elif "help" in f.metadata and f.name not in without:
+        elif "help" in f.metadata:
             kinds = [k for k in get_args(hints[f.name]) if k is not type(None)]
             optional = get_origin(hints[f.name]) in (typing.Union, types.UnionType) and len(kinds) < len(get_args(hints[f.name]))
             kind = kinds[0] if optional else hints[f.name]
@@ -79,9 +81,11 @@ def build(config: type, values: Mapping[str, Any], default: Any = None, without:
     made, hints = {}, get_type_hints(config)
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
-        if "title" in f.metadata:
+        if f.name in without:
+            pass
+        elif "title" in f.metadata:
             value = build(type(value), values, value, f.metadata["without"])
-        elif "help" in f.metadata and f.name not in without:
+        elif "help" in f.metadata:
             value = values[f.metadata.get("name") or f.name]
             if value is not None and f.metadata.get("values"):
                 value = f.metadata["values"][value]

@@ -10,6 +10,7 @@ from speechssl.config import (
     PLAIN,
     TEXT_FAMILIES,
     Count,
+    EvalOptions,
     Share,
     TrainingOptions,
     Whole,
@@ -27,6 +28,11 @@ TEXT_ENCODER = (
 BATCH = "sequences per step, over all processes"
 DROPOUT = "use the text encoder's dropout in training"
 CHECKPOINTING = "recompute the text encoder's layers in the backward pass, to save memory"
+EVALUATION = "evaluation while training"
+SWEEP = (
+    "train with each of these learning rates (learning-rate=1e-5,3e-5,1e-4), evaluate at the end on --eval-split, or also every "
+    "--eval-every steps, and write the best to OUT; the run of each is in OUT/sweep; default: train once, with --learning-rate"
+)
 RANDOM_UNITS = "share of units that are replaced by random ones in training"
 ASSIGNMENT = (
     "how the units get embeddings of the text encoder: most-frequent (its first K whole words of at least two letters, shuffled by "
@@ -57,6 +63,7 @@ class QaOptions:
     split: str = option("train", "split of the corpus to train on")
     question: Count = option(120, "longest question, in tokens; longer questions are truncated")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
+    evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
 
     @property
     def short_batch(self) -> int:
@@ -70,10 +77,12 @@ class Train:
 
     A text encoder is trained to find the answer to a question in the units of a passage, without a transcript. UNITS is the output
     of `speechssl units extract` with --split train. Its card records encoder and codebook, so no speech encoder is loaded. A killed
-    run resumes with the same command.
+    run resumes with the same command. --eval-every needs the units of --eval-split in UNITS as well.
 
       speechssl train dual corpus units exp/dual
       speechssl train dual corpus units exp/dual-2 --start exp/dual --random-units 0.1
+      speechssl train dual corpus units exp/dual-4 --sweep learning-rate=1e-5,3e-5,1e-4
+      speechssl train dual corpus units exp/dual-3 --eval-every 100 --patience 5 --report-to tensorboard
     """
 
     corpus: Path = argument("prepared corpus")
@@ -82,14 +91,20 @@ class Train:
     start: Path | None = option(None, "trained reader of the same units to start from; default: the text encoder")
     assignment: str = option("most-frequent", ASSIGNMENT)
     passages: Count | None = option(None, "only the first N passages of the split and their questions; default: all")
+    sweep: str | None = option(None, SWEEP)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(
         QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275), "reader", without=("subwords", "characters")
     )
 
     def run(self) -> None:
+        from speechssl.dual.dev import best_of
+        from speechssl.dual.sweep import swept
         from speechssl.dual.train import train_dual
 
+        def train(out: Path, qa: QaOptions) -> None:
+            train_dual(self.corpus, self.units, out, self.assignment, qa, shipped(self.start), self.passages)
+
         use_device(self.device)
-        train_dual(self.corpus, self.units, self.out, self.assignment, self.qa, shipped(self.start), self.passages)
-        print(f"{self.out}: DUAL reader, {self.assignment}")
+        swept(self.out, self.sweep, self.qa, train)
+        print(f"{self.out}: DUAL reader, {self.assignment}{best_of(self.out)}")

@@ -14,7 +14,7 @@ from speechssl.dual.decode import Reader
 from speechssl.dual.model import load_reader
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError
-from speechssl.timing import RunLength, interval_of_units
+from speechssl.timing import FrameGrid, RunLength, interval_of_units
 from speechssl.units.features import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook
 
@@ -45,11 +45,16 @@ class Dual:
 
     def answer_all(self, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
         """(question, passage) units -> answers."""
-        spans = self.reader.read_many([(question.units, passage.units) for question, passage in items])
-        return [
-            TimedAnswer(*interval_of_units(self.extractor.grid, passage, s.first, s.last), s.confidence)
-            for s, (_, passage) in zip(spans, items, strict=True)
-        ]
+        return answer_units(self.reader, self.extractor.grid, items)
+
+
+def answer_units(reader: Reader, grid: FrameGrid, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
+    """(question, passage) units -> answers. grid: of the frames of the units."""
+    spans = reader.read_many([(question.units, passage.units) for question, passage in items])
+    return [
+        TimedAnswer(*interval_of_units(grid, passage, s.first, s.last), s.confidence)
+        for s, (_, passage) in zip(spans, items, strict=True)
+    ]
 
 
 def load_dual(folder: Path, codebook: Path, encoder: SpeechEncoder, name: str = "dual", bf16: bool = False) -> Dual:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,14 @@ from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
+from speechssl.config import settings
 from speechssl.data.records import corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, check_times, unit_examples, unit_source
-from speechssl.dual.decode import END_WEIGHT, START_WEIGHT
+from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Reader
+from speechssl.dual.dev import answer_in_batches, held_out, held_out_hash, mean_ff1, timed
 from speechssl.dual.model import SpanModel, load_reader, save_reader
+from speechssl.dual.system import answer_units
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, stage
 from speechssl.processes import is_main, main_first
@@ -34,7 +37,8 @@ from speechssl.textlm import (
     symbol_encoder,
     without_dropout,
 )
-from speechssl.trainer import Batch, check_share, fit
+from speechssl.timing import FrameGrid, RunLength
+from speechssl.trainer import Batch, Evaluation, check_share, fit
 from speechssl.units.storage import load_units
 
 
@@ -59,7 +63,8 @@ def train_dual(
     begun = weights_of(start)
     made: dict[str, Any] = {"data": data_hash(corpus, options.split), "units": source, "assignment": assignment, "start": begun}
     made |= {} if passages is None else {"passages": passages}
-    with stage(out, made, asdict(options)) as step:
+    made |= held_out_hash(corpus, options.evaluation)
+    with stage(out, made, settings(options), grows="options.training.steps") as step:
         if step.done:
             return
         layout = replace(layout_of(options, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT)
@@ -82,7 +87,38 @@ def train_dual(
         card = {"what": "DUAL reader", "assignment": assignment, "units": source, "left_out": len(left_out)}
         card |= {"corpus": corpus_card(corpus), "passages": len(data.passages)} | ({"start": begun} if start else {})
         card |= licences(corpus, None if assignment == "scratch" else options.text_encoder, start)
-        fit_spans(model, examples, layout, options, out, card)
+        fit_spans(model, examples, layout, options, out, card, unit_evaluation(corpus, units, source, grid, model, layout, options))
+
+
+def unit_evaluation(
+    corpus: Path, units: Path, source: dict[str, Any], grid: FrameGrid, model: SpanModel, layout: Layout, options: QaOptions
+) -> Evaluation | None:
+    """FF1 on the units of held-out questions; None without --eval-every. source: what made the units that are trained on.
+
+    Raises InputError where there is none whose answer has times, and as `held_out_units`.
+    """
+    if (data := held_out(corpus, options.evaluation)) is None:
+        return None
+    data, runs = timed(data, options.evaluation), held_out_units(corpus, units, source, data.split)
+    items = {q.id: (runs[q.id], runs[q.passage]) for q in data.questions if q.id in runs and q.passage in runs}
+
+    def score() -> float:
+        reader = Reader(model, layout, device=str(model.head.weight.device))
+        return mean_ff1(data, answer_in_batches(lambda some: answer_units(reader, grid, some), items))
+
+    return Evaluation(options.evaluation, "ff1", len(data.questions), score)
+
+
+def held_out_units(corpus: Path, units: Path, source: dict[str, Any], split: str) -> dict[str, RunLength]:
+    """Those of another split. source: as of `unit_evaluation`. Raises InputError where there are none, or of another codebook."""
+    if not (units / split).is_dir():
+        raise InputError(
+            f"{units} has no units of {split} to evaluate on while training; extract them with `speechssl units extract --split "
+            f"{split}`, or leave out --eval-every"
+        )
+    if unit_source(units / split, corpus)[0].get("codebook") != source.get("codebook"):
+        raise InputError(f"the units of {split} in {units} are of another codebook than those trained on; extract them again")
+    return load_units(units / split)
 
 
 def weights_of(reader: Path | None) -> str | None:
@@ -113,7 +149,13 @@ def example_batches(examples: Sequence[Example], layout: Layout, options: QaOpti
 
 
 def fit_spans(
-    model: SpanModel, examples: Sequence[Example], layout: Layout, options: QaOptions, out: Path, card: dict[str, Any]
+    model: SpanModel,
+    examples: Sequence[Example],
+    layout: Layout,
+    options: QaOptions,
+    out: Path,
+    card: dict[str, Any],
+    evaluation: Evaluation | None = None,
 ) -> None:
     """Fit a span model on examples and save it. Raises InputError where there are none, or as `fit_reader` does."""
     if not examples:
@@ -124,7 +166,7 @@ def fit_spans(
     if cut and is_main():
         tqdm.write(f"{cut} of {len(examples)} questions lose what is beyond {layout.question} tokens (--question)", file=sys.stderr)
     card = card | {"examples": len(examples), "cut_questions": cut}
-    fit_reader(model, example_batches(examples, layout, options), layout, options, out, card)
+    fit_reader(model, example_batches(examples, layout, options), layout, options, out, card, evaluation=evaluation)
 
 
 def fit_reader(
@@ -135,8 +177,9 @@ def fit_reader(
     out: Path,
     card: dict[str, Any],
     question: str = "--question",
+    evaluation: Evaluation | None = None,
 ) -> None:
-    """Fit a reader of any kind, and save it in `out` with its card.
+    """Fit a reader of any kind, and save it in `out` with its card: the best checkpoint where it is evaluated, else the last.
 
     options: `QaOptions`, or those of multiple choice; question: as of `check_positions`. Raises InputError for windows that do not
     fit the encoder, or an encoder without gradient checkpointing where that is asked for.
@@ -146,10 +189,10 @@ def fit_reader(
         without_dropout(model.encoder)
     if options.gradient_checkpointing:
         checkpoint_gradients(model.encoder, options.text_encoder)
-    result = fit(model, batches, options.training, out / "checkpoints")
+    result = fit(model, batches, options.training, out / "checkpoints", evaluation=evaluation)
     with main_first():
         if is_main():
-            save_reader(out, model, layout, card | {"options": asdict(options), "training": result})
+            save_reader(out, model, layout, card | {"options": settings(options), "training": result})
 
 
 def check_positions(encoder: PreTrainedModel, layout: Layout, name: str, question: str = "--question") -> None:

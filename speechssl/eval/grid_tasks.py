@@ -30,9 +30,9 @@ from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Robustness
 from speechssl.eval.grid import GridTask, Item, Setting, check_unseen, first_items, trained_noises
-from speechssl.eval.metrics import word_error_rate
 from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_questions, word_errors
 from speechssl.io import SHIPPED, hash_json, read_json
+from speechssl.metrics import word_error_rate
 from speechssl.stats import ItemScore, unknown_voice
 from speechssl.superb.tasks.classification import METRIC, Classification, ClassifierOptions, classify_mean, train_classifier
 from speechssl.superb.train import load_head

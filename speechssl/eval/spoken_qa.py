@@ -29,11 +29,11 @@ from speechssl.data.records import Corpus, Passage, Question, data_hash, first_p
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Choice, Confusions, Predictions, Qa, Retrieval
-from speechssl.eval.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
 from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
 from speechssl.eval.scores import choice_lines, error_type, question_lines, write_lines
 from speechssl.eval.tables import results_table
 from speechssl.io import differing, hash_files, hash_json, model_folder, read_json, write_json
+from speechssl.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
 from speechssl.multiple_choice.data import written
 from speechssl.multiple_choice.decode import chosen, longest_options, score_choice
 from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQuestion, WrittenChoice, load_choice_systems

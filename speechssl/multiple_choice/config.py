@@ -11,6 +11,7 @@ from speechssl.config import (
     DEVICE,
     ENCODERS,
     Count,
+    EvalOptions,
     Share,
     TrainingOptions,
     Whole,
@@ -20,7 +21,7 @@ from speechssl.config import (
     shipped,
     use_device,
 )
-from speechssl.dual.config import ASSIGNMENT, CHECKPOINTING, DROPOUT, RANDOM_UNITS, TEXT_ENCODER
+from speechssl.dual.config import ASSIGNMENT, CHECKPOINTING, DROPOUT, EVALUATION, RANDOM_UNITS, SWEEP, TEXT_ENCODER
 from speechssl.errors import InputError
 
 
@@ -39,6 +40,7 @@ class ChoiceOptions:
     dropout: bool = option(False, DROPOUT)
     noise: Share = option(0.0, RANDOM_UNITS, name="random_units")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
+    evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,22 +71,30 @@ class TrainChoice:
     recogniser: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments audio words")
     assignment: str = option("most-frequent", ASSIGNMENT)
     start: Path | None = option(None, "trained reader of the same units or words to start from; default: the text encoder")
+    sweep: str | None = option(None, SWEEP)
     device: str = option("auto", DEVICE)
     options: ChoiceOptions = group(ChoiceOptions(), "reader")
 
     def run(self) -> None:
+        from speechssl.dual.dev import best_of
+        from speechssl.dual.sweep import swept
         from speechssl.multiple_choice.train import train_choice_speechbert, train_choice_text, train_choice_units
 
         self._check()
         use_device(self.device)
-        if self.speechbert is not None:
-            train_choice_speechbert(self.corpus, self.out, self._speechbert(), self.speechbert, self.options)
-        elif self.units is not None:
-            train_choice_units(self.corpus, self.units, self.out, self.assignment, self.options, shipped(self.start))
-        else:
-            train_choice_text(self.corpus, self.out, self.options, self.source, shipped(self.start))
+        system: Any = None if self.speechbert is None else self._speechbert()
+
+        def train(out: Path, options: ChoiceOptions) -> None:
+            if self.speechbert is not None:
+                train_choice_speechbert(self.corpus, out, system, self.speechbert, options)
+            elif self.units is not None:
+                train_choice_units(self.corpus, self.units, out, self.assignment, options, shipped(self.start))
+            else:
+                train_choice_text(self.corpus, out, options, self.source, shipped(self.start))
+
+        swept(self.out, self.sweep, self.options, train)
         what = "audio words" if self.speechbert else "units" if self.units else "words"
-        print(f"{self.out}: multiple choice on {what}, windows by {self.options.combine}")
+        print(f"{self.out}: multiple choice on {what}, windows by {self.options.combine}{best_of(self.out)}")
 
     def _check(self) -> None:
         """Raises InputError for options that do not belong together."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +10,36 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speechssl.data.records import corpus_card, data_hash, load_corpus
+from speechssl.config import settings
+from speechssl.data.records import Corpus, corpus_card, data_hash, load_corpus
 from speechssl.dual.data import Layout, unit_source
+from speechssl.dual.dev import answer_in_batches, asked, held_out, held_out_hash
 from speechssl.dual.model import load_reader
-from speechssl.dual.train import check_positions, fit_reader, unit_encoder, weights_of
+from speechssl.dual.train import check_positions, fit_reader, held_out_units, unit_encoder, weights_of
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, stage
 from speechssl.multiple_choice.config import ChoiceOptions
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
     ChoiceExample,
+    Examples,
     choice_recordings,
     code_examples,
     encode_recordings,
     text_examples,
     unit_examples,
 )
+from speechssl.multiple_choice.decode import ChoiceReader, chosen
 from speechssl.multiple_choice.model import COMBINATIONS, ChoiceModel, load_choice
 from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import SpeechBertSystem
 from speechssl.textlm import TextCodec, licences, load_text_encoder, load_tokenizer, special_ids, special_tokens
-from speechssl.trainer import check_share
+from speechssl.trainer import Evaluation, check_share
 from speechssl.units.storage import load_units
+
+GROWS = "options.training.steps"
 
 
 def train_choice_units(
@@ -48,8 +53,9 @@ def train_choice_units(
     _check(options)
     source, symbols, _, codebooks = unit_source(units / "train", corpus)
     begun = weights_of(start)
-    made = {"data": data_hash(corpus, "train"), "units": source, "assignment": assignment, "start": begun}
-    with stage(out, made, asdict(options)) as step:
+    made: dict[str, Any] = {"data": data_hash(corpus, "train"), "units": source, "assignment": assignment, "start": begun}
+    made |= held_out_hash(corpus, options.evaluation)
+    with stage(out, made, settings(options), grows=GROWS) as step:
         if step.done:
             return
         layout = _layout(options, *special_ids(symbols))
@@ -64,9 +70,17 @@ def train_choice_units(
             model = _start_from(start, options)
         else:
             model = _with_head(*unit_encoder(options.text_encoder, symbols, assignment, options.training.seed), options)
-        card = {"what": "multiple choice on units", "assignment": assignment, "units": source, "start": begun}
+        card: dict[str, Any] = {"what": "multiple choice on units", "assignment": assignment, "units": source, "start": begun}
         card |= licences(corpus, None if assignment == "scratch" else options.text_encoder, start)
-        _fit(model, examples, layout, options, out, card | {"corpus": corpus_card(corpus), "left_out": len(left_out)})
+        evaluation = choice_evaluation(
+            corpus,
+            options,
+            model,
+            layout,
+            lambda data: unit_examples(data, held_out_units(corpus, units, source, data.split), layout),
+        )
+        card |= {"corpus": corpus_card(corpus), "left_out": len(left_out)}
+        _fit(model, examples, layout, options, out, card, evaluation)
 
 
 def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: str = "text", start: Path | None = None) -> None:
@@ -78,7 +92,8 @@ def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: s
     """
     _check(options)
     begun = weights_of(start)
-    with stage(out, {"data": data_hash(corpus, "train"), "source": source, "start": begun}, asdict(options)) as step:
+    made = {"data": data_hash(corpus, "train"), "source": source, "start": begun} | held_out_hash(corpus, options.evaluation)
+    with stage(out, made, settings(options), grows=GROWS) as step:
         if step.done:
             return
         if start:
@@ -89,14 +104,17 @@ def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: s
             rows = encoder.get_input_embeddings().weight.detach()
             model = _with_head(encoder, nn.Embedding.from_pretrained(rows.clone(), freeze=False), options)
         layout = _layout(options, *special_tokens(tokenizer))
-        examples, left_out = text_examples(load_corpus(corpus, "train"), TextCodec(tokenizer), layout, source)
+        codec = TextCodec(tokenizer)
+        examples, left_out = text_examples(load_corpus(corpus, "train"), codec, layout, source)
         tell_set_aside(left_out, "training of multiple choice", "question")
         if is_main():
             tokenizer.save_pretrained(out)
-        card = {"what": "multiple choice on words", "source": source, "start": begun} | licences(
+        card: dict[str, Any] = {"what": "multiple choice on words", "source": source, "start": begun} | licences(
             corpus, options.text_encoder, start
         )
-        _fit(model, examples, layout, options, out, card | {"corpus": corpus_card(corpus), "left_out": len(left_out)})
+        evaluation = choice_evaluation(corpus, options, model, layout, lambda data: text_examples(data, codec, layout, source))
+        card |= {"corpus": corpus_card(corpus), "left_out": len(left_out)}
+        _fit(model, examples, layout, options, out, card, evaluation)
 
 
 def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, start: Path, options: ChoiceOptions) -> None:
@@ -108,24 +126,69 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
     """
     _check(options)
     made = dict(system.card)
-    with stage(out, {"data": data_hash(corpus, "train"), "speechbert": made}, asdict(options)) as step:
+    codes, others = out / "codes.safetensors", out / "eval-codes.safetensors"
+    inputs = {"data": data_hash(corpus, "train"), "speechbert": made} | held_out_hash(corpus, options.evaluation)
+    with stage(out, inputs, settings(options), grows=GROWS) as step:
         if step.done:
-            (out / "codes.safetensors").unlink(missing_ok=True)
+            for path in (codes, others):
+                path.unlink(missing_ok=True)
             return
         layout, data = _layout(options, CLS, SEP, PAD), load_corpus(corpus, "train")
         model = _start_from(start, options)
         check_positions(model.encoder, layout, str(start), "--asked")  # before hours of audio are encoded
         recordings = choice_recordings(data)
         with main_first():
-            encoded = encode_recordings(system, recordings, out / "codes.safetensors")
+            encoded = encode_recordings(system, recordings, codes)
         model.embedding = CodeEmbedding(model.embedding)
         model.embedding.codes, examples, left_out = code_examples(data, encoded, layout)
         tell_set_aside(left_out, "training of multiple choice", "question")
-        card = {"what": "multiple choice on audio words", "speechbert": made, "left_out": len(left_out)}
+        card: dict[str, Any] = {"what": "multiple choice on audio words", "speechbert": made, "left_out": len(left_out)}
         card |= {"text_encoder": read_json(start / "card.json").get("text_encoder")}  # not that of the options
         card |= licences(corpus, start=start)
-        _fit(model, examples, layout, options, out, card | {"corpus": corpus_card(corpus)})
-        (out / "codes.safetensors").unlink(missing_ok=True)
+
+        def coded(data: Corpus) -> tuple[torch.Tensor, list[ChoiceExample], dict[str, str]]:
+            with main_first():
+                found = encode_recordings(system, choice_recordings(data), others)
+            return code_examples(data, found, layout)
+
+        evaluation = choice_evaluation(corpus, options, model, layout, coded)
+        _fit(model, examples, layout, options, out, card | {"corpus": corpus_card(corpus)}, evaluation)
+        for path in (codes, others):
+            path.unlink(missing_ok=True)
+
+
+def choice_evaluation(
+    corpus: Path,
+    options: ChoiceOptions,
+    model: ChoiceModel,
+    layout: Layout,
+    read: Callable[[Corpus], Examples | tuple[torch.Tensor, list[ChoiceExample], dict[str, str]]],
+) -> Evaluation | None:
+    """Set accuracy on held-out questions; None without --eval-every. read: a corpus -> its examples, and of audio words their codes
+    before them, which the model has while it is evaluated. Questions that cannot be read count as wrong, as in evaluation.
+
+    Raises InputError where there are none.
+    """
+    if (data := held_out(corpus, options.evaluation)) is None:
+        return None
+    data = asked(data, data.choices, options.evaluation, "options and a right one")
+    found: Any = read(data)
+    *codes, examples, left_out = found
+    tell_set_aside(left_out, "evaluation while training", "question")
+    items = {str(n): example.choice for n, example in enumerate(examples)}
+
+    def score() -> float:
+        trained_on = getattr(model.embedding, "codes", None)
+        if codes:
+            model.embedding.codes = codes[0]
+        reader = ChoiceReader(model, layout, device=str(next(model.parameters()).device))
+        scores = answer_in_batches(reader.score_many, items, 16)
+        if codes:
+            model.embedding.codes = trained_on
+        right = [chosen(s, len(e.correct)) == tuple(sorted(e.correct)) for s, e in zip(scores.values(), examples, strict=True)]
+        return sum(right) / len(data.choices)
+
+    return Evaluation(options.evaluation, "set_accuracy", len(data.choices), score)
 
 
 def _check(options: ChoiceOptions) -> None:
@@ -165,9 +228,10 @@ def _fit(
     options: ChoiceOptions,
     out: Path,
     card: dict[str, Any],
+    evaluation: Evaluation | None,
 ) -> None:
     if not examples:
         raise InputError("the train split has no usable multiple-choice question; prepare the corpus with some")
     batches = ChoiceBatches(examples, layout, options.batch, options.windows, options.training.seed, options.noise)
     card |= {"combine": options.combine, "examples": len(examples)}
-    fit_reader(model, batches, layout, options, out, card, "--asked")
+    fit_reader(model, batches, layout, options, out, card, "--asked", evaluation)

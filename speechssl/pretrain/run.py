@@ -17,6 +17,7 @@ import torch
 from transformers import HubertModel, Wav2Vec2Model
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.config import settings
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.hubert import check_known
@@ -29,7 +30,7 @@ from speechssl.pretrain.hubert import HubertPretraining, restore_label_head, sav
 from speechssl.pretrain.presets import HUBERT, WAV2VEC2, HubertOptions, Options
 from speechssl.pretrain.targets import Material, fit_targets, load_labelled, material, pack_audio, packed, write_targets
 from speechssl.pretrain.wav2vec2 import ContrastiveBatches, Wav2Vec2Pretraining, load_pretraining, save_pretraining
-from speechssl.processes import agreed, is_main, main_first
+from speechssl.processes import is_main, main_first
 from speechssl.timing import FrameGrid
 from speechssl.trainer import check_share, fit
 from speechssl.units.config import BUDGET, STARTS
@@ -56,8 +57,10 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
     if isinstance(options, HubertOptions):
         inputs |= {"teacher": hashes.get(teacher, teacher)}
         inputs |= {"codebook": load_codebook(Path(options.codebook)).hash} if options.codebook else {}
-    with stage(out, {"data": data.hash, "options": plain(options) | inputs}):
-        if agreed((out / "encoder" / "card.json").is_file()):
+    with stage(
+        out, {"data": data.hash, "options": plain(options) | inputs}, grows="options.training.steps", card="encoder/card.json"
+    ) as step:
+        if step.done:
             return load_encoder(out / "encoder")
         torch.manual_seed(training.seed)
         audio, of_losses = packed(data.hash, out), (options.start, options.distort, options.distil, options.adversary)
@@ -124,7 +127,7 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
 
 def plain(options: Options) -> dict[str, Any]:
     """As JSON holds it; options that were not given are left out, so that folders older than an option stay valid."""
-    values = asdict(replace(options, distort=None)) | {"distort": getattr(options.distort, "card", None)}
+    values = settings(replace(options, distort=None)) | {"distort": getattr(options.distort, "card", None)}
     if not values["mask"]["same_masks"]:
         del values["mask"]["same_masks"]
     return {name: value for name, value in values.items() if value is not None}

@@ -12,7 +12,7 @@ Letters: B utterances, N samples, T frames, F frames of a batch, K codes, D widt
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions, parse_distortions
-from speechssl.config import TrainingOptions
+from speechssl.config import TrainingOptions, settings
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.hubert import check_known
@@ -35,7 +35,7 @@ from speechssl.pretrain.data import Cropper, MaskOptions, check_crops, unlabelle
 from speechssl.pretrain.presets import HubertOptions
 from speechssl.pretrain.run import make_targets
 from speechssl.pretrain.targets import load_labelled, material, pack_audio, packed
-from speechssl.processes import agreed, is_main, main_first, mean_of_processes, processes
+from speechssl.processes import is_main, main_first, mean_of_processes, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.kmeans import PADDING, Codebook, load_codebook
@@ -156,9 +156,12 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
     hashes = {name: load_encoder(name).hash for name in {options.start, options.teacher} if name and name != "mfcc"}
     inputs = {"start": hashes[options.start], "teacher": hashes.get(options.teacher or "", options.teacher)}
     inputs |= {"codebook": load_codebook(options.codebook).hash} if options.codebook else {}
-    settings = asdict(replace(options, distort=None)) | {"distort": getattr(options.distort, "card", None), "voices": voices.card}
-    with stage(out, {"data": data.hash, "options": settings | inputs}):
-        if agreed((out / "encoder" / "card.json").is_file()):
+    decisive = settings(replace(options, distort=None))
+    decisive |= {"distort": getattr(options.distort, "card", None), "voices": voices.card}
+    with stage(
+        out, {"data": data.hash, "options": decisive | inputs}, grows="options.training.steps", card="encoder/card.json"
+    ) as step:
+        if step.done:
             return load_encoder(out / "encoder")
         checkpoint = load_checkpoint(options.start)
         check_known(checkpoint.model, options.start)
@@ -204,8 +207,8 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
                     weights, offsets = (x.detach().float().cpu().numpy() for x in (model.classify.weight, model.classify.bias))
                     Codebook(weights, made, offsets=offsets).save(out / "labels.safetensors")
                 names = {
-                    name: "/".join(Path(value).parts[-2:]) for name in ("start", "teacher", "codebook") if (value := settings[name])
+                    name: "/".join(Path(value).parts[-2:]) for name in ("start", "teacher", "codebook") if (value := decisive[name])
                 }
-                card = {"what": "encoder trained by Spin", "options": settings | names, "corpus": data.card, "training": result}
+                card = {"what": "encoder trained by Spin", "options": decisive | names, "corpus": data.card, "training": result}
                 write_json(out / "encoder" / "card.json", card | {"targets": codebook.card if codebook else None})
         return load_encoder(out / "encoder")

@@ -21,7 +21,7 @@ from speechssl.config import (
     shipped,
     use_device,
 )
-from speechssl.dual.config import QaOptions
+from speechssl.dual.config import SWEEP, QaOptions
 from speechssl.errors import InputError
 
 
@@ -69,11 +69,14 @@ class Train:
     word_learning_rate: Amount = option(WORDS.learning_rate, "peak learning rate of the autoencoder")
     mask_steps: Whole = option(MASKED.steps, "number of updates on masked words; 0: skip this stage")
     mask_learning_rate: Amount = option(MASKED.learning_rate, "peak learning rate on masked words")
+    sweep: str | None = option(None, f"{SWEEP}; audio and masked words are trained anew for each")
     device: str = option("auto", DEVICE)
     options: SpeechBertOptions = group(SpeechBertOptions(READER, WORDS, MASKED), "audio words and masked words")
     qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters"))
 
     def run(self) -> None:
+        from speechssl.dual.dev import best_of
+        from speechssl.dual.sweep import swept
         from speechssl.speechbert.train import train_speechbert
 
         use_device(self.device)
@@ -83,8 +86,12 @@ class Train:
         masked = replace(both, steps=self.mask_steps, learning_rate=self.mask_learning_rate) if self.mask_steps else None
         options = replace(self.options, qa=self.qa, words=words, masked=masked)
         features, recogniser, card = self._features()
-        train_speechbert(self.corpus, features, self.out, options, recogniser, card, shipped(self.start))
-        print(f"{self.out}: SpeechBERT")
+
+        def train(out: Path, qa: QaOptions) -> None:
+            train_speechbert(self.corpus, features, out, replace(options, qa=qa), recogniser, card, shipped(self.start))
+
+        swept(self.out, self.sweep, self.qa, train)
+        print(f"{self.out}: SpeechBERT{best_of(self.out)}")
 
     def _features(self) -> Any:
         """Features, the recogniser and the hash of its weights; both of these None without one."""

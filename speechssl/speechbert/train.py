@@ -10,19 +10,25 @@ the transfer to another encoder: after continual pre-training the reader stays a
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser
-from speechssl.data.records import Passage, Question, corpus_card, data_hash, first_passages, load_corpus
+from speechssl.config import settings
+from speechssl.data.records import Corpus, Passage, Question, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import check_times
+from speechssl.dual.decode import Reader
+from speechssl.dual.dev import answer_in_batches, held_out, held_out_hash, mean_ff1, timed
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.train import check_positions, example_batches, layout_of, weights_of
 from speechssl.encoders.base import SpeechEncoder
@@ -41,10 +47,10 @@ from speechssl.speechbert.model import (
     load_weights,
     save_speechbert,
 )
-from speechssl.speechbert.system import speechbert_features
+from speechssl.speechbert.system import SpeechBertSystem, answer_codes, speechbert_features
 from speechssl.text import pieces
 from speechssl.textlm import TextCodec, licences, load_text_encoder, load_tokenizer, special_tokens, without_dropout
-from speechssl.trainer import check_share, fit
+from speechssl.trainer import Evaluation, check_share, fit
 from speechssl.units.features import Features, encoder_features
 
 OF_THE_OLD = ("recipe", "scores")  # in the card of a model that is transferred, and not of what is made
@@ -103,10 +109,14 @@ def train_speechbert(
     """
     check_share(options.qa.batch, options.qa.short_batch, options.word_batch, options.masked_batch)
     made = {"features": features.card, "recogniser": recogniser_card, "start": weights_of(start)}
-    made |= {"data": data_hash(corpus, options.qa.split)}
-    with stage(out, made, asdict(options)) as step:
+    made |= {"data": data_hash(corpus, options.qa.split)} | held_out_hash(corpus, options.qa.evaluation)
+    if options.qa.evaluation.eval_every and not options.spans:
+        raise InputError("--eval-every evaluates answers, which --no-spans does not train; leave out one of them")
+    with stage(out, made, settings(options), grows="options.qa.training.steps") as step:
         if step.done:
             return
+        dev = held_out(corpus, options.qa.evaluation)
+        dev = dev and timed(dev, options.qa.evaluation)
         reader, embeddings, tokenizer, text_card = text_model(options.qa, start)
         layout, codec = layout_of(options.qa, *SPECIAL_IDS), TextCodec(tokenizer)
         check_positions(reader.encoder, layout, options.qa.text_encoder)
@@ -159,14 +169,46 @@ def train_speechbert(
         if options.spans:  # 3
             reader.embedding.codes = codes
             batches = example_batches(examples, layout, options.qa)
-            results["spans"] = fit(reader, batches, options.qa.training, checkpoints / "spans")
+            evaluation = None
+            if dev is not None:
+                system = SpeechBertSystem(features, encoder, Reader(reader, layout), recogniser, {})
+                evaluation = spoken_evaluation(system, dev, options.qa)
+            results["spans"] = fit(reader, batches, options.qa.training, checkpoints / "spans", evaluation=evaluation)
         facts = {"audio_words": len(codes), "examples": len(examples), "left_out": len(left_out), "training": results}
-        card = made | text_card | facts | {"options": asdict(options), "corpus": corpus_card(corpus)}
+        card = made | text_card | facts | {"options": settings(options), "corpus": corpus_card(corpus)}
         card |= licences(corpus, options.qa.text_encoder, start)
         with main_first():
             if is_main():
                 save_speechbert(out, encoder, reader, layout, card)
                 shutil.rmtree(out / "features")
+
+
+def spoken_evaluation(system: SpeechBertSystem, data: Corpus, options: QaOptions) -> Evaluation:
+    """FF1 on held-out questions, whose recordings are encoded when they are first wanted. system: with the reader that is trained.
+
+    A recording that cannot be read, or has no words, is no answer, as in evaluation.
+    """
+    model, layout = system.reader.model, system.reader.layout
+
+    @cache
+    def encoded() -> dict[str, Any]:
+        words = {}
+        records: list[Passage | Question] = [*data.passages.values(), *data.questions]
+        for record in tqdm(records, desc="audio words for evaluation", unit="file"):
+            with suppress(InputError, ValueError):
+                words[record.id] = system.encode(record, read_audio(data.path(record)))
+        asked = (q for q in data.questions if q.id in words and q.passage in words)
+        return {q.id: (words[q.id], words[q.passage]) for q in asked}
+
+    def score() -> float:
+        items, trained_on = encoded(), model.embedding.codes
+        reader = Reader(model, layout, device=str(model.head.weight.device))
+        try:
+            return mean_ff1(data, answer_in_batches(lambda some: answer_codes(reader, some), items))
+        finally:
+            model.embedding.codes = trained_on
+
+    return Evaluation(options.evaluation, "ff1", len(data.questions), score)
 
 
 def transfer_speechbert(
@@ -194,7 +236,7 @@ def transfer_speechbert(
         raise InputError(f"{where} has no words with times; transfer SpeechBERT on a corpus that has them")
     old = hash_json([card["weights"], card["words"]["weights"], card["features"]])
     made = {"transferred_from": old, "features": after.card, "data": data_hash(corpus, options.split)}
-    with stage(out, made, asdict(options)) as step:
+    with stage(out, made, settings(options), grows="options.training.steps") as step:
         if step.done:
             return dict(step.card)
         with main_first():
@@ -210,7 +252,7 @@ def transfer_speechbert(
         moved = (as_saved(words).codes_of(new) - codes).abs().sum(-1).mean()
         apart = (codes - codes[torch.from_numpy(np.random.default_rng(0).permutation(len(codes)))]).abs().sum(-1)
         facts = {"training": result, "audio_words": len(codes), "distance": round(float(moved / apart[apart > 0].mean()), 4)}
-        facts |= {"from": old, "options": asdict(options), "data": made["data"]}
+        facts |= {"from": old, "options": settings(options), "data": made["data"]}
         kept = {name: value for name, value in card.items() if name not in OF_THE_OLD}
         with main_first():
             if is_main():

@@ -9,7 +9,7 @@ embeddings.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from speechssl.config import settings
 from speechssl.dual.data import Layout, collate, draw_batch
 from speechssl.dual.decode import run_model
 from speechssl.dual.model import EncoderInputs
@@ -54,7 +55,7 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
     task, seed = load_task(data), o.training.seed
     folder = run_folder(results, task.name, arm, seed)
     named = encoder_named(encoder)
-    with stage(folder, {"task": task.hash, "assignment": assignment} | named, asdict(o)) as step:
+    with stage(folder, {"task": task.hash, "assignment": assignment} | named, settings(o)) as step:
         if step.done:
             card = step.card
         else:
@@ -94,7 +95,7 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
 
             result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", score, o.evaluate_every)
             items = dict(zip((e.id for e in task.splits["test"]), zip(labels["test"], answers("test"), strict=True), strict=True))
-            about: dict[str, Any] = named | {"assignment": assignment, "options": asdict(o), "training": result, "curve": curve}
+            about: dict[str, Any] = named | {"assignment": assignment, "options": settings(o), "training": result, "curve": curve}
             about |= {"trained_parameters": trained_parameters(model)}
             about |= {"note": task.note} if task.note else {}
             card = step.finish(write_scores(results, folder, task.name, task.metric, arm, seed, items, about))

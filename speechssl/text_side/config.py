@@ -231,7 +231,9 @@ class Plateau:
     trained: Trained = option("all", TRAINED)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(
-        QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275), "reader", without=("subwords", "characters")
+        QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275),
+        "reader",
+        without=("subwords", "characters", "evaluation"),
     )
 
     def run(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from speechssl.config import settings
 from speechssl.dual.data import draw_batch
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
@@ -76,7 +77,7 @@ def compute(task: str, encoder: str, results: Path, arm: str, init: str, trained
     puzzle, seed = load_puzzle(task, o.size), o.training.seed
     folder, named = run_folder(results, puzzle.name, arm, seed), encoder_named(encoder)
     data = hash_bytes(*(x.tobytes() for part in (puzzle.train, puzzle.test) if part for x in part))
-    with stage(folder, {"task": puzzle.name, "data": data, "init": init, "trained": trained} | named, asdict(o)) as step:
+    with stage(folder, {"task": puzzle.name, "data": data, "init": init, "trained": trained} | named, settings(o)) as step:
         if step.done:
             card = step.card
         else:
@@ -109,7 +110,7 @@ def compute(task: str, encoder: str, results: Path, arm: str, init: str, trained
             )
             items = {str(i): (1.0, float(share)) for i, share in enumerate(right())}
             counts = {"trained_parameters": trained_parameters(model)}
-            about = named | {"init": init, "trained": trained, "options": asdict(o), "training": result, "curve": curve}
+            about = named | {"init": init, "trained": trained, "options": settings(o), "training": result, "curve": curve}
             card = step.finish(write_scores(results, folder, puzzle.name, "share", arm, seed, items, about | counts))
         return f"{folder}: {puzzle.name} {card['value']:.1f} % right ({arm}, seed {seed})"
 

@@ -8,10 +8,11 @@ were extracted before.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from speechssl.config import settings
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import check_times, unit_examples, unit_source
@@ -19,8 +20,8 @@ from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.model import SpanModel
 from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.metrics import frame_f1
 from speechssl.io import stage
+from speechssl.metrics import frame_f1
 from speechssl.text_side.devices import train_only, trained_parameters
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, steps_to, write_scores
 from speechssl.textlm import special_ids, without_dropout
@@ -47,7 +48,7 @@ def plateau(
     if tested.get("codebook") != source.get("codebook"):
         raise InputError(f"the units of {o.split} and {scored} in {units} are of different codebooks; extract them again")
     folder = run_folder(results, TASK, arm, seed)
-    options = asdict(o) | {"text_encoder": named["encoder"]}
+    options = settings(o) | {"text_encoder": named["encoder"]}
     hashes = {"data": data_hash(corpus, o.split), "scored": data_hash(corpus, scored), "units": source} | named
     with stage(folder, hashes | {"assignment": assignment, "every": every, "trained": trained}, options) as step:
         if step.done:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, BertConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from speechssl.config import settings
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder, stage
 from speechssl.processes import is_main, main_first
@@ -75,7 +75,7 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
         if given := getattr(o, name):
             inputs[name] = encoder_named(given)
     places = {name: _name(getattr(o, name)) for name in ("text", "units", "tokenizer", "start", "like")}
-    with stage(out, inputs, asdict(o) | places) as step:
+    with stage(out, inputs, settings(o) | places, grows="options.training.steps") as step:
         folder = out / "encoder"
         if step.done:
             return folder
@@ -118,7 +118,7 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
                 step.finish(
                     {
                         "what": "text language model" if causal else "text encoder",
-                        "options": asdict(o) | places,
+                        "options": settings(o) | places,
                         "training": result,
                         "weights": encoder_named(str(folder))["weights"],
                     }

@@ -123,8 +123,9 @@ def write_scores(
         found = replace(found, groups=tuple(drawn.labels), unit=drawn.name)
     groups = {"groups": list(found.groups), "unit": found.unit} if drawn else {}
     write_json(folder / "scores.json", made | {"items": {name: list(pair) for name, pair in items.items()}} | groups)
+    decisive = {name: value for name, value in made.items() if name != "training"}  # which says how long it took
     v, about_row = shown(estimate([found]).interval, metric), (task, arm, CONDITION, None, metric)
-    row = Row(*about_row, v.value, *v.ends, v.n, seed, hash_json(made), v.drawn, v.groups)
+    row = Row(*about_row, v.value, *v.ends, v.n, seed, hash_json(decisive), v.drawn, v.groups)
     append_rows(results / "results.jsonl", [row], any_card=True)
     return made | {"value": row.value}
 

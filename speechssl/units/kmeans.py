@@ -121,7 +121,9 @@ class Product:
         """Every frame with every unit that could be its nearest. features: (T, D); norms: (T,), their lengths."""
         # how far off a score may be, for |x| |c| = 1: by rounding the inputs, and by summing in float32
         setting = torch.backends.mkldnn if self.bias.device.type == "cpu" else torch.backends.cuda
-        rounding = HALF if self.dtype == torch.bfloat16 else LOOSE.get(setting.matmul.fp32_precision, 0.0)
+        allowed = getattr(getattr(setting, "matmul", None), "fp32_precision", None)  # torch before 2.9 has one for all devices
+        allowed = allowed or {"high": "tf32", "medium": "bf16"}.get(torch.get_float32_matmul_precision(), "")
+        rounding = HALF if self.dtype == torch.bfloat16 else LOOSE.get(allowed, 0.0)
         relative = 2 * rounding + rounding**2 + features.shape[1] * 2.0**-23
         slack = relative * self.reach * norms + self.offset
         found: list[Pairs] = []

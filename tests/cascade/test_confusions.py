@@ -18,7 +18,7 @@ from speechssl.cascade.confusions import (
     write_confusions,
 )
 from speechssl.errors import InputError
-from speechssl.eval.metrics import word_error_rate
+from speechssl.metrics import word_error_rate
 
 EASY = "the of in is at was and a it by".split()
 HARD = [

@@ -1,6 +1,7 @@
 """Training of a CTC head: features once, bad recordings set aside, other inputs refused, letters of the language."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,8 +11,11 @@ from speechssl.audio import read_audio
 from speechssl.cascade import train
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.cascade.train import CropBatches, CtcOptions, train_ctc
-from speechssl.config import TrainingOptions
+from speechssl.config import EvalOptions, TrainingOptions
+from speechssl.data.records import load_corpus
+from speechssl.dual.dev import best_of
 from speechssl.errors import InputError
+from speechssl.metrics import word_error_rate
 
 
 def options(**changes):
@@ -97,10 +101,69 @@ def test_features_on_disk_are_those_of_the_encoder(corpus, encoder, tmp_path, mo
     """What the head is trained on is what it will be given: (T, L, D) on disk, (B, L, T, D) in the head."""
     seen = []
     fit = train.fit
-    monkeypatch.setattr(train, "fit", lambda model, batches, *rest: seen.append(batches) or fit(model, batches, *rest))
+    monkeypatch.setattr(train, "fit", lambda *given, **named: seen.append(given[1]) or fit(*given, **named))
     train_ctc(corpus, encoder, tmp_path / "ctc", options(layer=None))
     (batches,) = seen
     _, first, last = batches.recordings[0]
     wanted = encoder.hidden_states(read_audio(corpus / "train/audio/p0.flac"))
     kept = torch.from_numpy(np.array(batches.features[first:last])).float().transpose(0, 1)
     assert kept.shape == wanted.shape and torch.allclose(kept, wanted, atol=2e-3 * float(wanted.abs().max()))
+
+
+# ---- evaluation while training
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("language", "metric", "layer"), [("en", "wer", 1), ("zh", "cer", None)])
+def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
+    mini_corpus, encoder, tmp_path, dies_at, language, metric, layer
+):
+    words = [["go", 0.0, 0.4]] if language == "en" else [["你", 0.0, 0.2], ["好", 0.2, 0.4]]
+    root = with_words(mini_corpus(), words, language)
+    shutil.copytree(root / "train", root / "dev")
+    path = root / "dev/passages.jsonl"
+    rows = [json.loads(line) | {"text": "go" if language == "en" else "你好"} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    eight = TrainingOptions(8, 3e-2, 1, save_every=3, log_every=1, bf16=False)
+    made = options(training=eight, layer=layer, evaluation=EvalOptions(2, "dev", 4))
+    best = train_ctc(root, encoder, tmp_path / "ctc", made)
+    card = json.loads((tmp_path / "ctc/card.json").read_text())["training"]
+    rows = [json.loads(line) for line in (tmp_path / "ctc/checkpoints/log.jsonl").read_text().splitlines()]
+    found = {row["step"]: row[f"eval_{metric}"] for row in rows if f"eval_{metric}" in row}
+    assert list(found) == [2, 4, 6, 8] and card["best"]["items"] == 4 and card["best"]["metric"] == metric
+    assert card["best"]["step"] == min(found, key=found.get) and card["best"]["score"] == pytest.approx(
+        min(found.values()), abs=1e-5
+    )
+    data = load_corpus(root, "dev")
+    records = [*data.passages.values(), *data.questions]
+    drawn = [records[i] for i in sorted(np.random.default_rng(0).permutation(len(records))[:4])]
+    texts = [best.transcribe(read_audio(data.path(r))).text for r in drawn]
+    assert word_error_rate([r.text for r in drawn], texts, language).rate == pytest.approx(card["best"]["score"], abs=1e-5)
+    assert f"{metric.upper()} {100 * card['best']['score']:.1f} on 4 items of dev" in best_of(tmp_path / "ctc")
+    with dies_at(CropBatches, 5):
+        train_ctc(root, encoder, tmp_path / "killed", made)
+    train_ctc(root, encoder, tmp_path / "killed", made)
+    heads = [(tmp_path / name / "head.safetensors").read_bytes() for name in ("ctc", "killed")]
+    assert heads[0] == heads[1] and not (tmp_path / "killed/features").exists()
+
+
+def test_a_finished_head_is_trained_further(corpus, encoder, tmp_path):
+    three, five = (TrainingOptions(n, 1e-2, 1, horizon=5, save_every=2, bf16=False) for n in (3, 5))
+    train_ctc(corpus, encoder, tmp_path / "whole", options(training=five))
+    for training in (three, five):
+        train_ctc(corpus, encoder, tmp_path / "more", options(training=training))
+    heads = [(tmp_path / name / "head.safetensors").read_bytes() for name in ("whole", "more")]
+    assert heads[0] == heads[1]
+
+
+def test_a_split_without_text_cannot_be_evaluated_on(corpus, encoder, tmp_path):
+    shutil.copytree(corpus / "train", corpus / "dev")
+    for name in ("passages", "questions"):
+        path = corpus / f"dev/{name}.jsonl"
+        rows = [json.loads(line) | {"text": ""} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with pytest.raises(InputError, match="dev has no recording with a text to evaluate on while training"):
+        train_ctc(corpus, encoder, tmp_path / "ctc", options(evaluation=EvalOptions(1)))
+    with pytest.raises(InputError, match="has no split test to evaluate on while training"):
+        train_ctc(corpus, encoder, tmp_path / "ctc", options(evaluation=EvalOptions(1, "test")))
+    assert not (tmp_path / "ctc").exists()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.eval.metrics import exact_match, frame_f1, overlap_score, token_f1
+from speechssl.metrics import exact_match, frame_f1, overlap_score, token_f1
 
 WORDS = (*"the The a an An cat cat, Cat 10 1,000 U.S. new-york anthem ä — 's (b) a—b _a_ É ß ٣ 中".split(), "\u200b", " ", "\n")
 texts = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)

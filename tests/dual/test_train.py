@@ -7,21 +7,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from speechssl.cascade import train as cascade_train
 from speechssl.cascade.data import answer_words
 from speechssl.cascade.train import train_text
-from speechssl.config import TEXT_FAMILIES, TrainingOptions
+from speechssl.config import TEXT_FAMILIES, EvalOptions, TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train
 from speechssl.dual.data import ExampleBatches, unit_examples
 from speechssl.dual.decode import Reader
+from speechssl.dual.dev import best_of
 from speechssl.dual.model import load_reader, save_reader
+from speechssl.dual.sweep import learning_rates, swept
+from speechssl.dual.system import answer_units
 from speechssl.dual.train import QaOptions, train_dual
 from speechssl.errors import InputError
+from speechssl.eval.spoken_qa import score_questions
 from speechssl.int8 import dequantise, quantise
 from speechssl.textlm import TextCodec, load_text_encoder, load_tokenizer, symbol_encoder
 from speechssl.timing import FrameGrid, RunLength
+from speechssl.units.storage import load_units
 
 GRID = FrameGrid(16_000, 320, 400)
 K = 6
@@ -244,6 +250,223 @@ def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
     assert len(examples) == 1 and left_out == {"q1": "no units of q1", "q2": "no units of q2"}
 
 
+# ---- evaluation while training, more steps, sweeps
+
+SIX = TrainingOptions(steps=6, learning_rate=1e-2, warmup_steps=1, save_every=4, log_every=1, bf16=False)
+
+
+@pytest.fixture
+def dev(corpus, tmp_path):
+    """A split dev like train, with its units."""
+    shutil.copytree(corpus / "train", corpus / "dev")
+    shutil.copytree(tmp_path / "units/train", tmp_path / "units/dev")
+    return corpus
+
+
+def evaluated(corpus, tmp_path, out, every=1, items=0, patience=0, **changes):
+    return dual(corpus, tmp_path, out, evaluation=EvalOptions(every, "dev", items, patience), **{"training": SIX} | changes)
+
+
+def log_of(folder):
+    return [json.loads(line) for line in (folder / "checkpoints/log.jsonl").read_text().splitlines()]
+
+
+def test_the_reader_is_the_checkpoint_that_answers_held_out_questions_best(dev, tmp_path):
+    """By the answers and the scores of `evaluate qa`."""
+    out = evaluated(dev, tmp_path, "dual")
+    model, layout, card = load_reader(out)
+    found = {row["step"]: row["eval_ff1"] for row in log_of(out) if "eval_ff1" in row}
+    best = card["training"]["best"]
+    assert list(found) == [1, 2, 3, 4, 5, 6] and len(set(found.values())) > 2  # it learns
+    assert best["score"] == pytest.approx(max(found.values()), abs=1e-5) and best["items"] == 3
+    assert best["step"] == min(step for step, score in found.items() if score == max(found.values()))
+    model.load_state_dict(load_file(out / f"checkpoints/checkpoint-{best['step']}/model.safetensors"))
+    data, units = load_corpus(dev, "dev"), load_units(tmp_path / "units/dev")
+    answers = answer_units(Reader(model, layout), GRID, [(units[q.id], units[q.passage]) for q in data.questions])
+    as_evaluated = {q.id: {"start": a.start, "end": a.end, "text": None} for q, a in zip(data.questions, answers, strict=True)}
+    scores = [score.ff1 for score in score_questions({"answers": as_evaluated, "transcripts": {}}, data)]
+    assert found[best["step"]] == pytest.approx(np.mean(scores))
+    rounded = dequantise(quantise(load_file(out / f"checkpoints/checkpoint-{best['step']}/model.safetensors")))
+    written = load_reader(out)[0].state_dict()
+    assert all(torch.equal(written[name], rounded[name]) for name in written)
+    assert f"of step {best['step']} of 6: FF1 {100 * best['score']:.1f} on 3 items of dev" in best_of(out)
+
+
+def test_without_evaluation_the_reader_is_as_with_it_at_the_last_step(dev, tmp_path):
+    plain = dual(dev, tmp_path, "plain", training=SIX)
+    out = evaluated(dev, tmp_path, "dual", every=6)
+    assert (plain / "model.safetensors").read_bytes() == (out / "model.safetensors").read_bytes()
+    made, card = (json.loads((plain / name).read_text()) for name in ("made_from.json", "card.json"))
+    assert "evaluation" not in made["options"] and "eval_data" not in made and "best" not in card["training"] and not best_of(plain)
+    assert card["training"]["seconds"] > 0 and card["training"]["peak_gb"] > 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [2, 4, 5])
+def test_a_killed_run_that_is_evaluated_ends_with_the_same_bytes(dev, tmp_path, dies_at, at):
+    whole = evaluated(dev, tmp_path, "whole")
+    with dies_at(ExampleBatches, at):
+        evaluated(dev, tmp_path, "killed")
+    killed = evaluated(dev, tmp_path, "killed")
+    for name in ("model.safetensors", "made_from.json"):
+        assert (whole / name).read_bytes() == (killed / name).read_bytes()
+    cards = [json.loads((out / "card.json").read_text())["training"]["best"] for out in (whole, killed)]
+    assert cards[0] == cards[1]
+
+
+def test_patience_is_counted_in_evaluations(dev, tmp_path):
+    training = replace(SIX, learning_rate=1e-12)  # nothing changes
+    card = load_reader(evaluated(dev, tmp_path, "dual", patience=2, training=training))[2]
+    assert card["training"]["steps"] == 3 and card["training"]["best"]["step"] == 1
+
+
+def test_a_question_without_units_counts_as_wrong_and_items_are_drawn(dev, tmp_path):
+    path = dev / "dev/questions.jsonl"
+    change(path, lambda r: r | ({"answers": [{"text": "silver"}]} if r["id"] == "q1" else {}))
+    card = tmp_path / "units/dev/card.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"made_from": {"codebook": "b", "corpus": data_hash(dev, "dev")}}))
+    assert load_reader(evaluated(dev, tmp_path, "timed", every=6))[2]["training"]["best"]["items"] == 2
+    assert load_reader(evaluated(dev, tmp_path, "one", every=6, items=1))[2]["training"]["best"]["items"] == 1
+
+
+def no_split(root, tmp_path):
+    shutil.rmtree(root / "dev")
+
+
+def no_units(root, tmp_path):
+    shutil.rmtree(tmp_path / "units/dev")
+
+
+def no_times(root, tmp_path):
+    change(root / "dev/questions.jsonl", lambda r: r | {"answers": [{"text": "silver"}]})
+
+
+def other_codebook(root, tmp_path):
+    card = tmp_path / "units/dev/card.json"
+    made = json.loads(card.read_text())
+    card.write_text(json.dumps(made | {"made_from": made["made_from"] | {"codebook": "c"}}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (no_split, "corpus has no split dev to evaluate on while training; name one that it has with --eval-split, or leave out"),
+        (
+            no_units,
+            "units has no units of dev to evaluate on while training; extract them with `speechssl units extract --split dev`",
+        ),
+        (no_times, "dev has no question with times of its answer to evaluate on while training"),
+        (other_codebook, "the units of dev in .*units are of another codebook than those trained on; extract them again"),
+    ],
+)
+def test_what_cannot_be_evaluated_on_is_said_before_training(dev, tmp_path, spoil, message):
+    spoil(dev, tmp_path)
+    with pytest.raises(InputError, match=message):
+        evaluated(dev, tmp_path, "dual")
+    assert not (tmp_path / "dual").exists()
+
+
+def test_a_finished_reader_is_trained_further_where_nothing_else_changes(dev, tmp_path):
+    same = replace(SIX, horizon=6)
+    whole = dual(dev, tmp_path, "whole", training=same)
+    more = dual(dev, tmp_path, "more", training=replace(same, steps=3))
+    short = (more / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match=r"made from other inputs \(options.training.seed, options.training.steps differ"):
+        dual(dev, tmp_path, "more", training=replace(same, seed=1))
+    with pytest.raises(InputError, match=r"made from other inputs \(options.training.steps differ"):
+        dual(dev, tmp_path, "more", training=replace(same, steps=2))
+    assert (more / "model.safetensors").read_bytes() == short and load_reader(more)[2]["training"]["steps"] == 3
+    dual(dev, tmp_path, "more", training=same)
+    for name in ("model.safetensors", "made_from.json"):
+        assert (whole / name).read_bytes() == (more / name).read_bytes()
+    assert load_reader(more)[2]["training"]["steps"] == 6
+
+
+def test_more_steps_that_cannot_be_had_leave_the_reader_as_it_was(dev, tmp_path, dies_at):
+    out = dual(dev, tmp_path)
+    before = {p: p.read_bytes() for p in out.rglob("*.json")}
+    shutil.rmtree(tmp_path / "units/train/")
+    (tmp_path / "units/train").mkdir()
+    shutil.copy(tmp_path / "units/dev/card.json", tmp_path / "units/train")  # whose part is missing
+    longer = replace(options().training, steps=4)
+    with pytest.raises(InputError):
+        dual(dev, tmp_path, training=longer)
+    assert before == {p: p.read_bytes() for p in out.rglob("*.json")}
+    shutil.copytree(tmp_path / "units/dev", tmp_path / "units/train", dirs_exist_ok=True)
+    with dies_at(ExampleBatches, 3):
+        dual(dev, tmp_path, training=longer)
+    assert not (out / "card.json").exists()  # it must not look done
+    assert load_reader(dual(dev, tmp_path, training=longer))[2]["training"]["steps"] == 4
+
+
+def sweep_of(corpus, tmp_path, out, rates, **changes):
+    def train_one(folder, chosen):
+        train_dual(corpus, tmp_path / "units", folder, "most-frequent", chosen)
+
+    swept(tmp_path / out, rates, options(**{"training": SIX, "evaluation": EvalOptions(0, "dev", 0)} | changes), train_one)
+    return tmp_path / out
+
+
+@pytest.mark.slow
+def test_a_sweep_leaves_the_best_of_its_runs(dev, tmp_path, dies_at, capsys):
+    out = sweep_of(dev, tmp_path, "sweep", "learning-rate=1e-6,1e-2")
+    table = capsys.readouterr().out
+    card = load_reader(out)[2]
+    scores = {row["learning_rate"]: row["score"] for row in card["sweep"]}
+    assert list(scores) == [1e-6, 1e-2] and scores[1e-2] != scores[1e-6] and [row["step"] for row in card["sweep"]] == [6, 6]
+    best = max(scores, key=scores.get)
+    assert f"{best:g}" in next(line for line in table.splitlines() if "(best)" in line) and "FF1, dev" in table
+    alone = dual(dev, tmp_path, "alone", training=replace(SIX, learning_rate=best), evaluation=EvalOptions(6, "dev", 0))
+    for name in ("model.safetensors", "made_from.json"):
+        assert (out / name).read_bytes() == (alone / name).read_bytes()
+    with dies_at(ExampleBatches, 3):
+        sweep_of(dev, tmp_path, "killed", "learning-rate=1e-6,1e-2")
+    with pytest.raises(InputError, match="holds a sweep that is not finished; give its --sweep"):
+        sweep_of(dev, tmp_path, "killed", None)
+    killed = sweep_of(dev, tmp_path, "killed", "learning-rate=1e-6,1e-2")
+    assert (killed / "model.safetensors").read_bytes() == (out / "model.safetensors").read_bytes()
+    before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    sweep_of(dev, tmp_path, "sweep", "learning-rate=1e-6,1e-2")
+    assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    more = replace(SIX, steps=8, learning_rate=best)  # a run as any other: it can be trained further
+    assert (
+        load_reader(dual(dev, tmp_path, "sweep", training=more, evaluation=EvalOptions(6, "dev", 0)))[2]["training"]["steps"] == 8
+    )
+
+
+def test_a_sweep_does_not_overwrite_a_run_and_leaves_nothing_where_it_cannot_begin(dev, tmp_path):
+    dual(dev, tmp_path)
+    with pytest.raises(InputError, match="dual holds a run that is no sweep; choose another folder or delete it"):
+        sweep_of(dev, tmp_path, "dual", "learning-rate=1e-3")
+    with pytest.raises(InputError, match="has no split other"):
+        sweep_of(dev, tmp_path, "none", "learning-rate=1e-3", evaluation=EvalOptions(0, "other"))
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["1e-3", "batch=4", "learning-rate=", "learning-rate=1e-3,x", "learning-rate=0", "learning-rate=nan"]
+)
+def test_a_sweep_of_something_else_is_one_sentence(text):
+    with pytest.raises(InputError, match=r"is no list of learning rates; write for example --sweep learning-rate=1e-5,3e-5,1e-4"):
+        learning_rates(text)
+    assert learning_rates("learning_rate=1e-3,1e-4,1e-3") == [1e-3, 1e-4]
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_text_qa_is_evaluated_as_the_system_text(corpus, tmp_path, start):
+    shutil.copytree(corpus / "train", corpus / "dev")
+    evaluation = EvalOptions(2, "dev", 0)
+    train_text(corpus, tmp_path / "text", options(training=SIX, evaluation=evaluation))
+    out = tmp_path / "text"
+    if start:
+        out = tmp_path / "next"
+        train_text(corpus, out, options(training=SIX, evaluation=evaluation), tmp_path / "text")
+    best = load_reader(out)[2]["training"]["best"]
+    found = {row["step"]: row["eval_f1"] for row in log_of(out) if "eval_f1" in row}
+    assert list(found) == [2, 4, 6] and best["score"] == pytest.approx(max(found.values()), abs=1e-5) and best["metric"] == "f1"
+    assert "F1" in best_of(out)
+
+
 # ---- families of text encoders, from checkpoints with their own tokenizers
 
 
@@ -327,3 +550,19 @@ def test_what_cannot_read_units_is_refused_in_one_sentence_with_the_families(by_
         dual(corpus, tmp_path, text_encoder=str(folder))
     message = str(error.value)
     assert all(name in message for name in TEXT_FAMILIES) and ". " not in message and not (tmp_path / "dual").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", TEXT_FAMILIES)
+def test_evaluation_changes_nothing_of_what_any_family_learns(by_name, checkpoint, tmp_path, family):
+    """What a model keeps from one call for the next, as tables of positions, must not come from evaluation."""
+    corpus, trained = by_name
+    shutil.copytree(corpus / "train", corpus / "dev")
+    shutil.copytree(tmp_path / "units/train", tmp_path / "units/dev")
+    four = replace(SIX, steps=4)
+    for name, every in (("without", 0), ("with", 1)):
+        evaluation = EvalOptions(every, "dev", 0)
+        made = {"text_encoder": str(checkpoint(family)), "question": 20, "training": four, "evaluation": evaluation}
+        dual(corpus, tmp_path, name, **made)
+    last = [load_file(tmp_path / name / "checkpoints/checkpoint-4/model.safetensors") for name in ("without", "with")]
+    assert all(torch.equal(last[0][name], last[1][name]) for name in last[0]) and len(trained) == 2

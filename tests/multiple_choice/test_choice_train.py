@@ -1,14 +1,16 @@
 """Training of multiple choice: tiny corpora are learnt whole, a killed run goes on, other inputs are refused."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 
-from speechssl.config import TrainingOptions
+from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual import train as reader_train
+from speechssl.dual.dev import best_of
 from speechssl.dual.model import SpanModel, save_reader
 from speechssl.errors import InputError
 from speechssl.io import write_json
@@ -221,3 +223,56 @@ def test_units_go_on_from_a_reader_of_the_same_units_and_of_no_others(corpus, un
     with pytest.raises(InputError, match="other was trained on other units"):
         train_choice_units(corpus, units, tmp_path / "refused", "random", options(), tmp_path / "other")
     assert not (tmp_path / "refused").exists()
+
+
+# ---- evaluation while training
+
+
+@pytest.mark.slow
+def test_the_model_is_the_checkpoint_that_chooses_best(corpus, tmp_path, dies_at):
+    shutil.copytree(corpus / "train", corpus / "dev")
+    made = options(training=training(60, 5e-3), batch=8, windows=0, evaluation=EvalOptions(5, "dev", 0, 3))
+    train_choice_text(corpus, tmp_path / "out", made)
+    card = load_choice(tmp_path / "out")[2]["training"]
+    rows = [json.loads(line) for line in (tmp_path / "out/checkpoints/log.jsonl").read_text().splitlines()]
+    found = {row["step"]: row["eval_set_accuracy"] for row in rows if "eval_set_accuracy" in row}
+    best = card["best"]
+    assert best["step"] == max(found, key=found.get) and best["score"] == found[best["step"]] == set_accuracy(
+        tmp_path / "out", corpus
+    )
+    assert card["steps"] < 60 and card["steps"] == best["step"] + 15 and best["items"] == 8  # patience
+    assert f"set accuracy {100 * best['score']:.1f} on 8 items of dev" in best_of(tmp_path / "out")
+    with dies_at(ChoiceBatches, best["step"] + 2):
+        train_choice_text(corpus, tmp_path / "killed", made)
+    train_choice_text(corpus, tmp_path / "killed", made)
+    assert (tmp_path / "out/model.safetensors").read_bytes() == (tmp_path / "killed/model.safetensors").read_bytes()
+
+
+def test_units_of_held_out_questions_are_read_too(corpus, units, tmp_path):
+    """Of q1 an option has no units: it counts as wrong."""
+    evaluation = EvalOptions(1, "dev", 0)
+    shutil.copytree(corpus / "train", corpus / "dev")
+    with pytest.raises(InputError, match=r"has no units of dev to evaluate on while training"):
+        train_choice_units(corpus, units, tmp_path / "out", "most-frequent", options(evaluation=evaluation))
+    shutil.copytree(units / "train", units / "dev")
+    train_choice_units(corpus, units, tmp_path / "out", "most-frequent", options(evaluation=evaluation))
+    best = load_choice(tmp_path / "out")[2]["training"]["best"]
+    assert best["items"] == 8 and best["score"] <= 7 / 8
+
+
+def test_a_split_without_options_cannot_be_evaluated_on(corpus, tmp_path):
+    shutil.copytree(corpus / "train", corpus / "dev")
+    path = corpus / "dev/questions.jsonl"
+    rows = [json.loads(line) | {"options": [], "correct": []} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with pytest.raises(InputError, match="dev has no question with options and a right one to evaluate on while training"):
+        train_choice_text(corpus, tmp_path / "out", options(evaluation=EvalOptions(1)))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_finished_model_is_trained_further(corpus, tmp_path):
+    for steps in (2, 4):
+        longer = TrainingOptions(steps, 1e-3, 1, horizon=4, save_every=1, bf16=False)
+        train_choice_text(corpus, tmp_path / "more", options(training=longer))
+    train_choice_text(corpus, tmp_path / "whole", options(training=longer))
+    assert (tmp_path / "more/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()

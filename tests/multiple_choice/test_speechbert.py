@@ -1,6 +1,7 @@
 """Choosing over audio words: a tiny corpus is learnt whole from vectors, windows go by likeness, and encoded words are kept."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from speechssl.audio import write_flac
-from speechssl.config import TrainingOptions
+from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout, windows
 from speechssl.dual.model import SpanModel, save_reader
@@ -209,3 +210,17 @@ def test_the_likest_windows_come_first_and_what_is_everywhere_does_not_count():
     every = windows(12, 4, 4)
     assert by_likeness(MEANINGS[[5, 2]], passage, every)[0] == every[1]
     assert by_likeness(MEANINGS[[5]], passage, every) == tuple(every)  # alike: in their order
+
+
+@pytest.mark.slow
+def test_held_out_questions_are_heard_once_and_the_codes_of_training_come_back(spoken, start, tmp_path, dies_at):
+    shutil.copytree(spoken.root / "train", spoken.root / "dev")
+    made = options(30, 3e-3, evaluation=EvalOptions(5, "dev", 0))
+    with dies_at(ChoiceBatches, 12):
+        train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, made)
+    count = spoken.hearer.count
+    assert count == 2 * (8 + 8 + 8 * 4)
+    train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, made)
+    best = load_choice(tmp_path / "out")[2]["training"]["best"]
+    assert best["score"] > 0.5 and best["items"] == 8 and spoken.hearer.count == count
+    assert not list((tmp_path / "out").glob("*codes.safetensors"))

@@ -65,7 +65,7 @@ def wav2vec2_options(encoder, **changes):
 def curve(out):
     """Step -> what was logged of it. The last lines count: those of a run that was killed come before."""
     rows = [json.loads(line) for line in (out / "checkpoints/log.jsonl").read_text().splitlines()]
-    drop = ("times_real_time", "epoch")
+    drop = ("times_real_time", "epoch", "seconds", "peak_gb", "gpu_gb")
     return {row["step"]: {k: v for k, v in row.items() if k not in drop} for row in rows if "loss" in row}
 
 
@@ -148,6 +148,16 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_weights(name,
     same_files(whole, killed, "encoder/model.safetensors", "checkpoints/checkpoint-5/model.safetensors", *heads)
     wanted = {"distillation": "distil" in changes, "domain_accuracy": "adversary" in changes}
     assert all((name in row) is there for row in curve(whole).values() for name, there in wanted.items())
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_trained_further(hubert, mini_corpus, tmp_path):
+    root, encoders = mini_corpus(), {}
+    for name, steps in (("whole", (5,)), ("more", (3, 5))):
+        for count in steps:
+            training = replace(COMMON["training"], steps=count, horizon=5)
+            encoders[name] = pretrain(root, tmp_path / name / "run", hubert_options(hubert, training=training)).hash
+    assert encoders["whole"] == encoders["more"] and curve(tmp_path / "whole/run") == curve(tmp_path / "more/run")
 
 
 @pytest.mark.slow

@@ -19,8 +19,8 @@ from speechssl.cli import main
 from speechssl.cli.parser import check_section
 from speechssl.cli.verbs import config_of
 from speechssl.data.records import load_corpus
-from speechssl.eval.metrics import frame_f1
 from speechssl.io import model_folder, read_json
+from speechssl.metrics import frame_f1
 from speechssl.results import read_rows
 
 from .shared import ROOT, needs, run

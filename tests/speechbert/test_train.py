@@ -1,6 +1,7 @@
 """Training in three stages: what it is made from is written down, other inputs are refused, a killed run goes on."""
 
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,11 +13,14 @@ from safetensors.torch import load_file
 from speechssl.audio import read_audio
 from speechssl.cascade import train as qa_train
 from speechssl.cascade.train import train_text
+from speechssl.config import EvalOptions
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.data import ExampleBatches
+from speechssl.dual.dev import best_of, mean_ff1
 from speechssl.errors import InputError
 from speechssl.speechbert.data import MaskedBatches, WordBatches, encode_corpus, known_words, recognised
 from speechssl.speechbert.model import load_weights
+from speechssl.speechbert.system import load_speechbert
 from speechssl.speechbert.train import text_model, train_speechbert
 from speechssl.units.features import load_features
 
@@ -152,3 +156,71 @@ def test_a_model_with_spans_is_not_taken_for_one_without(corpus, features, optio
     train_speechbert(corpus, features, out, options(1, 0, 1))
     with pytest.raises(InputError, match=r"options\.spans"):
         train_speechbert(corpus, features, out, replace(options(1, 0, 1), spans=False))
+
+
+# ---- evaluation while training
+
+
+def with_dev(corpus):
+    shutil.copytree(corpus / "train", corpus / "dev")
+    return corpus
+
+
+def evaluated(made, **changes):
+    qa = replace(made.qa, training=replace(made.qa.training, learning_rate=1e-2, log_every=1), evaluation=EvalOptions(2, "dev", 0))
+    return replace(made, qa=replace(qa, **changes))
+
+
+@pytest.mark.slow
+def test_it_is_the_checkpoint_that_answers_held_out_questions_best(
+    corpus, features, recogniser, options, tmp_path, dies_at, encoder
+):
+    """With the words of the recogniser, as the system `speechbert`; a killed run remembers it."""
+    root, out = with_dev(corpus), tmp_path / "out"
+    made = evaluated(options(spans=6))
+    train_speechbert(root, features, out, made, recogniser, "r")
+    best = load_weights(out)[3]["training"]["spans"]["best"]
+    rows = [json.loads(line) for line in (out / "checkpoints/spans/log.jsonl").read_text().splitlines()]
+    found = {row["step"]: row["eval_ff1"] for row in rows if "eval_ff1" in row}
+    assert list(found) == [2, 4, 6] and best["step"] == max(found, key=found.get) and best["items"] == 3
+    assert f"of step {best['step']} of 6: FF1" in best_of(out)
+    system = load_speechbert(out, encoder, recogniser)
+    weights_then = load_file(out / f"checkpoints/spans/checkpoint-{best['step']}/model.safetensors")
+    system.reader.model.load_state_dict(weights_then)
+    data = load_corpus(root, "dev")
+    records = (*data.passages.values(), *data.questions)
+    words = {r.id: system.encode(r, read_audio(data.path(r))) for r in records}
+    answers = system.answer_all([(words[q.id], words[q.passage]) for q in data.questions])
+    score = mean_ff1(data, dict(zip((q.id for q in data.questions), answers, strict=True)))
+    assert score == pytest.approx(best["score"], abs=1e-5)
+    with dies_at(ExampleBatches, 4):
+        train_speechbert(root, features, tmp_path / "killed", made, recogniser, "r")
+    train_speechbert(root, features, tmp_path / "killed", made, recogniser, "r")
+    wanted, again = weights(out), weights(tmp_path / "killed")
+    assert all(torch.equal(wanted[name], again[name]) for name in wanted)
+
+
+@pytest.mark.slow
+def test_evaluation_gives_the_codes_of_training_back(corpus, features, options, tmp_path):
+    """The last checkpoint is that of a run without evaluation, and so is the model where the last is the best."""
+    root, last = with_dev(corpus), []
+    for name, made in (("without", options(1, 0, 4)), ("with", evaluated(options(1, 0, 4)))):
+        made = replace(made, qa=replace(made.qa, training=replace(made.qa.training, learning_rate=1e-2)))
+        train_speechbert(root, features, tmp_path / name, made)
+        last.append(load_file(tmp_path / name / "checkpoints/spans/checkpoint-4/model.safetensors"))
+    assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
+
+
+def test_more_steps_go_on_with_the_spans_alone(corpus, features, options, tmp_path):
+    for steps in (2, 4):
+        made = options(1, 0, steps)
+        made = replace(made, qa=replace(made.qa, training=replace(made.qa.training, horizon=4)))
+        train_speechbert(corpus, features, tmp_path / "more", made)
+    train_speechbert(corpus, features, tmp_path / "whole", made)
+    wanted, found = weights(tmp_path / "whole"), weights(tmp_path / "more")
+    assert all(torch.equal(wanted[name], found[name]) for name in wanted)
+
+
+def test_evaluation_of_answers_that_are_not_trained_is_refused(corpus, features, options, tmp_path):
+    with pytest.raises(InputError, match="--eval-every evaluates answers, which --no-spans does not train; leave out one of them"):
+        train_speechbert(with_dev(corpus), features, tmp_path / "out", replace(evaluated(options()), spans=False))

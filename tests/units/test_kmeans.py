@@ -327,6 +327,7 @@ def test_bf16_alone_would_be_wrong_and_settles_most_of_what_is_clear(packs_bf16)
     assert (np.bincount(frames) == 1).mean() > 0.8
 
 
+@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "matmul"), reason="torch before 2.9 has one precision for all devices")
 def test_a_looser_float32_of_torch_does_not_change_it(monkeypatch):
     centroids, features = normal(0, 40, 32), torch.from_numpy(normal(1, 500, 32))
     exact = torch.from_numpy(centroids - centroids.astype(np.float64).mean(0)).float()

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from speechssl.errors import InputError
-from speechssl.eval.metrics import exact_match, frame_f1, overlap_score, token_f1, word_error_rate
+from speechssl.metrics import exact_match, frame_f1, overlap_score, token_f1, word_error_rate
 
 seconds = st.floats(0, 100)
 intervals = st.tuples(seconds, st.floats(0.01, 20)).map(lambda pair: (pair[0], pair[0] + pair[1]))
