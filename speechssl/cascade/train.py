@@ -166,7 +166,7 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
                 encoder, table, tokenizer = character_encoder(encoder, tokenizer, texts, options.training.seed)
             else:
                 rows = encoder.get_input_embeddings().weight.detach()
-                table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
+                table = nn.Embedding.from_pretrained(rows.clone(), freeze=options.trained != "all")
             torch.manual_seed(options.training.seed)
             model = SpanModel(encoder, table, subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim))
         layout = layout_of(options, *special_tokens(tokenizer))

@@ -9,8 +9,10 @@ from speechssl.config import (
     DEVICE,
     PLAIN,
     TEXT_FAMILIES,
+    TRAINED,
     Count,
     Share,
+    Trained,
     TrainingOptions,
     Whole,
     argument,
@@ -57,6 +59,7 @@ class QaOptions:
     split: str = option("train", "split of the corpus to train on")
     question: Count = option(120, "longest question, in tokens; longer questions are truncated")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
+    trained: Trained = option("all", TRAINED)
 
     @property
     def short_batch(self) -> int:

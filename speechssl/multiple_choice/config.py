@@ -10,8 +10,10 @@ from speechssl.config import (
     BERT,
     DEVICE,
     ENCODERS,
+    TRAINED,
     Count,
     Share,
+    Trained,
     TrainingOptions,
     Whole,
     argument,
@@ -39,6 +41,7 @@ class ChoiceOptions:
     dropout: bool = option(False, DROPOUT)
     noise: Share = option(0.0, RANDOM_UNITS, name="random_units")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
+    trained: Trained = option("all", TRAINED)
 
 
 @dataclass(frozen=True, kw_only=True)

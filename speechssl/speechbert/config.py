@@ -71,7 +71,7 @@ class Train:
     mask_learning_rate: Amount = option(MASKED.learning_rate, "peak learning rate on masked words")
     device: str = option("auto", DEVICE)
     options: SpeechBertOptions = group(SpeechBertOptions(READER, WORDS, MASKED), "audio words and masked words")
-    qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters"))
+    qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters", "trained"))
 
     def run(self) -> None:
         from speechssl.speechbert.train import train_speechbert

@@ -11,10 +11,10 @@ item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their int
     tasks       sentence tasks made of real text, GLUE's, and sequences of other symbols
     classify    fine-tuning on a task, from any start
     plateau     DUAL's reader, scored as it learns
-    devices     which weights of an encoder are trained
+    symbols     DNA, proteins, music as tasks                                                         (arXiv 2103.07162)
     frozen      the frozen pre-trained transformer: bits, ListOps, images                             (arXiv 2103.05247)
     runs        what a run leaves; gains over scratch, drawn over seeds and items
 
-Spoken and written question answering are `speechssl train dual`, `train text-qa` and `evaluate qa`, which take every encoder that
+Which weights are trained is a matter of `speechssl.devices`. Spoken and written question answering are `speechssl train dual`, `train text-qa` and `evaluate qa`, which take every encoder that
 is made here.
 """

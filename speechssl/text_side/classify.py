@@ -19,13 +19,13 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from speechssl.devices import train_only, trained_parameters
 from speechssl.dual.data import Layout, collate, draw_batch
 from speechssl.dual.decode import run_model
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
 from speechssl.io import stage
 from speechssl.text_side.config import ClassifyOptions
-from speechssl.text_side.devices import train_only, trained_parameters
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, write_scores
 from speechssl.text_side.tasks import Task, TaskExample, columns, load_task, value
 from speechssl.textlm import (
@@ -66,6 +66,7 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
                 )
             body, table, encode = starts(task, loaded, tokenizer, assignment, seed, o.length)
             train_only(body, o.trained)
+            table.requires_grad_(o.trained == "all" or assignment != OWN)
             if not o.dropout:
                 without_dropout(body)
             torch.manual_seed(seed)

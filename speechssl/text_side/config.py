@@ -6,12 +6,24 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
-from speechssl.config import BERT, DEVICE, PLAIN, Count, Portion, TrainingOptions, Whole, argument, group, option, use_device
+from speechssl.config import (
+    BERT,
+    DEVICE,
+    PLAIN,
+    TRAINED,
+    Count,
+    Portion,
+    Trained,
+    TrainingOptions,
+    Whole,
+    argument,
+    group,
+    option,
+    use_device,
+)
 from speechssl.dual.config import ASSIGNMENT, BATCH, CHECKPOINTING, DROPOUT, TEXT_ENCODER, QaOptions
 
 Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-token"]
-Trained = Literal["all", "frozen", "biases", "none"]
-TRAINED = "weights of the encoder that are trained: all, frozen (norms and positions alone), biases (BitFit), or none"
 DATA = (
     "text, units, none (random weights), or artificial data: random, unigram, bigram (as frequent as in --text), nested, flat, "
     "flat-D (pairs, at most D places apart), shuffle-N (runs of N ids), dyck-K (brackets of K kinds), "
@@ -213,7 +225,6 @@ class Plateau:
     assignment: str = option("most-frequent", ASSIGNMENT)
     scored: str = option("test", "split of corpus and units that is scored")
     every: Count = option(100, "steps between two scores")
-    trained: Trained = option("all", TRAINED)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(
         QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275), "reader", without=("subwords", "characters")
@@ -223,11 +234,7 @@ class Plateau:
         from speechssl.text_side.plateau import plateau
 
         use_device(self.device)
-        print(
-            plateau(
-                self.corpus, self.units, self.results, self.arm, self.assignment, self.qa, self.scored, self.every, self.trained
-            )
-        )
+        print(plateau(self.corpus, self.units, self.results, self.arm, self.assignment, self.qa, self.scored, self.every))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from speechssl.text_side.devices import DEVICES, train_only, trained_parameters
+from speechssl.devices import DEVICES, train_only, trained_parameters
 from speechssl.text_side.frozen import Computer, load_puzzle
 from speechssl.textlm import load_text_encoder
 
