@@ -4,8 +4,8 @@ the rows of tokens that an encoder was pre-trained with belong to it.
 all           every weight
 frozen        layer norms and positions: the frozen pre-trained transformer (arXiv 2103.05247)
 biases        bias vectors: BitFit (arXiv 2106.10199)
-adapters      a bottleneck behind the attention and one behind the feed-forward of every layer, with the layer norms (Houlsby et al.,
-              arXiv 1902.00751); they stay in the model that is saved
+adapters      a bottleneck behind the attention and one behind the feed-forward of every layer, with the layer norms (Houlsby et
+              al., arXiv 1902.00751); they stay in the model that is saved
 lora          a low rank added to the matrices of queries and values (arXiv 2106.09685), by peft; `merged` into them for saving
 weighted-sum  no weight, but the shares of the layers' outputs, whose sum takes the place of the last one (ELMo, arXiv 1802.05365)
 none          nothing of the encoder
@@ -29,9 +29,9 @@ BOTTLENECK = 64  # A
 RANK, SCALE = 8, 16  # of LoRA: rank, and alpha
 # the last matrix of attention and of feed-forward: what its output is added to is the residual stream
 _BACK = re.compile(
-    r"(output\.dense|attention\.dense|ffn_output|output_dense|out_lin|lin2|Wo|out_proj|o_proj|down_proj|attn\.o|fc2)$"
+    r"(output\.dense|attention\.dense|ffn_output|output_dense|out_lin|lin2|Wo|out_proj|o_proj|down_proj|attn\.o|fc2|SelfAttention\.o"
+    r"|DenseReluDense\.wo)$"
 )
-_T5 = re.compile(r"(SelfAttention\.o|DenseReluDense\.wo)$")
 _ASKED = r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj|SelfAttention\.[qv]|attn\.[qv])"
 
 
@@ -78,7 +78,7 @@ def add(encoder: nn.Module, what: dict[str, Any]) -> None:
     """Add bottlenecks of this width, and shares of layers, where the encoder has none yet. Raises InputError as `train_only`."""
     there = added(encoder)
     if (width := what.get("adapters")) and "adapters" not in there:
-        found = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and (_BACK.search(n) or _T5.search(n))]
+        found = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and _BACK.search(n)]
         if not found:
             raise InputError(f"adapters find no place in {type(encoder).__name__}; choose --trained biases or lora")
         for matrix in found:
@@ -89,6 +89,11 @@ def add(encoder: nn.Module, what: dict[str, Any]) -> None:
         encoder.layer_shares = nn.Parameter(torch.zeros(layers + 1))
         encoder.register_forward_pre_hook(_ask_all, with_kwargs=True)
         encoder.register_forward_hook(_sum)
+
+
+def weight_of(matrix: Any) -> torch.Tensor:
+    """The weight of a linear layer with what LoRA adds to it, for those who multiply by themselves."""
+    return matrix.weight + matrix.get_delta_weight("default") if hasattr(matrix, "lora_A") else matrix.weight
 
 
 def merged(encoder: nn.Module) -> nn.Module:

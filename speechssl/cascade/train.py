@@ -158,6 +158,7 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
             tokenizer = load_tokenizer(start, model.embedding.num_embeddings)
             options = replace(options, text_encoder=made["text_encoder"], subwords=made["subwords"], characters=made["characters"])
             model.train().requires_grad_(True)
+            model.embedding.requires_grad_(options.trained == "all" or options.characters)
             torch.manual_seed(options.training.seed)  # of dropout
         else:
             encoder, tokenizer = load_text_encoder(options.text_encoder)

@@ -39,6 +39,7 @@ VERBS = {
     "prepare iemocap": "data:Iemocap",
     "prepare voicebank-demand": "data:VoiceBankDemand",
     "prepare sentence-tasks": "text_side:SentenceTasks",
+    "prepare symbols": "text_side:Symbols",
     "align": "cascade:Align",
     "convert": "encoders:Convert",
     "models get": "encoders:ModelsGet",

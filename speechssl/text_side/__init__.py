@@ -15,6 +15,6 @@ item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their int
     frozen      the frozen pre-trained transformer: bits, ListOps, images                             (arXiv 2103.05247)
     runs        what a run leaves; gains over scratch, drawn over seeds and items
 
-Which weights are trained is a matter of `speechssl.devices`. Spoken and written question answering are `speechssl train dual`, `train text-qa` and `evaluate qa`, which take every encoder that
-is made here.
+Which weights are trained is a matter of `speechssl.devices`. Spoken and written question answering are `speechssl train dual`,
+`train text-qa` and `evaluate qa`, which take every encoder that is made here.
 """

@@ -33,6 +33,7 @@ from speechssl.textlm import (
     SPECIALS,
     load_text_encoder,
     longest_sequence,
+    rows_named,
     special_ids,
     special_tokens,
     symbol_encoder,
@@ -66,7 +67,7 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
                 )
             body, table, encode = starts(task, loaded, tokenizer, assignment, seed, o.length)
             train_only(body, o.trained)
-            table.requires_grad_(o.trained == "all" or assignment != OWN)
+            table.requires_grad_(o.trained == "all" or assignment != OWN or bool(task.known))
             if not o.dropout:
                 without_dropout(body)
             torch.manual_seed(seed)
@@ -98,6 +99,7 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
             about: dict[str, Any] = named | {"assignment": assignment, "options": asdict(o), "training": result, "curve": curve}
             about |= {"trained_parameters": trained_parameters(model)}
             about |= {"note": task.note} if task.note else {}
+            about |= {"symbols": len(task.known)} if task.known else {}
             card = step.finish(write_scores(results, folder, task.name, task.metric, arm, seed, items, about))
         return f"{folder}: {task.name} {card['metric']} {card['value']:.1f} % ({arm}, seed {seed})"
 
@@ -132,14 +134,18 @@ def starts(
     """
     spoken = [e for some in task.splits.values() for e in some if e.symbols]
     if spoken:
-        if assignment not in ASSIGNMENTS:
-            raise InputError(f"symbols have no assignment {assignment!r}; choose one of {', '.join(ASSIGNMENTS)}")
-        known = {s: i for i, s in enumerate(sorted({s for e in task.splits["train"] for s in e.symbols}))}
+        if assignment not in (OWN, *ASSIGNMENTS):
+            raise InputError(f"symbols have no assignment {assignment!r}; choose one of {', '.join((OWN, *ASSIGNMENTS))}")
+        known = {symbol: i for i, symbol in enumerate(task.known)}
         if strange := sorted({s for e in spoken for s in e.symbols} - set(known)):
             raise InputError(
                 f"the symbol {strange[0]!r} of the task {task.name} is not in its training data; take it out or train on it"
             )
-        body, table = symbol_encoder(encoder, tokenizer, len(known), assignment, seed)
+        if assignment == OWN:
+            chosen = torch.tensor([*rows_named(tokenizer, task.known), *special_tokens(tokenizer)])
+            body, table = encoder, nn.Embedding.from_pretrained(encoder.get_input_embeddings().weight[chosen], freeze=False)
+        else:
+            body, table = symbol_encoder(encoder, tokenizer, len(known), assignment, seed)
         layout = Layout(*special_ids(len(known)), question=longest)
         return body, table, Encode(lambda e: (np.array([known[s] for s in e.symbols], np.int64), None), layout, longest)
     if assignment not in (OWN, *DRAWN):

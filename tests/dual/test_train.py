@@ -327,3 +327,34 @@ def test_what_cannot_read_units_is_refused_in_one_sentence_with_the_families(by_
         dual(corpus, tmp_path, text_encoder=str(folder))
     message = str(error.value)
     assert all(name in message for name in TEXT_FAMILIES) and ". " not in message and not (tmp_path / "dual").exists()
+
+
+@pytest.mark.parametrize("trained", ["biases", "adapters", "lora", "weighted-sum", "none"])
+def test_a_reader_of_few_trained_weights_answers_as_it_was_trained(corpus, tmp_path, trained, text_encoder, monkeypatch):
+    """What is loaded gives the logits of what was trained; the encoder's other weights are those that it began with."""
+    if trained == "lora":
+        pytest.importorskip("peft")
+    kept, save = [], train.save_reader
+    monkeypatch.setattr(train, "save_reader", lambda folder, model, *rest: kept.append(model) or save(folder, model, *rest))
+    out = dual(corpus, tmp_path, trained=trained)
+    model, _, card = load_reader(out)
+    ids = torch.tensor([[K, 1, 2, K + 1, 3, 4, 5, K + 1]])
+    given = {"mask": torch.ones_like(ids), "segments": torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])}
+    with torch.no_grad():
+        assert torch.allclose(model.logits(ids, **given), kept[0].eval().logits(ids, **given), atol=2e-2)  # int8
+    assert 0 < card["trained_parameters"] < sum(w.numel() for w in model.parameters())
+    matrix = "encoder.layer.0.intermediate.dense.weight"
+    began = text_encoder(max_position_embeddings=256).state_dict()[matrix]
+    assert torch.equal(kept[0].encoder.state_dict()[matrix], began)
+    assert ("added" in json.loads((out / "config.json").read_text())) == (trained in ("adapters", "weighted-sum"))
+
+
+def test_text_qa_trains_the_embeddings_of_its_tokens_only_with_the_whole_model(corpus, tmp_path):
+    for trained in ("all", "adapters"):
+        train_text(corpus, tmp_path / trained, options(trained=trained))
+    (whole, _, card), (few, _, fewer) = (load_reader(tmp_path / name) for name in ("all", "adapters"))
+    assert fewer["trained_parameters"] < card["trained_parameters"] - whole.embedding.weight.numel()
+    train_text(corpus, tmp_path / "on", options(trained="adapters"), tmp_path / "adapters")  # and not a second set of them
+    on, _, card = load_reader(tmp_path / "on")
+    assert on.state_dict().keys() == few.state_dict().keys() and card["trained_parameters"] == fewer["trained_parameters"]
+    assert torch.equal(on.embedding.weight, few.embedding.weight)
