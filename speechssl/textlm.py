@@ -356,7 +356,7 @@ def rows_named(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> li
     ids = tokenizer.get_vocab()
     if lacking := [symbol for symbol in symbols if symbol not in ids]:
         raise InputError(
-            f"the tokeniser has no token {lacking[0]!r}, and {len(lacking)} of {len(symbols)} symbols have none; give an encoder that "
+            f"the tokeniser has no token {lacking[0]!r}, and {len(lacking)} of {len(symbols)} symbols have none; give one that "
             "was pre-trained on these symbols (speechssl pretrain text --data symbols), or another --assignment"
         )
     return [ids[symbol] for symbol in symbols]

@@ -74,6 +74,7 @@ VERBS = {
     "text compute": "text_side:Compute",
     "text plateau": "text_side:Plateau",
     "text gains": "text_side:Gains",
+    "text devices": "text_side:DeviceTable",
     "report": "report:Report",
     "answer": "cli:Answer",
     "bundle": "cli:Bundle",

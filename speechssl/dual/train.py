@@ -7,6 +7,7 @@ units stands in their card.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -148,7 +149,9 @@ def fit_reader(
         without_dropout(model.encoder)
     if options.gradient_checkpointing:
         checkpoint_gradients(model.encoder, options.text_encoder)
-    result = fit(model, batches, options.training, out / "checkpoints")
+    began = time.monotonic()
+    result = {"seconds": 0.0} | fit(model, batches, options.training, out / "checkpoints")
+    result["seconds"] = result["seconds"] or round(time.monotonic() - began, 2)
     card = card | {"trained_parameters": trained_parameters(model)}
     with main_first():
         if is_main():

@@ -298,3 +298,24 @@ class Gains:
         from speechssl.text_side.runs import gains_tables
 
         print("\n\n".join(table.text for table in gains_tables(self.results, self.answers, self.baseline, self.seed)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTable:
+    """print what training few weights costs and gives: parameters, score, time
+
+    Reads, below RESULTS/devices, what was trained with --trained: runs of `text plateau`, whose arms are called after the device
+    (runs/dual/lora-0); readers/text-DEVICE-SEED of `train text-qa` with answers/ of `evaluate qa`; and superb/ of `superb run`,
+    where weighted-sum is the frozen encoder that heads read. Appends the scores to RESULTS/results.jsonl, of which
+    `speechssl report RESULTS` makes a page.
+
+      speechssl text devices exp/text_side
+    """
+
+    results: Path = argument(RESULTS)
+    seed: Whole = option(0, "seed of the bootstrap")
+
+    def run(self) -> None:
+        from speechssl.text_side.runs import device_table
+
+        print(device_table(self.results, self.seed).text)
