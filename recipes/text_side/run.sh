@@ -6,7 +6,9 @@
 #   bash recipes/text_side/run.sh recipes/text_side/smoke.yaml exp/text_side-smoke       almost nothing, to show that it runs
 # The third argument is the text: a folder of .txt files (a document each) or a prepared corpus; it is needed for parts 1 and 5.
 # Environment:
-#   PARTS="1 5"     only these parts: 1 artificial data, 3 the frozen transformer, 5 objectives; default: those of the configuration
+#   PARTS="1 5"     only these parts: 1 artificial data, 2 other symbols, 3 the frozen transformer, 5 objectives and devices; default:
+#                   those of the configuration
+#   SYMBOLS="histone=H3.txt stability=TAPE"   published files for part 2 (speechssl prepare symbols --help), beside the configuration's
 #   GLUE=FOLDER     GLUE as it is published, a folder a task; adds the tasks that the configuration names to parts 1 and 5
 set -euo pipefail
 . recipes/options.sh
@@ -27,6 +29,23 @@ classify() { # ARM ENCODER [OPTION ...]
       speechssl text classify "$task" "$2" "$EXP" --arm "$1" "${@:3}" --seed "$seed" $(with classify)
     done
   done
+}
+
+# Units of the corpus, by the encoder and codebook of a shipped set.
+units() {
+  mkdir -p "$EXP/models"
+  borrow "$(setting models)" "$EXP/models" encoder units.safetensors units.card.json
+  local split
+  for split in train test; do
+    speechssl units extract "$EXP/corpus" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/units" --split "$split"
+  done
+}
+
+# An encoder that the configuration names: one that this recipe made, or any other.
+named() { # SETTING
+  local name
+  name=$(setting "$1")
+  if [ -d "$EXP/encoders/$name" ]; then encoder "$name"; else echo "$name"; fi
 }
 
 if part 1 || part 5; then
@@ -71,10 +90,7 @@ if part 1; then
   done
 
   stage "5 part 1, DUAL on units: how long is the plateau, alone and on top of pre-training on text?"
-  borrow "$(setting models)" "$EXP/models" encoder units.safetensors units.card.json
-  for split in train test; do
-    speechssl units extract "$EXP/corpus" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/units" --split "$split"
-  done
+  units
   plateau() { # ARM ENCODER ASSIGNMENT SEED
     speechssl text plateau "$EXP/corpus" "$EXP/units" "$EXP" --arm "$1" --text-encoder "$2" --assignment "$3" --seed "$4" $(with dual)
   }
@@ -95,10 +111,31 @@ if part 1; then
   done
 fi
 
+if part 2; then
+  stage "6 part 2, BERT on other symbols: DNA, proteins, music; from four starts"
+  BERT=$(named symbol-encoder)
+  for kind in $(setting symbols) ${SYMBOLS:-}; do # KIND, or KIND=SOURCE
+    task=$EXP/symbols/$(basename "${kind#*=}" .txt)
+    source=()
+    [[ $kind != *=* ]] || source=(--source "${kind#*=}")
+    speechssl prepare symbols "${kind%%=*}" "$task" "${source[@]}" $(with symbols)
+    specific=$EXP/encoders/symbols-${task##*/}
+    speechssl pretrain text "$specific" --data symbols --symbols "$task" $(with specific)
+    for seed in $SEEDS; do
+      symbols() { # ARM ENCODER ASSIGNMENT
+        speechssl text classify "$task" "$2" "$EXP" --arm "$1" --assignment "$3" --seed "$seed" $(with classify-symbols)
+      }
+      symbols specific "$specific/encoder" own
+      symbols bert "$BERT" random
+      symbols re-emb "$BERT" re-init
+      symbols random "$BERT" scratch
+    done
+  done
+fi
+
 if part 3; then
-  stage "6 part 3, the frozen pre-trained transformer: bits, expressions, images"
-  FROZEN=$(setting frozen-encoder)
-  [ ! -d "$EXP/encoders/$FROZEN" ] || FROZEN=$(encoder "$FROZEN") # one that this recipe made
+  stage "7 part 3, the frozen pre-trained transformer: bits, expressions, images"
+  FROZEN=$(named frozen-encoder)
   for task in $(setting frozen-tasks); do
     for seed in $SEEDS; do
       compute() { # ARM [OPTION ...]
@@ -113,7 +150,7 @@ if part 3; then
 fi
 
 if part 5; then
-  stage "7 part 5, objectives: the same text and steps, something else to predict"
+  stage "8 part 5, objectives: the same text and steps, something else to predict"
   for objective in $(setting objectives); do
     speechssl pretrain text "$EXP/encoders/$objective" --text "$TEXT" --objective "$objective" --tokenizer "$(encoder english)" $(with objective)
     classify "$objective" "$(encoder "$objective")"
@@ -122,9 +159,29 @@ if part 5; then
     classify scratch "$(encoder english)" --assignment scratch
     classify english "$(encoder english)"
   fi
+
+  stage "9 part 5, devices: few weights are trained, of readers of units and of words, and of a speech encoder with its head"
+  units
+  DEVICES=$EXP/devices START=$(named device-encoder) SPEECH=$(setting models)
+  mkdir -p "$DEVICES/readers"
+  for device in $(setting devices); do
+    for seed in $SEEDS; do
+      speechssl text plateau "$EXP/corpus" "$EXP/units" "$DEVICES" --arm "$device" --trained "$device" --text-encoder "$START" \
+        --seed "$seed" $(with dual)
+      reader=$DEVICES/readers/text-$device-$seed
+      speechssl train text-qa "$EXP/corpus" "$reader" --trained "$device" --text-encoder "$START" --seed "$seed" $(with text-qa)
+      speechssl evaluate qa "$EXP/corpus" "$DEVICES/answers" --systems text --reader "$reader" $(with evaluate)
+    done
+    case $device in
+      weighted-sum) speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" $(with superb) ;;
+      all | frozen | biases | lora)
+        speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" --finetune --trained "$device" $(with superb) ;;
+    esac # adapters stay in an encoder, which heads cannot be saved with
+  done
+  speechssl text devices "$EXP"
 fi
 
-stage "8 gains, and the page"
+stage "10 gains, and the page"
 ANSWERS=()
 [ ! -d "$EXP/answers" ] || ANSWERS=(--answers "$EXP/answers")
 speechssl text gains "$EXP" "${ANSWERS[@]}"

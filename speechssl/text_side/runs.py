@@ -25,7 +25,7 @@ from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.eval.tables import Table, interval_text
 from speechssl.io import hash_files, hash_json, read_json, write_json
-from speechssl.results import DEFAULT, Row, append_rows, drawn_sentence, rows_in
+from speechssl.results import DEFAULT, Row, append_rows, drawn_sentence, read_rows
 from speechssl.stats import RESAMPLES, Estimate, Units, choose_units, drawn_counts, mean_of
 from speechssl.text_side.published import (
     ARTIFICIAL,
@@ -434,13 +434,14 @@ def device_table(results: Path, seed: int) -> Table:
         device = path.parent.name.removeprefix("text-").rpartition("-")[0]
         cost = costs.setdefault(("dual" if path.name == "scores.json" else "text-qa", device), Cost())
         cost.parameters, cost.seconds = values["trained_parameters"], (*cost.seconds, values["training"]["seconds"])
-    for row in rows_in(folder / "superb") if (folder / "superb/results.jsonl").is_file() else ():
-        device = TUNED.get(row.encoder.rpartition("+")[2]) if "+" in row.encoder else "weighted-sum"
+    superb = folder / "superb/results.jsonl"
+    for row in read_rows(superb) if superb.is_file() else ():
+        tuned = TUNED.get(row.encoder.rpartition("+")[2]) if "+" in row.encoder else "weighted-sum"
         heads = sorted(folder.glob(f"superb/heads/{row.encoder}/{row.system}/seed-*/card.json"))
-        if device is None or row.condition != "clean" or row.metric.endswith(DEFAULT) or not heads:
-            continue
+        if tuned is None or row.condition != "clean" or row.metric.endswith(DEFAULT) or not heads or (row.system, tuned) in costs:
+            continue  # a task's first metric is what it is judged by
         cards = [read_json(path) for path in heads]
-        costs[row.system, device] = Cost(
+        costs[row.system, tuned] = Cost(
             interval_text(row), cards[0]["trained_parameters"], tuple(float(card["seconds"]) for card in cards)
         )
     if not costs:
