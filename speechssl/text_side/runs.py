@@ -171,8 +171,9 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
         drawn = tuple(map(str, values.get("groups", items))), str(values.get("unit", "item"))
-        more = str(values.get("note", "")), tuple(values.get("curve", ())), bool(values.get("symbols"))
-        found.append(Run(*about, made, tuple(items), *drawn, *more))
+        curve: tuple[Mapping[str, float], ...] = tuple(values.get("curve", ()))
+        run = Run(*about, made, tuple(items), *drawn, curve=curve)
+        found.append(replace(run, note=str(values.get("note", "")), symbols=bool(values.get("symbols"))))
     for folder in answers:
         for scores in read_results([folder]):
             named = _QA.fullmatch(scores.system)

@@ -80,7 +80,7 @@ def make_symbols(o: Symbols) -> str:
     source = [path.name for path in files] if o.kind == "composer" else hash_files(files)
     with stage(o.out, {"source": source}, settings) as step:
         if step.done:
-            return str(step.card["made"])
+            return f"{o.out}: {step.card['made']}"
         name = files[0].stem.lower() if o.kind == "histone" else o.kind
         parts = divided(read_examples(o, files), np.random.default_rng(o.seed))
         known = {symbol for e in parts["train"] for symbol in e.symbols}
@@ -101,9 +101,9 @@ def make_symbols(o: Symbols) -> str:
         about |= {"note": f"{name}: {SOURCES[o.kind]}."} if o.kind in ("promoter", "composer") else {}
         write_json(o.out / "task.json", about)
         counts = ", ".join(f"{len(some)} {split}" for split, some in parts.items())
-        made = f"{o.out}: {name}, {counts}, {len(known)} symbols ({SOURCES[o.kind]})"
+        made = f"{name}, {counts}, {len(known)} symbols ({SOURCES[o.kind]})"
         step.finish({"what": "task of symbols", "made": made} | about)
-        return made
+        return f"{o.out}: {made}"
 
 
 def divided(examples: Sequence[Example], rng: np.random.Generator) -> dict[str, list[Example]]:
