@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from speechssl.text_side.frozen import Computer, load_puzzle
 from speechssl.textlm import load_text_encoder
 
 LAYERS = ("query", "key", ".q.", ".wi", "wqkv", "ffn.lin", "dense")  # in the names of matrices
-PEFT = pytest.param("lora", marks=pytest.mark.skipif(not __import__("importlib.util").util.find_spec("peft"), reason="no peft"))
+PEFT = pytest.param("lora", marks=pytest.mark.skipif(not find_spec("peft"), reason="no peft"))
 SHOWN = torch.arange(30.0).reshape(3, 10, 1) % 7
 
 
