@@ -52,6 +52,11 @@ TEXT_FAMILIES = (
     *("RoBERTa", "T5", "UMT5", "XLM-RoBERTa"),
 )
 DEVICE = "cpu, cuda, cuda:N, or auto: a GPU if there is one"
+Trained = Literal["all", "frozen", "biases", "adapters", "lora", "weighted-sum", "none"]
+TRAINED = (
+    "weights of the encoder that are trained: all, frozen (norms and positions alone), biases (BitFit), adapters (a bottleneck "
+    "behind each half of a layer), lora (needs speechssl[peft]), weighted-sum (of its layers), or none"
+)
 DRAWN = "drawn at random by --seed; default: a tenth, but at least 400 recordings if there are as many"
 SNR_OVER = "measure the SNR over the active parts of the speech, or over the whole signal including pauses (as arXiv 2210.07978)"
 BF16 = {"fp32": False, "bf16": True}  # the values of --precision where a switch stands behind it
@@ -229,11 +234,17 @@ class EvalOptions:
 
 def settings(options: Any) -> dict[str, Any]:
     """The options that decide what is made, as a stage and a card have them: not where curves are sent, nor how a model would have
-    been evaluated that never was.
+    been evaluated that never was, nor that all weights are trained and nothing is shifted: what was made before there was a choice
+    stays valid.
     """
+    usual = {"trained": "all", "shift": None}
 
     def decisive(values: dict[str, Any]) -> dict[str, Any]:
-        off = [n for n, v in values.items() if n == "report_to" or (n == "evaluation" and not v["eval_every"])]
+        off = [
+            n
+            for n, v in values.items()
+            if n == "report_to" or (n == "evaluation" and not v["eval_every"]) or usual.get(n, ...) == v
+        ]
         return {n: decisive(v) if isinstance(v, dict) else v for n, v in values.items() if n not in off}
 
     return decisive(asdict(options))

@@ -351,6 +351,17 @@ def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     return [index for token, index in plain if word.match(token)] or [index for _, index in plain]
 
 
+def rows_named(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> list[int]:
+    """The token of each symbol that has its name. Raises InputError for a vocabulary without one of them."""
+    ids = tokenizer.get_vocab()
+    if lacking := [symbol for symbol in symbols if symbol not in ids]:
+        raise InputError(
+            f"the tokeniser has no token {lacking[0]!r}, and {len(lacking)} of {len(symbols)} symbols have none; give one that "
+            "was pre-trained on these symbols (speechssl pretrain text --data symbols), or another --assignment"
+        )
+    return [ids[symbol] for symbol in symbols]
+
+
 UNKNOWN, MASK, SPECIALS_OF_CHARACTERS = "[UNK]", "[MASK]", ("[CLS]", "[SEP]", "[PAD]")
 
 

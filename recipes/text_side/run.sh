@@ -4,10 +4,11 @@
 #   bash recipes/text_side/run.sh recipes/text_side/small.yaml exp/text_side texts/      small encoders: some hours of 2 cores
 #   bash recipes/text_side/run.sh recipes/text_side/base.yaml exp/text_side texts/       published size: GPUs
 #   bash recipes/text_side/run.sh recipes/text_side/smoke.yaml exp/text_side-smoke       almost nothing, to show that it runs
-# The third argument is the text: a folder of .txt files (a document each) or a prepared corpus; it is needed for all parts but 3.
+# The third argument is the text: a folder of .txt files (a document each) or a prepared corpus; it is needed for all parts but 2 and 3.
 # Environment:
-#   PARTS="1 5"     only these parts: 1 artificial data, 3 the frozen transformer, 5 objectives,
+#   PARTS="1 5"     only these parts: 1 artificial data, 2 other symbols, 3 the frozen transformer, 5 objectives and devices,
 #                   6 language models of units, 7 loss surfaces; default: those of the configuration
+#   SYMBOLS="histone=H3.txt stability=TAPE"   published files for part 2 (speechssl prepare symbols --help), beside the configuration's
 #   GLUE=FOLDER     GLUE as it is published, a folder a task; adds the tasks that the configuration names to parts 1 and 5
 set -euo pipefail
 . recipes/options.sh
@@ -49,6 +50,13 @@ text_reader() { # ARM SEED
     start=$(encoder "scratch-$2")
   fi
   speechssl train text-qa "$EXP/corpus" "$EXP/models/text-$1-$2" --text-encoder "$start" --seed "$2" $(with text-qa)
+}
+
+# An encoder that the configuration names: one that this recipe made, or any other.
+named() { # SETTING
+  local name
+  name=$(setting "$1")
+  if [ -d "$EXP/encoders/$name" ]; then encoder "$name"; else echo "$name"; fi
 }
 
 if part 1 || part 5 || part 6 || part 7; then
@@ -108,10 +116,31 @@ if part 1; then
   done
 fi
 
+if part 2; then
+  stage "6 part 2, BERT on other symbols: DNA, proteins, music; from four starts"
+  BERT=$(named symbol-encoder)
+  for kind in $(setting symbols) ${SYMBOLS:-}; do # KIND, or KIND=SOURCE
+    task=$EXP/symbols/$(basename "${kind#*=}" .txt)
+    source=()
+    [[ $kind != *=* ]] || source=(--source "${kind#*=}")
+    speechssl prepare symbols "${kind%%=*}" "$task" "${source[@]}" $(with symbols)
+    specific=$EXP/encoders/symbols-${task##*/}
+    speechssl pretrain text "$specific" --data symbols --symbols "$task" $(with specific)
+    for seed in $SEEDS; do
+      symbols() { # ARM ENCODER ASSIGNMENT
+        speechssl text classify "$task" "$2" "$EXP" --arm "$1" --assignment "$3" --seed "$seed" $(with classify-symbols)
+      }
+      symbols specific "$specific/encoder" own
+      symbols bert "$BERT" random
+      symbols re-emb "$BERT" re-init
+      symbols random "$BERT" scratch
+    done
+  done
+fi
+
 if part 3; then
-  stage "6 part 3, the frozen pre-trained transformer: bits, expressions, images"
-  FROZEN=$(setting frozen-encoder)
-  [ ! -d "$EXP/encoders/$FROZEN" ] || FROZEN=$(encoder "$FROZEN") # one that this recipe made
+  stage "7 part 3, the frozen pre-trained transformer: bits, expressions, images"
+  FROZEN=$(named frozen-encoder)
   for task in $(setting frozen-tasks); do
     for seed in $SEEDS; do
       compute() { # ARM [OPTION ...]
@@ -126,7 +155,7 @@ if part 3; then
 fi
 
 if part 5; then
-  stage "7 part 5, objectives: the same text and steps, something else to predict"
+  stage "8 part 5, objectives: the same text and steps, something else to predict"
   for objective in $(setting objectives); do
     speechssl pretrain text "$EXP/encoders/$objective" --text "$TEXT" --objective "$objective" --tokenizer "$(encoder english)" $(with objective)
     classify "$objective" "$(encoder "$objective")"
@@ -135,10 +164,30 @@ if part 5; then
     classify scratch "$(encoder english)" --assignment scratch
     classify english "$(encoder english)"
   fi
+
+  stage "9 part 5, devices: few weights are trained, of readers of units and of words, and of a speech encoder with its head"
+  corpus_units train test
+  DEVICES=$EXP/devices START=$(named device-encoder) SPEECH=$(setting models)
+  mkdir -p "$DEVICES/readers"
+  for device in $(setting devices); do
+    for seed in $SEEDS; do
+      speechssl text plateau "$EXP/corpus" "$EXP/units" "$DEVICES" --arm "$device" --trained "$device" --text-encoder "$START" \
+        --seed "$seed" $(with dual)
+      reader=$DEVICES/readers/text-$device-$seed
+      speechssl train text-qa "$EXP/corpus" "$reader" --trained "$device" --text-encoder "$START" --seed "$seed" $(with text-qa)
+      speechssl evaluate qa "$EXP/corpus" "$DEVICES/answers" --systems text --reader "$reader" $(with evaluate)
+    done
+    case $device in
+      weighted-sum) speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" $(with superb) ;;
+      all | frozen | biases | lora)
+        speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" --finetune --trained "$device" $(with superb) ;;
+    esac # adapters stay in an encoder, which heads cannot be saved with
+  done
+  speechssl text devices "$EXP"
 fi
 
 if part 6; then
-  stage "8 part 6, language models of units: from a language model of text, and from scratch"
+  stage "10 part 6, language models of units: from a language model of text, and from scratch"
   corpus_units train dev test
   speechssl prepare spoken-words "$EXP/corpus" "$EXP/words" $(with words)
   speechssl units extract "$EXP/words/words.jsonl" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/word-units"
@@ -163,7 +212,7 @@ if part 6; then
 fi
 
 if part 7; then
-  stage "9 part 7, loss surfaces around readers of units and of words, from scratch and from text"
+  stage "11 part 7, loss surfaces around readers of units and of words, from scratch and from text"
   corpus_units train dev
   around() { # READER ARM [OPTION ...]
     speechssl text surface "$EXP/corpus" "$1" "$EXP" --arm "$2" "${@:3}" $(with surface)
@@ -184,7 +233,7 @@ if part 7; then
   done
 fi
 
-stage "10 gains, and the page"
+stage "12 gains, and the page"
 ANSWERS=()
 [ ! -d "$EXP/answers" ] || ANSWERS=(--answers "$EXP/answers")
 speechssl text gains "$EXP" "${ANSWERS[@]}"

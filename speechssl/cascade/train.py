@@ -187,7 +187,7 @@ def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedT
         encoder, table, tokenizer = character_encoder(encoder, tokenizer, texts, options.training.seed)
     else:
         rows = encoder.get_input_embeddings().weight.detach()
-        table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
+        table = nn.Embedding.from_pretrained(rows.clone(), freeze=options.trained != "all")
     torch.manual_seed(options.training.seed)
     return SpanModel(
         encoder, table, subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim)
@@ -218,6 +218,7 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
             tokenizer = load_tokenizer(start, model.embedding.num_embeddings)
             options = replace(options, text_encoder=made["text_encoder"], subwords=made["subwords"], characters=made["characters"])
             model.train().requires_grad_(True)
+            model.embedding.requires_grad_(options.trained == "all" or options.characters)
             torch.manual_seed(options.training.seed)  # of dropout
         else:
             model, tokenizer = begin_text(data, options)

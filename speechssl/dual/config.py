@@ -9,9 +9,11 @@ from speechssl.config import (
     DEVICE,
     PLAIN,
     TEXT_FAMILIES,
+    TRAINED,
     Count,
     EvalOptions,
     Share,
+    Trained,
     TrainingOptions,
     Whole,
     argument,
@@ -63,6 +65,7 @@ class QaOptions:
     split: str = option("train", "split of the corpus to train on")
     question: Count = option(120, "longest question, in tokens; longer questions are truncated")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
+    trained: Trained = option("all", TRAINED)
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
 
     @property

@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from speechssl.devices import add, added
 from speechssl.dual.data import Layout, window_mask
 from speechssl.errors import InputError
 from speechssl.int8 import dequantise, quantise
@@ -98,6 +99,8 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
     config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
     if (subwords := getattr(model, "subwords", None)) is not None:
         config["subwords"] = subwords.shape
+    if device := added(model.encoder):
+        config["added"] = device
     config.pop("_name_or_path", None)  # a path of the machine it was trained on
     write_json(folder / "config.json", config)
     write_json(folder / "card.json", card | {"layout": asdict(layout), "weights": hash_files([folder / "model.safetensors"])})
@@ -124,7 +127,9 @@ def load_model(
         rows, width = config.pop("symbols")
         shape = config.pop("subwords", None)
         subwords = SubwordUnits(torch.zeros(rows, shape["longest"]), shape["units"], shape["width"], width) if shape else None
+        device = config.pop("added", {})
         encoder = make_encoder(config)
+        add(encoder, device)
         model = build(encoder, nn.Embedding(rows, width), subwords, card)
         layout = Layout(**card["layout"])
     except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from speechssl.config import settings
 from speechssl.data.records import corpus_card, data_hash, first_passages, load_corpus
+from speechssl.devices import merged, train_only, trained_parameters
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, check_times, unit_examples, unit_source
 from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Reader
@@ -182,16 +183,19 @@ def fit_reader(
     """Fit a reader of any kind, and save it in `out` with its card: the best checkpoint where it is evaluated, else the last.
 
     options: `QaOptions`, or those of multiple choice; question: as of `check_positions`. Raises InputError for windows that do not
-    fit the encoder, or an encoder without gradient checkpointing where that is asked for.
+    fit the encoder, or an encoder without gradient checkpointing where that is asked for, or as `train_only` does.
     """
     check_positions(model.encoder, layout, options.text_encoder, question)
+    train_only(model.encoder, options.trained)
     if not options.dropout:
         without_dropout(model.encoder)
     if options.gradient_checkpointing:
         checkpoint_gradients(model.encoder, options.text_encoder)
     result = fit(model, batches, options.training, out / "checkpoints", evaluation=evaluation)
+    card = card | {"trained_parameters": trained_parameters(model)}
     with main_first():
         if is_main():
+            merged(model.encoder)
             save_reader(out, model, layout, card | {"options": settings(options), "training": result})
 
 

@@ -20,6 +20,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.nn import functional as F
 
+from speechssl.devices import weight_of
 from speechssl.encoders.hubert import (
     Hubert,
     Plain,
@@ -229,7 +230,7 @@ def on_cpu(x: torch.Tensor) -> bool:
 
 def linear(x: torch.Tensor, *layers: Any) -> torch.Tensor:
     """Linear layers side by side. (..., in) -> (..., sum of out)."""
-    return Linear.apply(x, *(p for layer in layers for p in (layer.weight, layer.bias)))
+    return Linear.apply(x, *(p for layer in layers for p in (weight_of(layer), layer.bias)))
 
 
 class TrainingKernels:

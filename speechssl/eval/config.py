@@ -14,11 +14,13 @@ from speechssl.config import (
     DEVICE,
     ENCODERS,
     SNR_OVER,
+    TRAINED,
     Amount,
     Count,
     Precision,
     Share,
     SnrOver,
+    Trained,
     Weight,
     Whole,
     argument,
@@ -345,6 +347,7 @@ class TrainingData:
 
     finetune: bool = option(False, "train the encoder with each head; default: keep it frozen")
     upstream_rate: Amount | None = option(None, "learning rate of the encoder, as a factor of the head's; default: 0.1")
+    trained: Trained | None = option(None, f"with --finetune, {TRAINED}; of these all, frozen, biases and lora; default: all")
     start: Path | None = option(None, "folder of trained heads to start from, such as exp/superb/heads/mine; default: random heads")
     distort: str | None = option(
         None, "train on distorted speech: kinds of distortion, such as m+g+r, also NAMEs of --noise; default: clean speech"
@@ -368,7 +371,7 @@ class TrainingData:
 
 
 NEEDED = {  # option -> options that mean nothing without it
-    "finetune": ("upstream_rate",),
+    "finetune": ("upstream_rate", "trained"),
     "distort": ("distorted", "snr_range", "noise_cache"),
     "dat": ("dat_weight", "dat_layers", "dat_mode", "dat_schedule"),
 }
@@ -453,7 +456,14 @@ class Superb:
             drawn: dict[str, Any] = {"probability": (share, share), "snr": o.snr_range or SNR, "snr_over": self.noise.snr_over}
             distort = parse_distortions(o.distort, noise_folders(self.noise.noise), seed=self.seed[0], cache=cache, **drawn)
         rate = (o.upstream_rate or UPSTREAM_RATE) if o.finetune else None
-        return Tuning(rate=rate, distort=distort, adversary=adversary, bf16=self.sets.precision == "bf16", heads=o.start)
+        return Tuning(
+            rate=rate,
+            distort=distort,
+            adversary=adversary,
+            bf16=self.sets.precision == "bf16",
+            heads=o.start,
+            trained=o.trained or "all",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

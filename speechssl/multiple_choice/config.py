@@ -10,9 +10,11 @@ from speechssl.config import (
     BERT,
     DEVICE,
     ENCODERS,
+    TRAINED,
     Count,
     EvalOptions,
     Share,
+    Trained,
     TrainingOptions,
     Whole,
     argument,
@@ -40,6 +42,7 @@ class ChoiceOptions:
     dropout: bool = option(False, DROPOUT)
     noise: Share = option(0.0, RANDOM_UNITS, name="random_units")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
+    trained: Trained = option("all", TRAINED)
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
 
 

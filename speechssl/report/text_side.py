@@ -17,12 +17,26 @@ from speechssl.report.figures import Drawing, Series, axes_at, blank, legend, pa
 from speechssl.report.page import Section
 from speechssl.report.surfaces import SurfaceRun, read_surfaces, surface_figures
 from speechssl.results import Row
-from speechssl.text_side.published import ARTIFICIAL, CONDITION, GAIN, MEAN, PAPER, PERPLEXITY, family, has_own_table, in_order
+from speechssl.text_side.published import (
+    ARTIFICIAL,
+    CONDITION,
+    GAIN,
+    MEAN,
+    PAPER,
+    PERPLEXITY,
+    SYMBOL_ARMS,
+    SYMBOL_PAPER,
+    SYMBOL_TITLE,
+    SYMBOLS,
+    family,
+    has_own_table,
+    in_order,
+)
+from speechssl.text_side.runs import Point, mean_curve
 from speechssl.text_side.streams import dependency
 
 TITLE = "What a text-pre-trained encoder knows that units can use"
-CURVES = 6  # tasks whose curves are drawn
-Point = tuple[float, float, float]  # steps, training loss, score
+CURVES = 10  # tasks whose curves are drawn
 
 
 @dataclass(frozen=True)
@@ -53,12 +67,14 @@ def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
             raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
         if len(points) > 1:
             curves.setdefault(key, []).append(points)
-    path = out / "tables/text_side.json"
-    try:
-        tables = tuple(map(table_of, read_json(path))) if mine and path.is_file() else ()
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path} is not what `speechssl text gains` writes ({error}); run it again") from error
-    return Lectures(mine, curves, tables, read_surfaces(out) if mine else ())
+    tables: list[Table] = []
+    for name, verb in (("text_side", "gains"), ("devices", "devices")):
+        path = out / f"tables/{name}.json"
+        try:
+            tables += map(table_of, read_json(path)) if mine and path.is_file() else ()
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path} is not what `speechssl text {verb}` writes ({error}); run it again") from error
+    return Lectures(mine, curves, tuple(tables), read_surfaces(out) if mine else ())
 
 
 def text_side_section(found: Lectures) -> Section:
@@ -72,6 +88,9 @@ def text_side_section(found: Lectures) -> Section:
         figures.append(("Gain over scratch", caption, gain_bars(found, tasks)))
         caption = "Runs that are shuffled, pairs and copies whose parts lie further and further apart."
         figures.append(("Gain against the length of dependencies", caption, gain_by_length(found, tasks)))
+    if symbols := [row.system for row in found.rows if row.encoder == "re-emb"]:
+        caption = f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines across, where it has the task)."
+        figures.append((SYMBOL_TITLE, caption, symbol_bars(found, list(dict.fromkeys(symbols)))))
     drawn = list(dict.fromkeys(task for task, _ in found.curves if task != PERPLEXITY))[:CURVES]
     for task in [*drawn, PERPLEXITY] if any(task == PERPLEXITY for task, _ in found.curves) else drawn:
         caption = (
@@ -128,6 +147,28 @@ def _broken(text: str) -> str:
     return "\n".join(filter(None, lines))
 
 
+def symbol_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:
+    """Four bars a task, in the order of the lecture."""
+    texts = []
+    with blank(2.4) as figure:
+        ax = axes_at(figure, 0.55, 0.5, 7.9, 1.6)
+        for n, task in enumerate(tasks):
+            for place, arm in enumerate(SYMBOL_ARMS):
+                x, ours = n + 0.2 * (place - 1.5), [r.value for r in found.rows if (r.system, r.encoder) == (task, arm)]
+                published = SYMBOLS.get(task, {}).get(arm)
+                if ours:
+                    ax.bar([x], [fmean(ours)], 0.18, color=Series("", "", "", place).colour, label=arm if n == 0 else None)
+                if published is not None:
+                    ax.plot([x - 0.09, x + 0.09], [published, published], color=INK, linewidth=1.6)
+                ends = f"{fmean(ours):.1f}" if ours else "–"
+                texts.append(f"{task} {arm} {ends}" + ("" if published is None else f" (published {published})"))
+        ax.set_xticks(range(len(tasks)), [shortened(task, 14) for task in tasks])
+        ax.set_ylabel("score (%)")
+        legend(figure, [(Series("", "", arm, n), arm) for n, arm in enumerate(SYMBOL_ARMS)], (0.065, 1.0), ncols=4)
+        svg = svg_of(figure, "text-symbols")
+    return Drawing(svg, f"{SYMBOL_TITLE}. {'; '.join(texts)}.")
+
+
 def gain_by_length(found: Lectures, tasks: Sequence[str]) -> Drawing | None:
     """A line a kind of data, on the first task that has two lengths of one; None where no task has."""
     for task in tasks:
@@ -181,10 +222,3 @@ def curves(found: Lectures, task: str) -> Drawing:
         panels[2].invert_xaxis()
         svg = svg_of(figure, f"text-curves-{task}")
     return Drawing(svg, f"{task}. {'; '.join(texts)}.")
-
-
-def mean_curve(seeds: Sequence[Sequence[Point]]) -> list[Point]:
-    """The mean over seeds at every number of steps that all have."""
-    by_step = [{p[0]: p for p in points} for points in seeds]
-    steps = sorted(set.intersection(*map(set, by_step)))
-    return [(step, fmean(points[step][1] for points in by_step), fmean(points[step][2] for points in by_step)) for step in steps]

@@ -72,7 +72,7 @@ class Train:
     sweep: str | None = option(None, f"{SWEEP}; audio and masked words are trained anew for each")
     device: str = option("auto", DEVICE)
     options: SpeechBertOptions = group(SpeechBertOptions(READER, WORDS, MASKED), "audio words and masked words")
-    qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters"))
+    qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters", "trained"))
 
     def run(self) -> None:
         from speechssl.dual.dev import best_of

@@ -39,6 +39,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from speechssl.data.utterances import Utterance
+from speechssl.devices import trained_parameters
 from speechssl.errors import InputError
 from speechssl.io import hash_files, hash_json, read_json, replacing, stage, write_json
 from speechssl.results import LOWER_IS_BETTER
@@ -532,6 +533,7 @@ def train_head(
             attempts, best, own = sweep(run, rates, metric, train_runs, halving)
             runs = {which: run_at(run, a.learning_rate) for which, a in (("tuned", best), ("default", own))}
             models, upstreams = {which: best_models(found) for which, found in runs.items()}, dict[str, str]()
+            trained = trained_parameters(models["tuned"])  # before `merged` takes some away
             if "upstream" in models["tuned"]:
                 alike = runs["tuned"] == runs["default"]
                 upstreams = {"tuned": "encoder", "default": "encoder" if alike else "encoder-default"}
@@ -563,6 +565,7 @@ def train_head(
                 ],
                 "layer_weights": head.featurizer.shares.tolist(),
                 "upstreams": upstreams,
+                "trained_parameters": trained,
                 "seconds": round(sum(a.seconds for a in attempts), 1),
                 "steps": sum(a.steps for a in attempts),
                 "weights": {which: hash_files([run.folder / name]) for which, name in HEADS.items()},

@@ -36,6 +36,7 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.utterances import Utterance
+from speechssl.devices import merged, train_only
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.hubert import before_end, check_known, frames_of_samples
 from speechssl.encoders.load import load_checkpoint
@@ -50,6 +51,7 @@ from speechssl.superb.train import Run, Trainer
 UPSTREAM_RATE = 0.1  # of the head's; the authors' repository: "at least ten times smaller"
 SHARE = 0.5  # of the training recordings that are distorted; ours
 NO_HEADS = ("qbe", "se", "ss")  # tasks without a head, or whose targets are the waves themselves
+TRAINED = ("all", "frozen", "biases", "lora")  # of `devices`: what leaves an encoder as plain as it was
 AHEAD = 4  # batches that are read and distorted in advance
 ROUND = 4_000  # samples: batches are padded to multiples of it
 
@@ -70,8 +72,14 @@ class Tuning:
     adversary: AdversaryOptions | None = None
     bf16: bool = False
     heads: Path | None = None
+    trained: str = "all"
 
     def __post_init__(self) -> None:
+        if self.trained not in TRAINED:
+            raise InputError(
+                f"an encoder trained with a head is saved as a plain one, which --trained {self.trained} does not leave; choose "
+                f"{', '.join(TRAINED)} (without --finetune, a head reads the weighted sum of a frozen encoder)"
+            )
         if self.adversary and self.distort is None:
             raise InputError("--dat needs distorted speech; give --distort, such as m+g+r")
         if self.adversary and self.rate is None:
@@ -85,7 +93,7 @@ class Tuning:
             return f"+dat-{a.labels}-{a.mode}-{a.weight:g}"
         if self.distort:
             return "+distorted" if self.rate else "+distorted-head"
-        return "+finetuned"
+        return "+finetuned" if self.trained == "all" else f"+{self.trained}"
 
     @property
     def card(self) -> dict[str, Any]:
@@ -93,6 +101,7 @@ class Tuning:
         adversary = None if self.adversary is None else asdict(self.adversary) | {"layers": list(self.adversary.layers)}
         facts = {"upstream_rate": self.rate, "distort": getattr(self.distort, "card", None), "adversary": adversary}
         start = {"heads": hash_files(sorted(self.heads.glob("*/seed-*/head.safetensors")))} if self.heads else {}
+        start |= {} if self.trained == "all" else {"trained": self.trained}
         return facts | start | {"precision": "bf16" if self.bf16 else "fp32"}
 
     def trainer(self, run: Run) -> Trainer:
@@ -101,7 +110,7 @@ class Tuning:
     def save(self, models: nn.ModuleDict, folder: Path, run: Run) -> None:
         """The encoder that was trained with a head, as Hugging Face's folder; its card names its start and its training."""
         assert isinstance(run.loader, OnlineLoader)
-        save_encoder(models["upstream"], folder, run.loader.encoder.normalise)
+        save_encoder(merged(models["upstream"]), folder, run.loader.encoder.normalise)
         facts = {"task": run.task.name, "learning_rate": run.settings.learning_rate, "seed": run.seed}
         what = {"what": "an encoder trained with a head of SUPERB", "from": run.loader.encoder.hash}
         write_json(folder / "card.json", what | {"options": self.card | facts})
@@ -143,7 +152,8 @@ class TuningTrainer(Trainer):
         if tuning.rate is None:
             self.upstream.to(self.run.device)
         else:
-            models["upstream"] = self.upstream.requires_grad_(True)
+            train_only(self.upstream, tuning.trained)
+            models["upstream"] = self.upstream
         return models
 
     def rates(self) -> dict[str, float]:

@@ -11,7 +11,7 @@ item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their int
     tasks       sentence tasks made of real text, GLUE's, and sequences of other symbols
     classify    fine-tuning on a task, from any start
     plateau     DUAL's reader, scored as it learns
-    devices     which weights of an encoder are trained
+    symbols     DNA, proteins, music as tasks                                                         (arXiv 2103.07162)
     frozen      the frozen pre-trained transformer: bits, ListOps, images                             (arXiv 2103.05247)
     causal      language models that read from left to right
     unit_lm     GPT on units, from a language model of text or none                                   (arXiv 2305.13009)
@@ -19,6 +19,6 @@ item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their int
     surface     the loss around a trained reader, along lines and in planes                           (arXiv 1908.05620, 1712.09913)
     runs        what a run leaves; gains over scratch, drawn over seeds and items; all tables
 
-Spoken and written question answering are `speechssl train dual`, `train text-qa` and `evaluate qa`, which take every encoder that
-is made here.
+Which weights are trained is a matter of `speechssl.devices`. Spoken and written question answering are `speechssl train dual`,
+`train text-qa` and `evaluate qa`, which take every encoder that is made here.
 """

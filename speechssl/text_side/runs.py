@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from torch import nn
 
 from speechssl.config import TrainingOptions
+from speechssl.devices import DEVICES
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.eval.tables import Table, interval_text
 from speechssl.io import hash_files, hash_json, read_json, write_json
-from speechssl.results import Row, append_rows, drawn_sentence
+from speechssl.results import DEFAULT, Row, append_rows, drawn_sentence, read_rows
 from speechssl.stats import RESAMPLES, Estimate, Interval, Units, choose_units, drawn_counts, mean_of
 from speechssl.text_side.continued import read_continuations
 from speechssl.text_side.published import (
@@ -37,6 +39,10 @@ from speechssl.text_side.published import (
     PERPLEXITY,
     SURFACE_NOTE,
     SURFACES,
+    SYMBOL_ARMS,
+    SYMBOL_NOTE,
+    SYMBOL_TITLE,
+    SYMBOLS,
     UNIT_LM,
     UNIT_LM_NOTE,
     family,
@@ -49,6 +55,9 @@ from speechssl.trainer import Batch, fit
 _QA = re.compile(r"(?:dual|text\+text)-(.+)-(\d+)")
 DECIMALS = {PERPLEXITY: 2, NATS: 3}  # metrics that are not shares, and their decimals
 _ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
+EQUAL_LOSS = "Test score at equal training loss"
+TUNED = {"finetuned": "all"} | {device: device for device in DEVICES}  # what `superb run` adds to an encoder's name
+Point = tuple[float, float, float]  # steps, training loss, score
 
 
 # ---- one run
@@ -146,7 +155,7 @@ def _arrays(items: Mapping[str, Sequence[float]]) -> tuple[np.ndarray, np.ndarra
 @dataclass(frozen=True, eq=False)
 class Run:
     """columns: (S, C) of S items; groups: (S,) what is drawn, an item itself, or the passage or the voice of a question; unit:
-    which of these. curve: as of `fit_and_score`.
+    which of these. curve: as of `fit_and_score`; symbols: the task is no text.
     """
 
     task: str
@@ -159,6 +168,7 @@ class Run:
     unit: str = "item"
     note: str = ""
     curve: tuple[Mapping[str, float], ...] = ()
+    symbols: bool = False
 
     def only(self, items: Sequence[str]) -> Run:
         place = {name: i for i, name in enumerate(self.items)}
@@ -178,8 +188,9 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
         drawn = tuple(map(str, values.get("groups", items))), str(values.get("unit", "item"))
-        more = str(values.get("note", "")), tuple(values.get("curve", ()))
-        found.append(Run(*about, made, tuple(items), *drawn, *more))
+        curve: tuple[Mapping[str, float], ...] = tuple(values.get("curve", ()))
+        run = Run(*about, made, tuple(items), *drawn, curve=curve)
+        found.append(replace(run, note=str(values.get("note", "")), symbols=bool(values.get("symbols"))))
     for folder in answers:
         for scores in read_results([folder]):
             named = _QA.fullmatch(scores.system)
@@ -251,7 +262,8 @@ class Gains:
     gains: Mapping[tuple[str, str], Estimate]
     metrics: Mapping[str, str]  # of tasks
     seeds: Mapping[tuple[str, str], int]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # on tasks of text and speech
+    symbols: Mapping[str, str] = field(default_factory=dict)  # tasks that are no text -> notes
 
     @property
     def arms(self) -> list[str]:
@@ -275,8 +287,9 @@ def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
         if len(tasks) > 1 and all((task, arm) in gains for task in tasks):
             gains[MEAN, arm] = mean_of([gains[task, arm] for task in tasks])
     metrics = {run.task: run.metric for run in runs}
-    notes = tuple(dict.fromkeys(run.note for run in runs if run.note))
-    return Gains(scores, gains, metrics, {key: len({r.seed for r in some}) for key, some in cells.items()}, notes)
+    notes = tuple(dict.fromkeys(run.note for run in runs if run.note and not run.symbols))
+    symbols = {run.task: run.note for run in runs if run.symbols}
+    return Gains(scores, gains, metrics, {key: len({r.seed for r in some}) for key, some in cells.items()}, notes, symbols)
 
 
 def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: int) -> list[Table]:
@@ -289,16 +302,18 @@ def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: in
         if found.metrics.get(task) not in DECIMALS
     ]
     append_rows(results / "results.jsonl", rows, any_card=True)
-    plain = any(not has_own_table(task) for task in found.metrics)
+    own = [task for task in found.metrics if has_own_table(task) or task in found.symbols]
+    scores = [score_table(found)] if len(own) < len(found.metrics) else []
     gains = [gain_table(found, baseline)] if any(not has_own_table(task) for task, _ in found.gains) else []
-    made = [*([score_table(found)] if plain else []), *gains, *frozen_table(found), *plateau_table(runs)]
-    tables = [*made, *unit_lm_table(found, baseline), *read_continuations(results), *surface_tables(found, baseline)]
+    learned = [*equal_loss_tables(runs), *frozen_table(found), *plateau_table(runs)]
+    made = [*scores, *gains, *symbol_table(found), *learned, *unit_lm_table(found, baseline)]
+    tables = [*made, *read_continuations(results), *surface_tables(found, baseline)]
     write_json(results / "tables" / "text_side.json", [table.values for table in tables])
     return tables
 
 
 def score_table(found: Gains) -> Table:
-    tasks = [task for task in found.metrics if not has_own_table(task)]
+    tasks = [task for task in found.metrics if not has_own_table(task) and task not in found.symbols]
     rows = [
         (arm, *(interval_text(e.interval.percent) if (e := found.scores.get((task, arm))) else "–" for task in tasks))
         for arm in found.arms
@@ -338,6 +353,65 @@ def frozen_table(found: Gains) -> list[Table]:
             rows.append((f"{arm}, published", *published))
     note = " ".join(filter(None, [_drawn(found.scores, tasks), FROZEN_NOTE]))
     return [Table("The frozen transformer, accuracy", ("start", *tasks), tuple(rows), note)]
+
+
+def symbol_table(found: Gains) -> list[Table]:
+    """The lecture's four arms on DNA, proteins and music, beside what is published; none where nothing of it was run."""
+    tasks = [task for task in found.metrics if task in found.symbols]
+    if not tasks:
+        return []
+    arms = [*SYMBOL_ARMS, *(arm for arm in found.arms if arm not in SYMBOL_ARMS)]
+    rows: list[tuple[Any, ...]] = []
+    for arm in arms:
+        if not any((task, arm) in found.scores for task in tasks):
+            continue
+        cells = [interval_text(e.interval.percent) if (e := found.scores.get((task, arm))) else "–" for task in tasks]
+        rows.append((arm, *cells))
+        published = [SYMBOLS.get(task, {}).get(arm) for task in tasks]
+        if any(value is not None for value in published):
+            rows.append((f"{arm}, published", *published))
+    note = " ".join([_drawn(found.scores, tasks), SYMBOL_NOTE, *dict.fromkeys(filter(None, found.symbols.values()))])
+    return [Table(SYMBOL_TITLE, ("start", *(f"{task} ({found.metrics[task]})" for task in tasks)), tuple(rows), note)]
+
+
+def mean_curve(seeds: Sequence[Sequence[Point]]) -> list[Point]:
+    """The mean over seeds at every number of steps that all have. Points: steps, training loss, score."""
+    by_step = [{p[0]: p for p in points} for points in seeds]
+    steps = sorted(set.intersection(*map(set, by_step)))
+    return [(step, fmean(points[step][1] for points in by_step), fmean(points[step][2] for points in by_step)) for step in steps]
+
+
+def score_at(points: Sequence[Point], loss: float) -> float:
+    """The score where the training loss first comes down to this one, on a straight line between two points of a curve."""
+    for before, here in zip([points[0], *points], points, strict=False):
+        if here[1] <= loss:
+            share = (before[1] - loss) / (before[1] - here[1]) if before[1] > here[1] else 1.0
+            return before[2] + share * (here[2] - before[2])
+    return points[-1][2]
+
+
+def equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
+    """The test score of every start at the lowest training loss that all come down to: generalisation without optimisation. Of
+    text and of symbols; none where no run was scored as it learned.
+    """
+    tables = []
+    for symbols, title in ((False, EQUAL_LOSS), (True, f"{EQUAL_LOSS}, symbols that are no text")):
+        curves: dict[str, dict[str, list[list[Point]]]] = {}
+        for run in runs:
+            points = [(float(p["step"]), float(p["loss"]), float(p["score"])) for p in run.curve if p["loss"] is not None]
+            if run.symbols == symbols and run.metric not in DECIMALS and len(points) > 1:
+                curves.setdefault(run.task, {}).setdefault(run.arm, []).append(points)
+        means = {task: {arm: mean_curve(seeds) for arm, seeds in of.items()} for task, of in curves.items() if len(of) > 1}
+        arms = in_order({arm for of in means.values() for arm in of})
+        rows: list[tuple[Any, ...]] = []
+        for task, of in means.items():
+            level = max(min(p[1] for p in points) for points in of.values())
+            found = [100 * score_at(of[arm], level) if arm in of else None for arm in arms]
+            rows.append((task, f"{level:.3f}", *found))
+        if rows:
+            note = "Percent, mean over seeds, at the lowest training loss that every start of the task comes down to."
+            tables.append(Table(title, ("task", "training loss", *arms), tuple(rows), note))
+    return tables
 
 
 def unit_lm_table(found: Gains, baseline: str) -> list[Table]:
@@ -400,6 +474,65 @@ def plateau_table(runs: Sequence[Run]) -> list[Table]:
     longest = max(int(curve[-1]["step"]) for curve in curves.values())
     note = f"–: not within {longest} steps, or no such run. A mean stands where all seeds got there."
     return [Table("Steps of DUAL to FF1 50", ("start", *(f"seed {seed}" for seed in seeds), "mean"), tuple(rows), note)]
+
+
+# ---- devices
+
+
+@dataclass
+class Cost:
+    """Of one device on one task. score: as it is printed; parameters: trained; seconds: of training, a seed each."""
+
+    score: str = "–"
+    parameters: int | None = None
+    seconds: tuple[float, ...] = ()
+
+
+def device_table(results: Path, seed: int) -> Table:
+    """Trained parameters, score and time of every device on every task. Raises InputError where nothing was trained."""
+    folder, costs, rows = results / "devices", dict[tuple[str, str], Cost](), list[Row]()
+    answers = [folder / "answers"] if (folder / "answers").is_dir() else []
+    runs = read_runs(folder, answers) if answers or any(folder.glob("runs/*/*/scores.json")) else []
+    for (task, device), e in gains_of(runs, "", seed).scores.items():
+        rows.append(Row.of(e.interval, f"{task}, devices", device, CONDITION, None, _metric(runs, task), seed, "text devices"))
+        costs[task, device] = Cost(interval_text(e.interval.percent))
+    found = [*folder.glob("runs/dual/*/scores.json"), *folder.glob("readers/text-*/card.json")]
+    for path in sorted(found):
+        values = read_json(path)
+        device = path.parent.name.removeprefix("text-").rpartition("-")[0]
+        cost = costs.setdefault(("dual" if path.name == "scores.json" else "text-qa", device), Cost())
+        cost.parameters, cost.seconds = values["trained_parameters"], (*cost.seconds, values["training"]["seconds"])
+    superb = folder / "superb/results.jsonl"
+    for row in read_rows(superb) if superb.is_file() else ():
+        tuned = TUNED.get(row.encoder.rpartition("+")[2]) if "+" in row.encoder else "weighted-sum"
+        heads = sorted(folder.glob(f"superb/heads/{row.encoder}/{row.system}/seed-*/card.json"))
+        if tuned is None or row.condition != "clean" or row.metric.endswith(DEFAULT) or not heads or (row.system, tuned) in costs:
+            continue  # a task's first metric is what it is judged by
+        cards = [read_json(path) for path in heads]
+        costs[row.system, tuned] = Cost(
+            interval_text(row), cards[0]["trained_parameters"], tuple(float(card["seconds"]) for card in cards)
+        )
+    if not costs:
+        raise InputError(f"{folder} has nothing that was trained with --trained; run recipes/text_side with PARTS=5 first")
+    if rows:
+        append_rows(results / "results.jsonl", rows, any_card=True)
+    tasks = list(dict.fromkeys(task for task, _ in costs))
+    lines = []
+    for device in (d for d in DEVICES if any((task, d) in costs for task in tasks)):
+        line: list[Any] = [device]
+        for task in tasks:
+            cost = costs.get((task, device), Cost())
+            line += [cost.score, cost.parameters, f"{fmean(cost.seconds):.0f}" if cost.seconds else None]
+        lines.append(tuple(line))
+    heads_of = (cell for task in tasks for cell in (task, f"{task}: trained", f"{task}: s"))
+    note = "Percent; trained parameters, heads and embeddings of units with them; seconds of training, mean over seeds."
+    table = Table("What is trained: score, parameters, time", ("trained", *heads_of), tuple(lines), note)
+    write_json(results / "tables" / "devices.json", [table.values])
+    return table
+
+
+def _metric(runs: Sequence[Run], task: str) -> str:
+    return next(run.metric for run in runs if run.task == task)
 
 
 def _drawn(found: Mapping[tuple[str, str], Estimate], tasks: Iterable[str]) -> str:

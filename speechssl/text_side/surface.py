@@ -25,6 +25,7 @@ from tqdm import tqdm
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.train import begin_text
 from speechssl.data.records import data_hash, load_corpus
+from speechssl.devices import add, added
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, unit_examples, unit_source
 from speechssl.dual.model import SpanModel, load_reader
@@ -132,6 +133,7 @@ def start_of(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanMod
             began, _ = begin_text(load_corpus(corpus, options.split), options)
     except InputError as error:
         raise InputError(f"the reader {reader} began as {named}, which cannot be used ({error}); give it with --start") from error
+    add(began.encoder, added(model.encoder))
     weights, own = began.state_dict(), model.state_dict()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
         raise InputError(

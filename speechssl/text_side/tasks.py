@@ -1,7 +1,8 @@
 """Classification tasks: made of real text, GLUE's from a local folder, and sequences of other symbols.
 
 A task is a folder with train.jsonl, dev.jsonl and test.jsonl, an example a line: {"id", "text", "pair", "label"}, or "symbols"
-in the place of text and pair; task.json, where it is, has its name and what it was made of. GLUE's folders are read as they are
+in the place of text and pair; task.json, where it is, has its name, what it was made of, and "metric": "spearman" where labels are
+numbers. GLUE's folders are read as they are
 published (gluebenchmark.com): its test sets have no labels, so that its dev set is tested here, and a tenth of its training set,
 drawn with a fixed seed, is dev.
 """
@@ -54,6 +55,11 @@ class Task:
     metric: str = ACCURACY
     note: str = ""  # what is invented about it
 
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The symbols that training has; none of a task of text."""
+        return tuple(sorted({symbol for e in self.splits["train"] for symbol in e.symbols}))
+
 
 def load_task(folder: Path) -> Task:
     """Raises InputError where there is no task, or it is damaged."""
@@ -78,16 +84,19 @@ def _own(folder: Path) -> Task:
             found[split].append((place, values))
         if not found[split]:
             raise InputError(f"{folder / f'{split}.jsonl'} has no examples; make the task again")
-    classes = sorted({str(values["label"]) for _, values in found["train"]})
-    if len(classes) < 2:
+    metric = str(about.get("metric", ACCURACY))
+    classes = [] if metric == SPEARMAN else sorted({str(values["label"]) for _, values in found["train"]})
+    if len(classes) == 1:
         raise InputError(f"{folder / 'train.jsonl'} has one label alone; give examples of two at least")
     splits: dict[str, list[TaskExample]] = {}
     for split, lines in found.items():
         made = []
         for i, (place, values) in enumerate(lines):
-            if str(values["label"]) not in classes:
+            if classes and str(values["label"]) not in classes:
                 raise InputError(f"{place} has the label {values['label']!r}, which train.jsonl does not have; correct it")
-            label = float(classes.index(str(values["label"])))
+            if not classes and not isinstance(values["label"], (int, float)):
+                raise InputError(f"{place} has the label {values['label']!r}, where task.json says numbers; correct it")
+            label = float(classes.index(str(values["label"])) if classes else values["label"])
             made.append(
                 TaskExample(
                     str(values.get("id", i)),
@@ -99,7 +108,7 @@ def _own(folder: Path) -> Task:
             )
         splits[split] = made
     hashed = hash_files([folder / f"{split}.jsonl" for split in SPLITS])
-    return Task(str(about.get("task", folder.name)), tuple(classes), splits, hashed, note=str(about.get("note", "")))
+    return Task(str(about.get("task", folder.name)), tuple(classes), splits, hashed, metric, note=str(about.get("note", "")))
 
 
 # ---- GLUE

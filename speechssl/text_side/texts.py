@@ -115,9 +115,9 @@ def train_vocabulary(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast
     return PreTrainedTokenizerFast(tokenizer_object=core, **SPECIALS)
 
 
-def symbol_vocabulary(size: int) -> PreTrainedTokenizerFast:
-    """A vocabulary of V symbols without meaning, "0" to "V - 1", behind the specials."""
-    listed = [*SPECIALS.values(), *map(str, range(size))]
+def symbol_vocabulary(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
+    """A vocabulary of symbols, which have no blanks in them, behind the specials."""
+    listed = [*SPECIALS.values(), *symbols]
     core = Tokenizer(models.WordLevel({token: i for i, token in enumerate(listed)}, unk_token=SPECIALS["unk_token"]))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=core, **SPECIALS)

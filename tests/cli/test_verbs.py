@@ -74,6 +74,7 @@ def test_every_verb_that_runs_a_model_takes_a_device() -> None:
         "bundle",
         "completion",
         "text gains",
+        "text devices",
     )
     named = {verb for verb in VERBS if any(option.name == "device" for option in options_of(config_of(verb)))}
     assert named == {verb for verb in VERBS if not verb.startswith(without)}

@@ -566,3 +566,34 @@ def test_evaluation_changes_nothing_of_what_any_family_learns(by_name, checkpoin
         dual(corpus, tmp_path, name, **made)
     last = [load_file(tmp_path / name / "checkpoints/checkpoint-4/model.safetensors") for name in ("without", "with")]
     assert all(torch.equal(last[0][name], last[1][name]) for name in last[0]) and len(trained) == 2
+
+
+@pytest.mark.parametrize("trained", ["biases", "adapters", "lora", "weighted-sum", "none"])
+def test_a_reader_of_few_trained_weights_answers_as_it_was_trained(corpus, tmp_path, trained, text_encoder, monkeypatch):
+    """What is loaded gives the logits of what was trained; the encoder's other weights are those that it began with."""
+    if trained == "lora":
+        pytest.importorskip("peft")
+    kept, save = [], train.save_reader
+    monkeypatch.setattr(train, "save_reader", lambda folder, model, *rest: kept.append(model) or save(folder, model, *rest))
+    out = dual(corpus, tmp_path, trained=trained)
+    model, _, card = load_reader(out)
+    ids = torch.tensor([[K, 1, 2, K + 1, 3, 4, 5, K + 1]])
+    given = {"mask": torch.ones_like(ids), "segments": torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])}
+    with torch.no_grad():
+        assert torch.allclose(model.logits(ids, **given), kept[0].eval().logits(ids, **given), atol=2e-2)  # int8
+    assert 0 < card["trained_parameters"] < sum(w.numel() for w in model.parameters())
+    matrix = "encoder.layer.0.intermediate.dense.weight"
+    began = text_encoder(max_position_embeddings=256).state_dict()[matrix]
+    assert torch.equal(kept[0].encoder.state_dict()[matrix], began)
+    assert ("added" in json.loads((out / "config.json").read_text())) == (trained in ("adapters", "weighted-sum"))
+
+
+def test_text_qa_trains_the_embeddings_of_its_tokens_only_with_the_whole_model(corpus, tmp_path):
+    for trained in ("all", "adapters"):
+        train_text(corpus, tmp_path / trained, options(trained=trained))
+    (whole, _, card), (few, _, fewer) = (load_reader(tmp_path / name) for name in ("all", "adapters"))
+    assert fewer["trained_parameters"] < card["trained_parameters"] - whole.embedding.weight.numel()
+    train_text(corpus, tmp_path / "on", options(trained="adapters"), tmp_path / "adapters")  # and not a second set of them
+    on, _, card = load_reader(tmp_path / "on")
+    assert on.state_dict().keys() == few.state_dict().keys() and card["trained_parameters"] == fewer["trained_parameters"]
+    assert torch.equal(on.embedding.weight, few.embedding.weight)

@@ -199,6 +199,8 @@ def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
         (["--dat", "binary"], "give --distort"),
         (["--dat", "binary", "--distort", "g"], "give --finetune"),
         (["--upstream-rate", "0.2"], "--upstream-rate would have no effect without --finetune"),
+        (["--trained", "biases"], "--trained would have no effect without --finetune"),
+        (["--finetune", "--trained", "adapters"], "which --trained adapters does not leave"),
         (["--finetune", "--dat-weight", "1"], "--dat-weight would have no effect without --dat"),
         (["--finetune", "--distorted", "1"], "--distorted would have no effect without --distort"),
     ):

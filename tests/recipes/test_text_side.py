@@ -8,12 +8,14 @@ import pytest
 
 from speechssl.cli.parser import check_section
 from speechssl.cli.verbs import config_of
+from speechssl.devices import DEVICES
 from speechssl.io import read_json
 from speechssl.results import read_rows
 from speechssl.text_side.frozen import TASKS
 from speechssl.text_side.objectives import OBJECTIVES
 from speechssl.text_side.published import GAIN, SURFACES, UNIT_LM
 from speechssl.text_side.streams import make_stream
+from speechssl.text_side.symbols import SOURCES
 from speechssl.text_side.tasks import GLUE
 
 from .shared import needs, run, sections
@@ -22,8 +24,10 @@ STAGES = {
     "miniature": "prepare miniature",
     "corpus": "prepare minisqa",
     "tasks": "prepare sentence-tasks",
-    **dict.fromkeys(("english", "artificial", "objective", "scratch", "warm", "gpt"), "pretrain text"),
-    "classify": "text classify",
+    **dict.fromkeys(("english", "artificial", "objective", "scratch", "warm", "gpt", "specific"), "pretrain text"),
+    **dict.fromkeys(("classify", "classify-symbols"), "text classify"),
+    "symbols": "prepare symbols",
+    "superb": "superb run",
     "text-qa": "train text-qa",
     "dual": "text plateau",
     "evaluate": "evaluate qa",
@@ -46,6 +50,10 @@ OWN = {
     "models",
     "frozen-encoder",
     "frozen-tasks",
+    "symbols",
+    "symbol-encoder",
+    "devices",
+    "device-encoder",
     "miniature",
     "text-arms",
     "language-model",
@@ -60,6 +68,7 @@ def test_sections_hold_only_options_and_names_that_exist(config: str) -> None:
     assert set(recipe) <= OWN and set(recipe["objectives"]) <= set(OBJECTIVES)
     for name in {*recipe["data"], *recipe.get("warm-up", ())} - {"unigram", "bigram", "units"}:
         make_stream(name, found["english"]["vocabulary"] // 2)
+    assert set(recipe["symbols"]) <= set(SOURCES) and set(recipe["devices"]) <= set(DEVICES)
     assert set(recipe["readers"]) <= {"scratch", "english", *recipe["data"]}
     assert {name.lower() for name in recipe.get("glue", ())} <= set(GLUE) and set(recipe["frozen-tasks"]) <= set(TASKS)
     assert {f"compute-{task}" for task in recipe["frozen-tasks"]} <= set(found)
@@ -83,12 +92,22 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
     assert gains >= {(t, "shuffle-4") for t in ("order", "overlap", "topic", "text-qa", "dual")} | {("order", "replaced-token")}
     assert {r.encoder for r in rows if r.system == "bit-xor"} == {"frozen", "statistics", "default", "full"}
     assert "Gain over scratch, in points" in printed and "Steps of DUAL to FF1 50" in printed and "frozen, published" in printed
+    assert {r.encoder for r in rows if r.system == "promoter"} == {"specific", "bert", "re-emb", "random"}
+    assert (
+        "BERT on other symbols" in printed and "Test score at equal training loss, symbols" in printed and "no real DNA" in printed
+    )
+    (table,) = read_json(tmp_path / "tables/devices.json")
+    assert [row[0] for row in table["rows"]] == ["biases", "adapters"]
+    cells = {row[0]: dict(zip(table["columns"], row, strict=True)) for row in table["rows"]}
+    assert cells["biases"]["dual: trained"] < cells["adapters"]["dual: trained"] and cells["adapters"]["ks"] == "–"
+    assert cells["biases"]["ks: trained"] > 0 and cells["biases"]["text-qa"] != "–"
     assert {(r.system, r.encoder) for r in rows} >= {
         *((task, arm) for task in UNIT_LM for arm in ("text", "scratch", "bigram")),
         *((f"{kind}-{name}", arm) for kind in ("dual", "text-qa") for name in SURFACES for arm in ("english", "scratch")),
     }
     assert all(name in printed for name in ("A language model of units", "Continuations", "Loss surfaces: text-qa"))
     page = (tmp_path / "report.html").read_text()
+    assert "What is trained: score, parameters, time" in page and "Our scores (bars" in page
     assert "Gain over scratch" in page and "dual: optimisation and generalisation" in page
     assert "dual: the loss along lines" in page and "perplexity: optimisation and generalisation" in page
     cards = {

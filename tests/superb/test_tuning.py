@@ -149,6 +149,7 @@ KINDS = {
     "alternating": {"rate": 0.1, "distort": NOISE, "adversary": AdversaryOptions(mode="alternating", weight=0.1, width=8)},
     "head": {"distort": NOISE},
     "bf16": {"rate": 0.1, "distort": NOISE, "bf16": True},
+    "biases": {"rate": 0.1, "trained": "biases"},
 }
 
 
@@ -238,3 +239,19 @@ def test_a_recording_that_is_too_short_is_named(run):
     write_flac(found.task.data.path(found.task.data.splits["train"][0]), np.full(1_000, 0.1))
     with pytest.raises(InputError, match=r"train-0.flac cannot be trained on \(1000 samples are fewer"):
         advance(found, 5)
+
+
+@pytest.mark.slow
+def test_few_weights_of_an_encoder_are_trained_and_it_is_saved_as_a_plain_one(run):
+    pytest.importorskip("peft")
+    counts = {}
+    for trained in ("all", "biases", "lora"):
+        tuned = replace(run(trained, rate=0.1, trained=trained), settings=replace(SETTINGS, steps=10))
+        start = tuned.loader.encoder
+        head = train_head(tuned, encoder_card(start) | {"tuning": tuned.tuning.card}, (1e-2,), "acc")
+        counts[trained] = head.card["trained_parameters"]
+        assert load_encoder(head.upstream).hash != start.hash
+        assert tuned.tuning.name == ("+finetuned" if trained == "all" else f"+{trained}")
+    assert counts["biases"] < counts["all"] and counts["lora"] < counts["all"]
+    with pytest.raises(InputError, match="which --trained adapters does not leave; choose all, frozen, biases, lora"):
+        run("none", rate=0.1, trained="adapters")

@@ -15,7 +15,8 @@ from speechssl.errors import InputError
 from speechssl.io import read_json
 from speechssl.results import read_rows
 from speechssl.text_side.classify import TaskBatches, classify, starts
-from speechssl.text_side.config import ClassifyOptions
+from speechssl.text_side.config import ClassifyOptions, TextPretraining
+from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.tasks import SPLITS, load_task
 from speechssl.textlm import load_text_encoder, special_tokens
 
@@ -124,7 +125,9 @@ def test_what_does_not_fit_is_one_sentence(pairs: Path, genes: Path, checkpoint:
     encoder = str(checkpoint("BERT"))
     with pytest.raises(InputError, match="a task of text has no assignment 'random'"):
         classify(pairs, encoder, tmp_path / "r", "x", "random", options())
-    with pytest.raises(InputError, match="symbols have no assignment 'own'"):
+    with pytest.raises(InputError, match="symbols have no assignment 'all'"):
+        classify(genes, encoder, tmp_path / "r", "x", "all", options())
+    with pytest.raises(InputError, match="the tokeniser has no token 'A', and 3 of 3 symbols have none; give one that was"):
         classify(genes, encoder, tmp_path / "r", "x", "own", options())
     with pytest.raises(InputError, match=r"sequences of 9999 tokens do not fit into the \d+ positions"):
         classify(pairs, encoder, tmp_path / "r", "x", "own", options(length=9999))
@@ -133,3 +136,37 @@ def test_what_does_not_fit_is_one_sentence(pairs: Path, genes: Path, checkpoint:
     with pytest.raises(InputError, match="the symbol 'N' of the task genes is not in its training data"):
         classify(genes, encoder, tmp_path / "r", "x", "random", options())
     assert not list(tmp_path.glob("r/runs/*/*"))
+
+
+def test_an_encoder_of_the_symbols_reads_them_as_its_own_tokens(genes: Path, tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"layers": 1, "width": 16, "heads": 2, "length": 8, "batch": 2}
+    training = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, bf16=False)
+    folder = pretrain_text(tmp_path / "specific", TextPretraining(training, data="symbols", symbols=genes, **sizes))
+    model, tokenizer = load_text_encoder(str(folder))
+    task = load_task(genes)
+    assert {"A", "C", "T"} <= set(tokenizer.get_vocab()) and len(tokenizer) == 8
+    _, table, encode = starts(task, model, tokenizer, "own", 0, 14)
+    rows = model.get_input_embeddings().weight
+    assert torch.equal(table.weight[0], rows[tokenizer.get_vocab()["A"]])
+    assert torch.equal(table.weight[-1], rows[tokenizer.pad_token_id])
+    assert encode(task.splits["train"][0])[0][1] == task.known.index(task.splits["train"][0].symbols[0])
+    classify(genes, str(folder), tmp_path / "r", "specific", "own", options(length=14))
+    assert read_json(tmp_path / "r/runs/genes/specific-0/scores.json")["symbols"] == 3
+    with pytest.raises(InputError, match="give a folder of `speechssl prepare symbols` with --symbols"):
+        pretrain_text(tmp_path / "none", TextPretraining(training, data="symbols", **sizes))
+
+
+@pytest.mark.slow
+def test_numbers_of_sequences_are_predicted_and_ranked(genes: Path, checkpoint: Any, tmp_path: Path) -> None:
+    for split in SPLITS:
+        lines = map(json.loads, (genes / f"{split}.jsonl").read_text().splitlines())
+        lines = [line | {"label": line["symbols"].count("A") / 12} for line in lines]
+        (genes / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (genes / "task.json").write_text(json.dumps({"task": "number", "metric": "spearman"}))
+    classify(genes, str(checkpoint("BERT")), tmp_path / "r", "bert", "random", options(80, length=14))
+    (row,) = read_rows(tmp_path / "r/results.jsonl")
+    assert row.metric == "spearman" and row.value > 60
+    (genes / "task.json").write_text(json.dumps({"metric": "spearman"}))
+    (genes / "test.jsonl").write_text('{"symbols": ["A"], "label": "much"}\n')
+    with pytest.raises(InputError, match="has the label 'much', where task.json says numbers"):
+        load_task(genes)

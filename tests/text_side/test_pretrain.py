@@ -15,7 +15,7 @@ from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json
 from speechssl.text_side.config import TextPretraining
 from speechssl.text_side.objectives import PretrainingBatches
-from speechssl.text_side.pretrain import Spoken, pretrain_text, source_of
+from speechssl.text_side.pretrain import Parts, pretrain_text, source_of
 from speechssl.text_side.texts import load_vocabulary, plain_ids, symbol_vocabulary
 from speechssl.textlm import assign_tokens, load_text_encoder
 from speechssl.timing import RunLength
@@ -93,7 +93,7 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, dies_at: Any) -
 
 
 def test_artificial_ids_are_tokens_in_an_order_of_the_seed() -> None:
-    tokenizer = symbol_vocabulary(50)
+    tokenizer = symbol_vocabulary(map(str, range(50)))
     rng = np.random.default_rng
     made = source_of(options(data="shuffle-4"), None, tokenizer)(rng(0), 40)[0].reshape(10, 4)
     assert set(made.flat) <= set(plain_ids(tokenizer))
@@ -110,7 +110,7 @@ def test_units_are_the_tokens_that_dual_gives_them(save_units: Any, checkpoint: 
     drawn = {tuple(source(rng, 8)[0].tolist()) for _ in range(40)}
     assert drawn == {(tokens[5], tokens[1], tokens[2]), (tokens[3],)}
     with pytest.raises(InputError, match="are empty"):
-        Spoken([], np.arange(3), units)
+        Parts([], np.arange(3), units)
 
 
 def test_what_cannot_be_trained_on_is_one_sentence_and_leaves_nothing(texts: Path, tmp_path: Path, checkpoint: Any) -> None:

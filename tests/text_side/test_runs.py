@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from speechssl.errors import InputError
+from speechssl.eval.tables import table_of
 from speechssl.io import read_json, write_json
-from speechssl.results import read_rows
+from speechssl.results import Row, append_rows, read_rows
 from speechssl.stats import paired_difference
 from speechssl.text_side.published import CONDITION, MEAN
-from speechssl.text_side.runs import Run, estimate, gains_of, gains_tables, read_runs, run_folder, write_scores
+from speechssl.text_side.runs import (
+    Run,
+    device_table,
+    equal_loss_tables,
+    estimate,
+    gains_of,
+    gains_tables,
+    read_runs,
+    run_folder,
+    score_at,
+    symbol_table,
+    write_scores,
+)
 
 
 def runs(arm: str, right: np.ndarray, task: str = "order") -> list[Run]:
@@ -120,3 +134,64 @@ def test_no_runs_and_damaged_ones_are_one_sentence(tmp_path: Path) -> None:
         read_runs(tmp_path)
     with pytest.raises(InputError, match="--arm '../x' is no name"):
         run_folder(tmp_path, "order", "../x", 0)
+
+
+def test_the_four_arms_stand_beside_what_is_published_and_apart_from_text() -> None:
+    some = [replace(r, symbols=True, note="made") for arm in ("random", "bert") for r in runs(arm, np.ones((1, 4)), "splice")]
+    found = gains_of(some + runs("scratch", np.zeros((1, 4)), "order"), "scratch")
+    (table,) = symbol_table(found)
+    assert [row[0] for row in table.rows] == ["bert", "bert, published", "random", "random, published"]
+    assert [row[1] for row in table.rows[1::2]] == [97.5, 95.0] and all(row[1].startswith("100.0") for row in table.rows[::2])
+    assert table.columns == ("start", "splice (accuracy)") and found.symbols == {"splice": "made"} and table.note.endswith(" made")
+    assert symbol_table(gains_of(runs("scratch", np.zeros((1, 4))), "scratch")) == []
+
+
+def test_scores_are_compared_at_the_loss_that_all_come_down_to() -> None:
+    points = [(10.0, 1.0, 0.5), (20.0, 0.6, 0.7), (30.0, 0.7, 0.75), (40.0, 0.2, 0.9)]
+    assert score_at(points, 2.0) == 0.5 and score_at(points, 0.8) == pytest.approx(0.6)
+    assert score_at(points, 0.6) == pytest.approx(0.7) and score_at(points, 0.1) == 0.9
+
+    def curve(*pairs: tuple[float, float]) -> tuple[dict[str, float], ...]:
+        return tuple({"step": n, "loss": loss, "score": score} for n, (loss, score) in enumerate(pairs))
+
+    fast, slow = (replace(runs(arm, np.ones((1, 4)))[0], curve=c) for arm, c in (
+        ("fast", curve((1.0, 0.5), (0.0, 0.9))), ("slow", curve((1.2, 0.4), (0.5, 0.6))),
+    ))  # fmt: skip
+    (table,) = equal_loss_tables([fast, slow])
+    assert table.columns == ("task", "training loss", "fast", "slow")
+    assert table.rows[0][:2] == ("order", "0.500") and table.rows[0][2:] == (pytest.approx(70), pytest.approx(60))
+    assert equal_loss_tables([fast]) == [] and equal_loss_tables([replace(fast, symbols=True), slow]) == []
+
+
+def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) -> None:
+    folder = tmp_path / "devices"
+    with pytest.raises(InputError, match="nothing that was trained with --trained"):
+        device_table(tmp_path, 0)
+    for seed, seconds in ((0, 10.0), (1, 20.0)):
+        about = {"trained_parameters": 7, "training": {"seconds": seconds}}
+        items = {f"q{n}": (1.0, 0.5) for n in range(4)}
+        write_scores(folder, run_folder(folder, "dual", "weighted-sum", seed), "dual", "ff1", "weighted-sum", seed, items, about)
+    write_json(folder / "readers/text-weighted-sum-0/card.json", {"trained_parameters": 9, "training": {"seconds": 3.0}})
+    rows = []
+    for name, parameters in (("people-en", 11), ("people-en+lora", 13)):
+        rows.append(Row("ks", name, "clean", None, "acc", 90.0, 80.0, 95.0, 40, 0, "x"))
+        card = {"trained_parameters": parameters, "seconds": 5.0}
+        write_json(folder / f"superb/heads/{name}/ks/seed-0/card.json", card)
+    append_rows(folder / "superb/results.jsonl", rows, any_card=True)
+    table = device_table(tmp_path, 0)
+    assert table.columns[:4] == ("trained", "dual", "dual: trained", "dual: s") and [r[0] for r in table.rows] == [
+        "lora",
+        "weighted-sum",
+    ]
+    cells = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert (cells[1]["dual: trained"], cells[1]["dual: s"], cells[1]["text-qa: trained"], cells[1]["text-qa: s"]) == (
+        7,
+        "15",
+        9,
+        "3",
+    )
+    assert cells[1]["dual"].startswith("50.0") and cells[0]["ks"] == cells[1]["ks"] == "90.0 [80.0, 95.0]"
+    assert (cells[0]["ks: trained"], cells[1]["ks: trained"], cells[0]["dual"]) == (13, 11, "–")
+    assert [table_of(values) for values in read_json(tmp_path / "tables/devices.json")] == [table]
+    (row,) = read_rows(tmp_path / "results.jsonl")
+    assert (row.system, row.encoder, row.value) == ("dual, devices", "weighted-sum", 50.0)

@@ -69,5 +69,5 @@ def test_tokens_know_where_words_and_sentences_begin(folder: Path) -> None:
 
 def test_a_vocabulary_of_another_language_is_refused(folder: Path) -> None:
     with pytest.raises(InputError, match="knows less than half of the text"):
-        tokenise(read_text(folder), symbol_vocabulary(10))
-    assert len(plain_ids(symbol_vocabulary(10))) == 10
+        tokenise(read_text(folder), symbol_vocabulary("ABCDEFGHIJ"))
+    assert len(plain_ids(symbol_vocabulary("ABCDEFGHIJ"))) == 10

@@ -1,0 +1,149 @@
+"""Which weights of an encoder are trained: all, or few. What is read in and written out (embeddings of symbols, heads) always is;
+the rows of tokens that an encoder was pre-trained with belong to it.
+
+all           every weight
+frozen        layer norms and positions: the frozen pre-trained transformer (arXiv 2103.05247)
+biases        bias vectors: BitFit (arXiv 2106.10199)
+adapters      a bottleneck behind the attention and one behind the feed-forward of every layer, with the layer norms (Houlsby et
+              al., arXiv 1902.00751); they stay in the model that is saved
+lora          a low rank added to the matrices of queries and values (arXiv 2106.09685), by peft; `merged` into them for saving
+weighted-sum  no weight, but the shares of the layers' outputs, whose sum takes the place of the last one (ELMo, arXiv 1802.05365)
+none          nothing of the encoder
+
+Matrices are found by the names that transformers gives them, in speech encoders as in those of text. Letters: B sequences, S
+tokens in a sequence, H width of the encoder, L layers, A width of a bottleneck.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import nn
+
+from speechssl.errors import InputError, MissingExtra
+
+DEVICES = ("all", "frozen", "biases", "adapters", "lora", "weighted-sum", "none")
+BOTTLENECK = 64  # A
+RANK, SCALE = 8, 16  # of LoRA: rank, and alpha
+# the last matrix of attention and of feed-forward: what its output is added to is the residual stream
+_BACK = re.compile(
+    r"(output\.dense|attention\.dense|ffn_output|output_dense|out_lin|lin2|Wo|out_proj|o_proj|down_proj|attn\.o|fc2|SelfAttention\.o"
+    r"|DenseReluDense\.wo)$"
+)
+_ASKED = r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj|SelfAttention\.[qv]|attn\.[qv])"
+
+
+def train_only(encoder: nn.Module, trained: str) -> None:
+    """Add what a device needs, and let nothing else of the encoder be trained. trained: one of DEVICES.
+
+    Raises InputError for an encoder in which the device finds no place; MissingExtra for lora without peft.
+    """
+    if trained == "adapters":
+        add(encoder, {"adapters": BOTTLENECK})
+    elif trained == "weighted-sum":
+        add(encoder, {"weighted_sum": True})
+    elif trained == "lora":
+        _add_lora(encoder)
+    for name, module in encoder.named_modules():
+        norm = "norm" in type(module).__name__.lower()
+        position = "position" in name.rpartition(".")[2] or "relative_attention" in name
+        for weight, values in module.named_parameters(recurse=False):
+            values.requires_grad_(
+                {
+                    "all": True,
+                    "frozen": norm or position,
+                    "biases": weight.endswith("bias"),
+                    "adapters": norm or ".adapter." in f"{name}.",
+                    "lora": ".lora_" in name,
+                    "weighted-sum": weight == "layer_shares",
+                    "none": False,
+                }[trained]
+            )
+
+
+def trained_parameters(model: nn.Module) -> int:
+    """Numbers that training changes."""
+    return sum(values.numel() for values in model.parameters() if values.requires_grad)
+
+
+def added(encoder: nn.Module) -> dict[str, Any]:
+    """What devices have added to an encoder and stays there, as `add` takes it."""
+    width = next((m.down.out_features for m in encoder.modules() if isinstance(m, Bottleneck)), None)
+    return ({"adapters": width} if width else {}) | ({"weighted_sum": True} if hasattr(encoder, "layer_shares") else {})
+
+
+def add(encoder: nn.Module, what: dict[str, Any]) -> None:
+    """Add bottlenecks of this width, and shares of layers, where the encoder has none yet. Raises InputError as `train_only`."""
+    there = added(encoder)
+    if (width := what.get("adapters")) and "adapters" not in there:
+        found = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and _BACK.search(n)]
+        if not found:
+            raise InputError(f"adapters find no place in {type(encoder).__name__}; choose --trained biases or lora")
+        for matrix in found:
+            matrix.adapter = Bottleneck(matrix.out_features, width)
+            matrix.register_forward_hook(_through)
+    if what.get("weighted_sum") and "weighted_sum" not in there:
+        layers: int = encoder.config.num_hidden_layers  # type: ignore[assignment, union-attr]
+        encoder.layer_shares = nn.Parameter(torch.zeros(layers + 1))
+        encoder.register_forward_pre_hook(_ask_all, with_kwargs=True)
+        encoder.register_forward_hook(_sum)
+
+
+def weight_of(matrix: Any) -> torch.Tensor:
+    """The weight of a linear layer with what LoRA adds to it, for those who multiply by themselves."""
+    return matrix.weight + matrix.get_delta_weight("default") if hasattr(matrix, "lora_A") else matrix.weight
+
+
+def merged(encoder: nn.Module) -> nn.Module:
+    """The encoder, in whose matrices LoRA's are from now on."""
+    for name, module in list(encoder.named_modules()):
+        if hasattr(module, "lora_A"):
+            module.merge()
+            parent, _, own = name.rpartition(".")
+            setattr(encoder.get_submodule(parent), own, module.get_base_layer())
+    return encoder
+
+
+class Bottleneck(nn.Module):
+    """x + up(gelu(down(x))), close to x at first."""
+
+    def __init__(self, width: int, inside: int) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(width, inside), nn.Linear(inside, width)
+        for layer in (self.down, self.up):
+            nn.init.trunc_normal_(layer.weight, std=0.01, a=-0.02, b=0.02)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, S, H) -> (B, S, H)."""
+        return x + self.up(nn.functional.gelu(self.down(x)))
+
+
+def _through(matrix: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+    return matrix.adapter(output)  # type: ignore[no-any-return, operator]
+
+
+def _ask_all(encoder: nn.Module, inputs: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    return inputs, given | {"output_hidden_states": True}
+
+
+def _sum(encoder: Any, inputs: Any, output: Any) -> Any:
+    """The weighted sum of L + 1 outputs (B, S, H) in the place of the last."""
+    states = torch.stack([state[:, : output.last_hidden_state.shape[1]] for state in output.hidden_states])
+    output.last_hidden_state = torch.einsum("l,lbsh->bsh", encoder.layer_shares.softmax(0).to(states.dtype), states)
+    return output
+
+
+def _add_lora(encoder: nn.Module) -> None:
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise MissingExtra("--trained lora", "peft") from error
+    if any(hasattr(module, "lora_A") for module in encoder.modules()):
+        return
+    try:
+        inject_adapter_in_model(LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=rf"(.*\.)?{_ASKED}"), encoder)
+    except ValueError as error:  # peft's for a pattern that no module has
+        raise InputError(f"lora finds no place in {type(encoder).__name__}; choose --trained biases or adapters") from error

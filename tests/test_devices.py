@@ -1,0 +1,113 @@
+"""Which weights are trained, in encoders of several families, and what of it stays in an encoder."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from speechssl.config import TEXT_FAMILIES
+from speechssl.devices import BOTTLENECK, DEVICES, RANK, add, added, merged, train_only, trained_parameters
+from speechssl.errors import InputError, MissingExtra
+from speechssl.text_side.frozen import Computer, load_puzzle
+from speechssl.textlm import load_text_encoder
+
+LAYERS = ("query", "key", ".q.", ".wi", "wqkv", "ffn.lin", "dense")  # in the names of matrices
+PEFT = pytest.param("lora", marks=pytest.mark.skipif(not find_spec("peft"), reason="no peft"))
+SHOWN = torch.arange(30.0).reshape(3, 10, 1) % 7
+
+
+def computer(family: str, checkpoint: Any) -> Computer:
+    torch.manual_seed(0)
+    return Computer(load_text_encoder(str(checkpoint(family)))[0], load_puzzle("bit-xor")).eval()
+
+
+@pytest.mark.parametrize("family", ["BERT", "DistilBERT", "ModernBERT", "T5"])
+def test_devices_train_what_they_say_and_always_what_reads_and_writes(family: str, checkpoint: Any) -> None:
+    counts = {}
+    for device in (d for d in DEVICES if d != "lora"):
+        model = computer(family, checkpoint)
+        train_only(model.encoder, device)
+        learnt = {name for name, weight in model.named_parameters() if weight.requires_grad}
+        assert {"read.weight", "read.bias", "write.weight", "write.bias"} <= learnt
+        inside = {name for name in learnt if name.startswith("encoder.")}
+        if device == "frozen":
+            assert any("norm" in name.lower() for name in inside)
+            assert not [name for name in inside if any(part in name.lower() for part in LAYERS) and "norm" not in name.lower()]
+            assert family == "ModernBERT" or any("position" in name or "relative" in name for name in inside)
+        elif device == "biases":
+            assert all(name.endswith("bias") for name in inside)
+        elif device == "adapters":
+            assert all(".adapter." in name or "norm" in name.lower() for name in inside)
+        elif device == "weighted-sum":
+            assert inside == {"encoder.layer_shares"}
+        counts[device] = trained_parameters(model)
+        assert (device == "none") == (not inside) or (device == "biases" and family in ("T5", "ModernBERT"))
+        if device == "all":
+            assert counts["all"] == sum(weight.numel() for weight in model.parameters())
+    assert counts["none"] <= counts["biases"] < counts["all"] and counts["none"] < counts["frozen"] < counts["all"]
+
+
+@pytest.mark.parametrize("family", TEXT_FAMILIES)
+def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family: str, checkpoint: Any) -> None:
+    model = computer(family, checkpoint)
+    own = {name for name, _ in model.encoder.named_parameters()}
+    with torch.no_grad():
+        before = model.logits(SHOWN)
+    train_only(model.encoder, "adapters")
+    places = {re.sub(r"\.adapter\..*", "", name) for name, _ in model.encoder.named_parameters() if ".adapter." in name}
+    layers = 1 if family == "ALBERT" else model.encoder.config.num_hidden_layers  # ALBERT's share theirs
+    assert len(places) == 2 * layers
+    with torch.no_grad():
+        close = model.logits(SHOWN)
+    assert not torch.equal(close, before) and torch.allclose(close, before, atol=0.3)  # close to identity
+    train_only(model.encoder, "weighted-sum")
+    assert model.encoder.layer_shares.shape == (model.encoder.config.num_hidden_layers + 1,)
+    assert own < {name for name, _ in model.encoder.named_parameters()} and added(model.encoder) == {
+        "adapters": BOTTLENECK,
+        "weighted_sum": True,
+    }
+    model.logits(SHOWN).sum().backward()
+    assert model.encoder.layer_shares.grad is not None and model.encoder.layer_shares.grad.abs().sum() > 0
+
+
+def test_all_shares_on_the_last_layer_give_its_output(checkpoint: Any) -> None:
+    model = computer("BERT", checkpoint)
+    with torch.no_grad():
+        plain = model.logits(SHOWN)
+        add(model.encoder, {"weighted_sum": True})
+        assert not torch.allclose(model.logits(SHOWN), plain, atol=1e-4)
+        model.encoder.layer_shares[-1] = 1e4
+        assert torch.allclose(model.logits(SHOWN), plain, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", TEXT_FAMILIES)
+@pytest.mark.parametrize("device", [PEFT])
+def test_lora_merges_into_the_encoder(family: str, device: str, checkpoint: Any) -> None:
+    model = computer(family, checkpoint)
+    names = set(model.state_dict())
+    train_only(model.encoder, device)
+    learnt = {name: weight for name, weight in model.encoder.named_parameters() if weight.requires_grad}
+    assert learnt and all(RANK in weight.shape for weight in learnt.values())
+    with torch.no_grad():
+        before = model.logits(SHOWN)
+        for weight in learnt.values():
+            weight.normal_(std=0.5)
+        changed = model.logits(SHOWN)
+        merged(model.encoder)
+        assert set(model.state_dict()) == names
+        assert not torch.allclose(changed, before, atol=1e-3) and torch.allclose(model.logits(SHOWN), changed, atol=1e-4)
+
+
+def test_what_a_device_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = nn.Sequential(nn.Linear(2, 2))
+    with pytest.raises(InputError, match="adapters find no place in Sequential; choose --trained biases or lora"):
+        train_only(plain, "adapters")
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(MissingExtra, match="--trained lora needs the extra peft"):
+        train_only(plain, "lora")
