@@ -25,6 +25,7 @@ from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import stage
 from speechssl.processes import is_main, main_first
+from speechssl.shift import SHIFT, load_shift
 from speechssl.textlm import (
     TextCodec,
     character_encoder,
@@ -136,16 +137,18 @@ class CropBatches:
         }
 
 
-def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None = None) -> None:
+def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None = None, shift: Path | None = None) -> None:
     """Train text QA on the words of a split; once. The tokeniser is saved beside the model.
 
-    start: text QA to go on from, with its tokeniser, in the place of a text encoder. Questions whose answer has neither times nor
+    start: text QA to go on from, with its tokeniser, in the place of a text encoder. shift: what is added to a layer of the encoder;
+    it is kept beside the model, and added whenever that reads. Questions whose answer has neither times nor
     an offset with words of the passage there are listed and left out. Raises InputError where `out` holds a reader that was made
     from other inputs, or `start` is no text QA.
     """
     check_share(options.batch, options.short_batch)
-    begun = weights_of(start)
-    with stage(out, {"data": data_hash(corpus, options.split)} | ({"start": begun} if start else {}), asdict(options)) as step:
+    begun, (added, shifted) = weights_of(start), load_shift(shift) if shift else (None, {})
+    inputs = {"data": data_hash(corpus, options.split)} | ({"start": begun} if start else {})
+    with stage(out, inputs | ({"shift": shifted["hash"]} if shift else {}), asdict(options)) as step:
         if step.done:
             return
         data = load_corpus(corpus, options.split)
@@ -169,6 +172,10 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
                 table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
             torch.manual_seed(options.training.seed)
             model = SpanModel(encoder, table, subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim))
+        if added:
+            added.attach(model.encoder)
+            if is_main():
+                added.save(out / SHIFT)
         layout = layout_of(options, *special_tokens(tokenizer))
         examples, left_out = text_examples(data, TextCodec(tokenizer))
         tell_set_aside(left_out, "training of text QA", "question")
@@ -176,5 +183,9 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
             tokenizer.save_pretrained(out)
         card: dict[str, Any] = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": corpus_card(corpus)}
         card |= {"subwords": options.subwords, "characters": options.characters, "left_out": len(left_out)}
-        card |= ({"start": begun} if start else {}) | licences(corpus, options.text_encoder, start)
+        card |= (
+            ({"shift": shifted} if shift else {})
+            | ({"start": begun} if start else {})
+            | licences(corpus, options.text_encoder, start)
+        )
         fit_spans(model, examples, layout, options, out, card)

@@ -18,14 +18,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoConfig, BertConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder, stage
+from speechssl.io import checkpoint_folder, replacing, stage
 from speechssl.processes import is_main, main_first
 from speechssl.text_side.config import TextPretraining
-from speechssl.text_side.objectives import Pretraining, PretrainingBatches, Source
+from speechssl.text_side.objectives import MLM_HEAD, Pretraining, PretrainingBatches, Source
 from speechssl.text_side.runs import encoder_named
 from speechssl.text_side.streams import Stream, imitates, make_stream
 from speechssl.text_side.texts import (
@@ -54,6 +55,7 @@ from speechssl.textlm import (
 from speechssl.trainer import check_share, fit
 from speechssl.units.storage import iterate_units, units_card
 
+NAMED = ("text", "second_text", "units", "second_units", "tokenizer", "start", "like")  # options that are places
 TEXT, UNITS, NONE = "text", "units", "none"  # --data that is not artificial
 
 
@@ -64,30 +66,37 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
     was made from other inputs.
     """
     check_share(o.batch)
-    text = read_text(o.text, o.split) if o.text else None
-    inputs: dict[str, Any] = {"text": text.hash if text else None}
+    text = read_text(o.text, o.split).first(o.documents) if o.text else None
+    second = read_text(o.second_text, o.split).first(o.documents).spelt(o.letters) if o.second_text else None
+    if (second and not text) or (o.second_units and not o.units):
+        raise InputError("a second text or second units are read beside the first; give --text or --units as well")
+    inputs: dict[str, Any] = {"text": text.hash if text else None} | ({"second_text": second.hash} if second else {})
     if o.data == UNITS:
         if o.units is None:
             raise InputError("pre-training on units needs the units; give the output of `speechssl units extract` with --units")
         inputs["units"] = [part["hash"] for part in units_card(o.units / o.split)["parts"]]
+        if o.second_units:
+            inputs["second_units"] = [part["hash"] for part in units_card(o.second_units / o.split)["parts"]]
+            if len({str(units_card(units / o.split).get("codebooks")) for units in (o.units, o.second_units)}) > 1:
+                raise InputError(f"the units in {o.units} and {o.second_units} are of different codebooks; extract them with one")
     for name in ("start", "tokenizer"):
         if given := getattr(o, name):
             inputs[name] = encoder_named(given)
-    places = {name: _name(getattr(o, name)) for name in ("text", "units", "tokenizer", "start", "like")}
+    places = {name: _name(getattr(o, name)) for name in NAMED}
     with stage(out, inputs, asdict(o) | places) as step:
         folder = out / "encoder"
         if step.done:
             return folder
         seed = o.training.seed
         torch.manual_seed(seed)
-        encoder, tokenizer = _encoder(o, text)
+        encoder, tokenizer = _encoder(o, (*text.paragraphs, *(second.paragraphs if second else ())) if text else ())
         longest = longest_sequence(encoder)
         if longest is not None and o.length > longest:
             raise InputError(
                 f"sequences of {o.length} tokens do not fit into the {longest} positions of the encoder; give a smaller --length"
             )
         trained = o.data != NONE
-        source = source_of(o, text, tokenizer) if trained else whole(make_stream("random", 1))
+        source = source_of(o, text, tokenizer, second) if trained else whole(make_stream("random", 1))
         batches = PretrainingBatches(
             source,
             o.objective,
@@ -111,6 +120,11 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
             if is_main():
                 encoder.config = config
                 save_encoder(encoder, table, tokenizer, folder)
+                (folder / MLM_HEAD).parent.mkdir(exist_ok=True)
+                with replacing(folder / MLM_HEAD) as temporary:
+                    save_file(
+                        {name: values.detach().cpu().contiguous() for name, values in model.head.state_dict().items()}, temporary
+                    )
                 step.finish(
                     {
                         "what": "text encoder",
@@ -130,19 +144,18 @@ def _name(value: Any) -> str | None:
 # ---- data
 
 
-def source_of(o: TextPretraining, text: Text | None, tokenizer: PreTrainedTokenizerBase) -> Source:
-    """Raises InputError for data that there are not."""
+def source_of(o: TextPretraining, text: Text | None, tokenizer: PreTrainedTokenizerBase, second: Text | None = None) -> Source:
+    """second: of another language. Raises InputError for data that there are not."""
     seed = o.training.seed
     if o.data == TEXT:
         if text is None:
             raise InputError("pre-training on text needs a text; give a folder of .txt files or a prepared corpus with --text")
-        return tokenise(text, tokenizer).part
+        return by_turns([tokenise(some, tokenizer).part for some in (text, second) if some])
     if o.data == UNITS:
         assert o.units
-        folder = o.units / o.split
-        spoken = [u.runs.units for u in iterate_units(folder)]
-        tokens = assign_tokens(tokenizer, int(units_card(folder)["K"]), o.assignment, seed)
-        return whole(Spoken(spoken, np.array(tokens, np.int64), folder))
+        folders = [units / o.split for units in (o.units, o.second_units) if units]
+        tokens = np.array(assign_tokens(tokenizer, int(units_card(folders[0])["K"]), o.assignment, seed), np.int64)
+        return by_turns([whole(Spoken([u.runs.units for u in iterate_units(f)], tokens, f)) for f in folders])
     if imitates(o.data):
         found = tokenise(text, tokenizer).ids if text else None
         plain = plain_ids(tokenizer)
@@ -152,6 +165,11 @@ def source_of(o: TextPretraining, text: Text | None, tokenizer: PreTrainedTokeni
     plain = np.random.default_rng(seed).permutation(plain_ids(tokenizer))
     made = make_stream(o.data, len(plain))
     return whole(lambda rng, length: plain[made(rng, length)])
+
+
+def by_turns(sources: Sequence[Source]) -> Source:
+    """Each sequence is of one of them, all alike often."""
+    return sources[0] if len(sources) == 1 else lambda rng, length: sources[int(rng.integers(len(sources)))](rng, length)
 
 
 def whole(stream: Stream) -> Source:
@@ -183,8 +201,8 @@ class Spoken:
 # ---- encoders
 
 
-def _encoder(o: TextPretraining, text: Text | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The encoder to train and its tokeniser. Raises InputError for options that contradict each other, or no vocabulary."""
+def _encoder(o: TextPretraining, paragraphs: Sequence[str]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The encoder to train and its tokeniser. paragraphs: that a vocabulary is fitted to; none: one of symbols. Raises InputError for options that contradict each other, or no vocabulary."""
     if o.start:
         if o.tokenizer or o.like:
             raise InputError(
@@ -195,8 +213,8 @@ def _encoder(o: TextPretraining, text: Text | None) -> tuple[PreTrainedModel, Pr
         return encoder.train().requires_grad_(True), own
     if o.tokenizer:
         tokenizer = load_vocabulary(o.tokenizer)
-    elif text is not None:
-        tokenizer = train_vocabulary(text.paragraphs, o.vocabulary)
+    elif paragraphs:
+        tokenizer = train_vocabulary(paragraphs, o.vocabulary)
     else:
         tokenizer = symbol_vocabulary(o.vocabulary)
     pad = special_tokens(tokenizer)[2]
