@@ -46,7 +46,7 @@ def check_layer(encoder: nn.Module, layer: int) -> None:
 
 @contextmanager
 def changed(encoder: nn.Module, layer: int, change: Change) -> Iterator[None]:
-    """Within the block, what `change` makes of a layer's output takes its place. Raises InputError for a layer that there is not."""
+    """Within the block, what `change` makes of a layer's output takes its place. Raises InputError where there is no such layer."""
     handle = change_layer(encoder, layer, change)
     try:
         yield

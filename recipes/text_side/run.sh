@@ -6,7 +6,8 @@
 #   bash recipes/text_side/run.sh recipes/text_side/smoke.yaml exp/text_side-smoke       almost nothing, to show that it runs
 # The third argument is the text: a folder of .txt files (a document each) or a prepared corpus; it is needed for parts 1 and 5.
 # Environment:
-#   PARTS="1 5"     only these parts: 1 artificial data, 3 the frozen transformer, 5 objectives; default: those of the configuration
+#   PARTS="1 5"     only these parts: 1 artificial data, 3 the frozen transformer, 4 languages, 5 objectives; default: those of the
+#                   configuration
 #   GLUE=FOLDER     GLUE as it is published, a folder a task; adds the tasks that the configuration names to parts 1 and 5
 set -euo pipefail
 . recipes/options.sh
@@ -124,8 +125,74 @@ if part 5; then
   fi
 fi
 
-stage "8 gains, and the page"
+if part 4; then
+  stage "8 part 4, one space for languages: bilingual encoders, with and without shared symbols, with less data, of other depth"
+  speechssl prepare minisqa "$EXP/corpus" $(with corpus)
+  speechssl prepare minisqa "$EXP/corpus-zh" --language zh $(with corpus)
+  bilingual() { # ARM SEED: an encoder of both languages, and how near it has words and their translations
+    local letters=() lexicon=() second=$EXP/corpus-zh
+    case $1 in
+      pinyin) letters=(--letters pinyin) ;; # Mandarin in Latin letters: symbols are shared
+      copy) letters=(--letters apart) lexicon=(--lexicon same) second=$EXP/corpus ;; # English twice, no symbol shared
+    esac
+    speechssl pretrain text "$EXP/encoders/$1-$2" --text "$EXP/corpus" --second-text "$second" "${letters[@]}" --seed "$2" $(with "$1")
+    speechssl text align "$EXP/corpus" "$second" "$(encoder "$1-$2")" "$EXP" --arm "$1" "${letters[@]}" "${lexicon[@]}" --seed "$2" $(with align)
+  }
+  for seed in $SEEDS; do
+    for arm in $(setting languages); do bilingual "$arm" "$seed"; done
+    speechssl pretrain text "$EXP/encoders/random-weights-$seed" --data none --tokenizer "$(encoder "bilingual-$seed")" --seed "$seed" $(with scratch)
+    speechssl text align "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "random-weights-$seed")" "$EXP" --arm random-weights --seed "$seed" $(with align)
+    speechssl text translate "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "bilingual-$seed")" "$EXP" --arm bilingual --seed "$seed" $(with translate)
+  done
+  for name in $(setting multilingual); do
+    case $name in intfloat/multilingual-e5-small) speechssl models get "${name#*/}" ;; esac
+    speechssl text align "$EXP/corpus" "$EXP/corpus-zh" "$name" "$EXP" --arm "${name##*/}" $(with align)
+  done
+
+  stage "9 part 4, question answering from English to Mandarin, as it is and with shifts"
+  mkdir -p "$EXP/models"
+  ask() { # ARM SEED [OPTION ...]: on Mandarin
+    speechssl evaluate qa "$EXP/corpus-zh" "$EXP/answers-zh" --systems text --reader "$EXP/models/text-$1-$2" "${@:3}" $(with evaluate)
+  }
+  read_english() { # ARM SEED CORPUS [OPTION ...]
+    speechssl train text-qa "$3" "$EXP/models/text-$1-$2" --text-encoder "$(encoder "bilingual-$2")" --seed "$2" "${@:4}" $(with text-qa)
+  }
+  vector() { # FILE FIRST SECOND ENCODER [OPTION ...]
+    speechssl text vector "$2" "$3" "$4" "$1" --layer "$(setting shift-layer)" "${@:5}" $(with vector)
+  }
+  for seed in $SEEDS; do
+    shifts=$EXP/shifts/$seed
+    read_english bilingual "$seed" "$EXP/corpus"
+    speechssl evaluate qa "$EXP/corpus" "$EXP/answers" --systems text --reader "$EXP/models/text-bilingual-$seed" $(with evaluate)
+    ask bilingual "$seed"
+    vector "$shifts/mean-difference.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-bilingual-$seed"
+    ask bilingual "$seed" --shift "$shifts/mean-difference.safetensors"
+    vector "$shifts/en/zero-mean.safetensors" "$EXP/corpus-zh" "$EXP/corpus" "$(encoder "bilingual-$seed")" --method zero-mean
+    read_english bilingual.zero-mean "$seed" "$EXP/corpus" --shift "$shifts/en/zero-mean.safetensors"
+    vector "$shifts/zero-mean.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-bilingual.zero-mean-$seed" --method zero-mean
+    ask bilingual.zero-mean "$seed" --shift "$shifts/zero-mean.safetensors"
+    read_english mandarin "$seed" "$EXP/corpus-zh" # what training on Mandarin gives
+    ask mandarin "$seed"
+  done
+
+  stage "10 part 4, the step to speech: units of English and Mandarin in one encoder"
+  borrow "$(setting models)" "$EXP/models" encoder units.safetensors units.card.json
+  for language in "" -zh; do
+    speechssl units extract "$EXP/corpus$language" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/units$language" --split train
+  done
+  UNITS=(--units "$EXP/units" --second-units "$EXP/units-zh")
+  for seed in $SEEDS; do
+    speechssl pretrain text "$EXP/encoders/units-$seed" --data units "${UNITS[@]}" --seed "$seed" $(with unit-mlm)
+    speechssl pretrain text "$EXP/encoders/units-random-$seed" --data none --tokenizer "$(encoder "units-$seed")" --seed "$seed" $(with scratch)
+    for arm in units units-random; do
+      speechssl text align "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "$arm-$seed")" "$EXP" --arm "$arm" "${UNITS[@]}" --seed "$seed" $(with align)
+    done
+  done
+fi
+
+stage "11 gains, and the page"
 ANSWERS=()
-[ ! -d "$EXP/answers" ] || ANSWERS=(--answers "$EXP/answers")
+for folder in "$EXP/answers" "$EXP/answers-zh"; do [ ! -d "$folder" ] || ANSWERS+=("$folder"); done
+[ ${#ANSWERS[@]} = 0 ] || ANSWERS=(--answers "${ANSWERS[@]}")
 speechssl text gains "$EXP" "${ANSWERS[@]}"
 speechssl report "$EXP"

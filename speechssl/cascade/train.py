@@ -140,8 +140,8 @@ class CropBatches:
 def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None = None, shift: Path | None = None) -> None:
     """Train text QA on the words of a split; once. The tokeniser is saved beside the model.
 
-    start: text QA to go on from, with its tokeniser, in the place of a text encoder. shift: what is added to a layer of the encoder;
-    it is kept beside the model, and added whenever that reads. Questions whose answer has neither times nor
+    start: text QA to go on from, with its tokeniser, in the place of a text encoder. shift: what is added to a layer of the
+    encoder; it is kept beside the model, and added whenever that reads. Questions whose answer has neither times nor
     an offset with words of the passage there are listed and left out. Raises InputError where `out` holds a reader that was made
     from other inputs, or `start` is no text QA.
     """

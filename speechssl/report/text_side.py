@@ -16,7 +16,7 @@ from speechssl.io import read_json
 from speechssl.report.figures import Drawing, Series, axes_at, blank, legend, panels_in, shortened, svg_of
 from speechssl.report.page import Section
 from speechssl.results import Row
-from speechssl.text_side.published import ARTIFICIAL, CONDITION, GAIN, MEAN, PAPER, family, in_order
+from speechssl.text_side.published import ALIGNMENT, ARTIFICIAL, CONDITION, GAIN, MEAN, PAPER, family, in_order
 from speechssl.text_side.streams import dependency
 
 TITLE = "What a text-pre-trained encoder knows that units can use"
@@ -70,6 +70,11 @@ def text_side_section(found: Lectures) -> Section:
         figures.append(("Gain over scratch", caption, gain_bars(found, tasks)))
         caption = "Runs that are shuffled, pairs and copies whose parts lie further and further apart."
         figures.append(("Gain against the length of dependencies", caption, gain_by_length(found, tasks)))
+    if drawing := alignment_by_layer(found):
+        caption = (
+            "Mean reciprocal rank of translations among the words of the other language, as states are and less the mean of each."
+        )
+        figures.append(("One space for languages", caption, drawing))
     for task in list(dict.fromkeys(task for task, _ in found.curves))[:CURVES]:
         caption = (
             "Optimisation: loss in training. Generalisation: the score on the test set, against steps and at equal training loss."
@@ -152,6 +157,35 @@ def gain_by_length(found: Lectures, tasks: Sequence[str]) -> Drawing | None:
         texts = [f"{kind}: " + ", ".join(f"{n} {row.value:+.1f}" for n, row in some) for kind, some in kinds.items()]
         return Drawing(svg, f"Gain over scratch ({task}) by the length of dependencies. {'; '.join(texts)}.")
     return None
+
+
+def alignment_by_layer(found: Lectures) -> Drawing | None:
+    """A line a start, the mean of its seeds; None where no alignment was measured."""
+    lines: dict[tuple[bool, str], dict[int, list[float]]] = {}
+    for row in found.rows:
+        kind, _, rest = row.system.partition("-")
+        if kind == ALIGNMENT:
+            layer, _, less = rest.partition("-")
+            lines.setdefault((bool(less), row.encoder), {}).setdefault(int(layer), []).append(row.value)
+    if not lines:
+        return None
+    arms = sorted({arm for _, arm in lines})
+    series = {arm: Series("", "", shortened(arm), n) for n, arm in enumerate(arms)}
+    texts = []
+    with blank(2.6 + 0.2 * -(-len(arms) // 4)) as figure:
+        panels = [axes_at(figure, 0.55 + 4.1 * i, 0.5, 3.6, 1.85) for i in range(2)]
+        legend(figure, [(s, s.label) for s in series.values()], (0.045, 1.0), ncols=4)
+        for (less, arm), layers in sorted(lines.items()):
+            points = sorted((layer, fmean(values)) for layer, values in layers.items())
+            xs, ys = zip(*points, strict=True)
+            panels[less].plot(xs, ys, color=series[arm].colour, marker=series[arm].marker, markersize=3, linewidth=1.2)
+            texts.append(f"{arm}{', zero-mean' if less else ''}: " + ", ".join(f"{y:.1f}" for y in ys))
+        for ax, title in zip(panels, ("as they are", "less the mean of each language"), strict=True):
+            ax.set_xlabel("layer")
+            ax.set_ylim(bottom=0)
+            ax.set_title(f"MRR (%), states {title}", loc="left", fontsize=8)
+        svg = svg_of(figure, "text-languages")
+    return Drawing(svg, f"Mean reciprocal rank of translations by layer. {'; '.join(texts)}.")
 
 
 def curves(found: Lectures, task: str) -> Drawing:

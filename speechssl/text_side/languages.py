@@ -35,6 +35,7 @@ from speechssl.stats import Units
 from speechssl.synth.minisqa_lexicon import LEXICON
 from speechssl.text import joiner
 from speechssl.text_side.config import LanguageOptions
+from speechssl.text_side.published import ALIGNMENT
 from speechssl.text_side.runs import encoder_named, run_folder, write_scores
 from speechssl.text_side.texts import Text, read_text, respell
 from speechssl.textlm import assign_tokens, load_text_encoder, load_tokenizer, longest_sequence, special_tokens
@@ -119,7 +120,8 @@ def text_sequences(text: Text, words: Sequence[str], tokenizer: PreTrainedTokeni
     """Pieces of a text of at most `room` tokens; at most so many. Raises InputError for a tokeniser that has no places of tokens."""
     if not tokenizer.is_fast:
         raise InputError("the tokeniser has no tokenizer.json, which says where words stand; choose an encoder that has one")
-    find, made = finder(words), []
+    find = finder(words)
+    made: list[Sequence_] = []
     for paragraph in text.paragraphs:
         if len(made) >= most:
             break
@@ -135,7 +137,8 @@ def unit_sequences(
     corpus: Path, units: Path, split: str, words: Sequence[str], tokens: np.ndarray, room: int, most: int
 ) -> list[Sequence_]:
     """The same of spoken passages. tokens: (K,) of the units. Raises InputError where no word has a time."""
-    data, runs, find, made = load_corpus(corpus, split), load_units(units / split), finder(words), []
+    data, runs, find = load_corpus(corpus, split), load_units(units / split), finder(words)
+    made: list[Sequence_] = []
     grid = FrameGrid(**units_card(units / split)["grid"])
     timed = [p for p in data.passages.values() if p.words and p.id in runs]
     if not timed:
@@ -273,9 +276,9 @@ def align(first: Path, second: Path, encoder: str, results: Path, arm: str, o: L
 
     Raises InputError where a text, a lexicon with words of both, or the encoder cannot be had.
     """
-    folder = run_folder(results, "alignment", arm, o.seed)
+    folder = run_folder(results, ALIGNMENT, arm, o.seed)
     two, named = two_languages(first, second, o), encoder_named(encoder)
-    with stage(folder, two.inputs | named, card_options(o)) as step:
+    with stage(folder, {**two.inputs, **named}, card_options(o)) as step:
         if not step.done:
             body = load_body(encoder)
             room = room_of(body, o.length)
@@ -312,7 +315,7 @@ def align(first: Path, second: Path, encoder: str, results: Path, arm: str, o: L
                     items = {f"{'>' if i == 0 else '<'} {kept[i][w]}": (1.0, r) for i in (0, 1) for w, r in ranks[i].items()}
                     # a word and its translation are drawn together
                     drawn = [kept[0][w] for w in ranks[0]] + [kept[0][golds[1][w][0]] for w in ranks[1]]
-                    task = f"alignment-{layer}{name}"
+                    task = f"{ALIGNMENT}-{layer}{name}"
                     values[name] = float(np.mean([r for _, r in items.values()]))
                     both = {"directions": [float(np.mean(list(r.values()))) for r in ranks]}
                     units = Units("word", tuple((word,) for word in drawn))

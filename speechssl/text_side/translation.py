@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from speechssl.shift import changed, check_layer
 from speechssl.text_side.config import LanguageOptions
 from speechssl.text_side.languages import Body, Sequence_, card_options, load_body, room_of, states_of, two_languages
 from speechssl.text_side.objectives import MLM_HEAD, TokenHead
+from speechssl.text_side.published import CONVERTED, PRECISION
 from speechssl.text_side.runs import encoder_named, run_folder, write_scores
 from speechssl.textlm import load_text_encoder, reason_of, special_tokens
 
@@ -93,7 +95,7 @@ def translate(
     folder = run_folder(results, "translation", arm, o.seed)
     two, named = two_languages(first, second, o), encoder_named(encoder)
     settings = card_options(o) | {"layers": list(layers), "alphas": list(alphas)}
-    with stage(folder, two.inputs | named, settings) as step:
+    with stage(folder, {**two.inputs, **named}, settings) as step:
         if not step.done:
             body, predict = load_predictor(encoder)
             for layer in layers:
@@ -111,15 +113,16 @@ def translate(
             pieces = [p for p in two.sequences(0, words, body, min(PIECE, room_of(body, o.length))) if p[1]]
             if not pieces:
                 raise InputError(f"the text {first.name} has no word of the lexicon {o.lexicon}; give a lexicon of this text")
-            wanted = [[golds[words[w]] for w, a, b in places for _ in range(b - a)] for _, places in pieces]
             gloss = [Counter(t for w, _, _ in places for t in golds[words[w]]) for _, places in pieces]
-            guess = float(np.mean([sum(shares[1][t] for t in right) for some in wanted for right in some]))
+            places_of = [sum(b - a for _, a, b in places) for _, places in pieces]
+            same = {t: [min(g[t], n) / n for g, n in zip(gloss, places_of, strict=True)] for t in set().union(*gloss)}
+            guess = max(float(np.mean(some)) for some in same.values())  # with one and the same token everywhere
 
             cells = []
             for layer in layers:
                 vector = torch.from_numpy(means[1][layer] - means[0][layer]).float().to(body.device)
                 for alpha in alphas:
-                    with changed(body.encoder, layer, lambda hidden, by=alpha * vector: hidden + by):
+                    with changed(body.encoder, layer, partial(torch.add, alpha * vector)):
                         made = predicted(body, predict, pieces, o.batch)
                     converted, precision = {}, {}
                     for n, (tokens, (_, places)) in enumerate(zip(made, pieces, strict=True)):
@@ -127,21 +130,21 @@ def translate(
                         converted[str(n)] = (1.0, float(theirs[tokens].mean()))
                         precision[str(n)] = (1.0, (Counter(stood) & gloss[n]).total() / len(stood))
                     cell: dict[str, Any] = {"layer": layer, "alpha": alpha}
-                    for name, items in (("converted", converted), ("precision", precision)):
+                    for name, items in ((CONVERTED, converted), (PRECISION, precision)):
                         task = f"{name}-{layer}x{alpha:g}"
                         target = results / "runs" / task / f"{arm}-{o.seed}"
                         target.mkdir(parents=True, exist_ok=True)
-                        about = named | {"options": settings, "curve": [], "chance": guess}
+                        about = named | {"options": settings, "curve": [], "constant": guess}
                         cell[name] = write_scores(results, target, task, name, arm, o.seed, items, about)["value"]
                     cell["examples"] = [
                         [body.tokenizer.decode(ids) for ids in pair]
                         for pair in zip((i for i, _ in pieces[:EXAMPLES]), made, strict=False)
                     ]
                     cells.append(cell)
-            step.finish({"what": "token translation", "cells": cells, "chance": guess, "pieces": len(pieces)})
+            step.finish({"what": "token translation", "cells": cells, "constant": guess, "pieces": len(pieces)})
         card = step.card
     best = max(card["cells"], key=lambda cell: cell["precision"])
     return (
-        f"{folder}: at layer {best['layer']}, alpha {best['alpha']:g}: {best['converted']:.1f} % of the tokens converted, precision "
-        f"{best['precision']:.1f} % (chance {100 * card['chance']:.1f} %), {card['pieces']} pieces ({arm}, seed {o.seed})"
+        f"{folder}: at layer {best['layer']}, alpha {best['alpha']:g}: {best['converted']:.1f} % of the tokens converted, "
+        f"precision {best['precision']:.1f} % (one token everywhere: {100 * card['constant']:.1f} %), {card['pieces']} pieces ({arm}, seed {o.seed})"
     )

@@ -18,11 +18,16 @@ from speechssl.text_side.tasks import GLUE
 
 from .shared import needs, run, sections
 
+LANGUAGES = ("bilingual", "pinyin", "copy", "tenth", "shallow", "deep")
 STAGES = {
     "miniature": "prepare miniature",
     "corpus": "prepare minisqa",
     "tasks": "prepare sentence-tasks",
-    **dict.fromkeys(("english", "artificial", "objective", "scratch", "warm"), "pretrain text"),
+    **dict.fromkeys(("english", "artificial", "objective", "scratch", "warm", "unit-mlm"), "pretrain text"),
+    **dict.fromkeys(LANGUAGES, "pretrain text"),
+    "align": "text align",
+    "translate": "text translate",
+    "vector": "text vector",
     "classify": "text classify",
     "text-qa": "train text-qa",
     "dual": "text plateau",
@@ -42,6 +47,9 @@ OWN = {
     "frozen-tasks",
     "miniature",
     "text-arms",
+    "languages",
+    "multilingual",
+    "shift-layer",
 }
 
 
@@ -52,6 +60,7 @@ def test_sections_hold_only_options_and_names_that_exist(config: str) -> None:
     assert set(recipe) <= OWN and set(recipe["objectives"]) <= set(OBJECTIVES)
     for name in {*recipe["data"], *recipe.get("warm-up", ())} - {"unigram", "bigram", "units"}:
         make_stream(name, found["english"]["vocabulary"] // 2)
+    assert set(recipe["languages"]) <= set(LANGUAGES) & set(found)
     assert set(recipe["readers"]) <= {"scratch", "english", *recipe["data"]}
     assert {name.lower() for name in recipe.get("glue", ())} <= set(GLUE) and set(recipe["frozen-tasks"]) <= set(TASKS)
     assert {f"compute-{task}" for task in recipe["frozen-tasks"]} <= set(found)
