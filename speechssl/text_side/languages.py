@@ -117,7 +117,7 @@ def finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, int]]]:
 
 
 def text_sequences(text: Text, words: Sequence[str], tokenizer: PreTrainedTokenizerBase, room: int, most: int) -> list[Sequence_]:
-    """Pieces of a text of at most `room` tokens; at most so many. Raises InputError for a tokeniser that has no places of tokens."""
+    """Pieces of a text of at most `room` tokens; at most so many. Raises InputError for a tokeniser without places of tokens."""
     if not tokenizer.is_fast:
         raise InputError("the tokeniser has no tokenizer.json, which says where words stand; choose an encoder that has one")
     find = finder(words)
@@ -289,8 +289,8 @@ def align(first: Path, second: Path, encoder: str, results: Path, arm: str, o: L
             kept = [sorted({pair[i] for pair in pairs}) for i in (0, 1)]
             if min(map(len, kept)) < 2:
                 raise InputError(
-                    f"the lexicon {o.lexicon} has {len(pairs)} pairs whose words both texts hold {o.occurrences} times or more; give "
-                    "a lexicon of these texts, or more text"
+                    f"the lexicon {o.lexicon} has {len(pairs)} pairs whose words both texts hold {o.occurrences} times or more; "
+                    "give a lexicon of these texts, or more text"
                 )
             places = [[listed[i].index(word) for word in kept[i]] for i in (0, 1)]
             golds: list[dict[int, list[int]]] = [{}, {}]

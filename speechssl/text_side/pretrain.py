@@ -202,7 +202,10 @@ class Spoken:
 
 
 def _encoder(o: TextPretraining, paragraphs: Sequence[str]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The encoder to train and its tokeniser. paragraphs: that a vocabulary is fitted to; none: one of symbols. Raises InputError for options that contradict each other, or no vocabulary."""
+    """The encoder to train and its tokeniser. paragraphs: that a vocabulary is fitted to; none: one of symbols is made.
+
+    Raises InputError for options that contradict each other, or no vocabulary.
+    """
     if o.start:
         if o.tokenizer or o.like:
             raise InputError(

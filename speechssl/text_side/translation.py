@@ -146,5 +146,6 @@ def translate(
     best = max(card["cells"], key=lambda cell: cell["precision"])
     return (
         f"{folder}: at layer {best['layer']}, alpha {best['alpha']:g}: {best['converted']:.1f} % of the tokens converted, "
-        f"precision {best['precision']:.1f} % (one token everywhere: {100 * card['constant']:.1f} %), {card['pieces']} pieces ({arm}, seed {o.seed})"
+        f"precision {best['precision']:.1f} % (one token everywhere: {100 * card['constant']:.1f} %), {card['pieces']} pieces "
+        f"({arm}, seed {o.seed})"
     )
