@@ -13,6 +13,8 @@ item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their int
     plateau     DUAL's reader, scored as it learns
     devices     which weights of an encoder are trained
     frozen      the frozen pre-trained transformer: bits, ListOps, images                             (arXiv 2103.05247)
+    languages   how near words and their translations lie, by layer; shifts between languages
+    translation tokens turned into another language's by the mean difference of both                  (arXiv 2010.10041)
     runs        what a run leaves; gains over scratch, drawn over seeds and items
 
 Spoken and written question answering are `speechssl train dual`, `train text-qa` and `evaluate qa`, which take every encoder that

@@ -20,6 +20,7 @@ from speechssl.results import read_rows
 from speechssl.shift import Shift, changed, layers_of, listening, load_shift
 from speechssl.synth.minisqa_lexicon import LEXICON
 from speechssl.synth.minisqa_text import load_language
+from speechssl.text_side import translation
 from speechssl.text_side.config import LanguageOptions, TextPretraining
 from speechssl.text_side.languages import (
     align,
@@ -36,7 +37,7 @@ from speechssl.text_side.languages import (
 from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.runs import gains_tables
 from speechssl.text_side.texts import Text, read_text, respell
-from speechssl.text_side.translation import load_predictor, translate
+from speechssl.text_side.translation import load_predictor
 from speechssl.textlm import load_text_encoder
 from speechssl.timing import FrameGrid, RunLength
 
@@ -56,7 +57,7 @@ def texts(tmp_path_factory: Any) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def bilingual(texts: tuple[Path, Path], tmp_path_factory: Any) -> Path:
-    training = TrainingOptions(steps=60, learning_rate=1e-2, warmup_steps=1, bf16=False)
+    training = TrainingOptions(steps=3, learning_rate=1e-3, warmup_steps=1, bf16=False)
     size: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "length": 16, "batch": 4, "vocabulary": 120}
     return pretrain_text(
         tmp_path_factory.mktemp("made") / "out", TextPretraining(training, text=texts[0], second_text=texts[1], **size)
@@ -239,22 +240,35 @@ def test_a_lexicon_of_other_texts_is_refused(bilingual: Path, texts: tuple[Path,
         align(*texts, str(bilingual), tmp_path / "out", "x", replace(OPTIONS, units=tmp_path))
     (tmp_path / "words.txt").write_text("unicorn\t独角兽\n", encoding="utf-8")
     with pytest.raises(InputError, match="has no word of the lexicon"):
-        translate(*texts, str(bilingual), tmp_path / "out", "x", (1,), (1.0,), lexicon)
+        translation.translate(*texts, str(bilingual), tmp_path / "out", "x", (1,), (1.0,), lexicon)
     assert not list((tmp_path / "out").glob("runs/*/*"))
 
 
 def test_the_language_vector_turns_tokens_into_the_other_language(
-    bilingual: Path, texts: tuple[Path, Path], tmp_path: Path
+    bilingual: Path, texts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = translate(*texts, str(bilingual), tmp_path, "bilingual", (2,), (0.0, 3.0), OPTIONS)
-    card = read_json(tmp_path / "runs/translation/bilingual-0/card.json")
-    plain, moved = card["cells"]
-    assert moved["converted"] > 80 > 20 > plain["converted"] and "one token everywhere" in said
-    assert "red" in plain["examples"][0][0] and moved["examples"][0][1] != plain["examples"][0][1]
+    body = load_body(str(bilingual))
+    read = [text_sequences(read_text(folder), (), body.tokenizer, 14, 99) for folder in texts]
+    means = [torch.from_numpy(states_of(body, some, 0, 2).mean[2]).float() for some in read]
+    red, lamp = body.tokenizer.convert_tokens_to_ids(["红", "the"])
+
+    def predict(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """红 for a state that is on the side of Mandarin's mean, else the."""
+        side = (body(ids, mask) - (means[0] + means[1]) / 2) @ (means[1] - means[0])
+        logits = torch.zeros(*ids.shape, len(body.tokenizer))
+        logits[..., red], logits[..., lamp] = 100 * side, -100 * side
+        return logits
+
+    monkeypatch.setattr(translation, "load_predictor", lambda _: (body, predict))
+    said = translation.translate(*texts, str(bilingual), tmp_path, "bilingual", (2,), (0.0, 20.0), OPTIONS)
+    plain, moved = read_json(tmp_path / "runs/translation/bilingual-0/card.json")["cells"]
+    assert moved["converted"] == 100 > plain["converted"] and "one token everywhere" in said
+    assert moved["precision"] == pytest.approx(100 * np.mean([1 / 2, 1 / 2, 1 / 4])) and moved["precision"] > plain["precision"]
+    assert moved["examples"][0] == ["the red lamp of anna is old", " ".join(["红"] * 7)]
     tables = {table.title: table for table in gains_tables(tmp_path, (), "scratch", 0)}
-    assert [row[2] for row in tables["Token translation"].rows] == ["0", "3"] and "Token translation: examples" in tables
+    assert [row[2] for row in tables["Token translation"].rows] == ["0", "20"] and "Token translation: examples" in tables
     with pytest.raises(InputError, match="has no layer 9"):
-        translate(*texts, str(bilingual), tmp_path, "far", (9,), (1.0,), OPTIONS)
+        translation.translate(*texts, str(bilingual), tmp_path, "far", (9,), (1.0,), OPTIONS)
 
 
 @pytest.mark.parametrize("family", ["BERT", "XLM-RoBERTa"])
