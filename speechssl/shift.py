@@ -106,7 +106,8 @@ class Shift:
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        about = {"layer": str(self.layer), "made": json.dumps(self.made, sort_keys=True)}
+        # one entry: safetensors writes several in any order, and the same shift is the same file
+        about = {"shift": json.dumps({"layer": self.layer, "made": self.made}, sort_keys=True)}
         with replacing(path) as temporary:
             save_file({"vector": self.vector.contiguous()}, temporary, about)
 
@@ -115,9 +116,8 @@ def load_shift(path: Path) -> tuple[Shift, dict[str, Any]]:
     """A shift, and what a card says of it. Raises InputError where there is none."""
     try:
         with safe_open(path, "pt") as file:
-            about = file.metadata() or {}
-            made = json.loads(about["made"])
-            shift = Shift(int(about["layer"]), file.get_tensor("vector").float(), made)
+            about = json.loads((file.metadata() or {})["shift"])
+            shift = Shift(int(about["layer"]), file.get_tensor("vector").float(), about["made"])
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise InputError(f"{path} is no shift ({error}); make one with `speechssl text vector`") from error
-    return shift, {"layer": shift.layer, "hash": hash_files([path])} | made
+    return shift, {"layer": shift.layer, "hash": hash_files([path])} | shift.made
