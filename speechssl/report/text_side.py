@@ -178,7 +178,7 @@ def alignment_by_layer(found: Lectures) -> Drawing | None:
         for (less, arm), layers in sorted(lines.items()):
             points = sorted((layer, fmean(values)) for layer, values in layers.items())
             xs, ys = zip(*points, strict=True)
-            panels[less].plot(xs, ys, color=series[arm].colour, marker=series[arm].marker, markersize=3, linewidth=1.2)
+            panels[int(less)].plot(xs, ys, color=series[arm].colour, marker=series[arm].marker, markersize=3, linewidth=1.2)
             texts.append(f"{arm}{', zero-mean' if less else ''}: " + ", ".join(f"{y:.1f}" for y in ys))
         for ax, title in zip(panels, ("as they are", "less the mean of each language"), strict=True):
             ax.set_xlabel("layer")

@@ -263,8 +263,8 @@ def test_the_language_vector_turns_tokens_into_the_other_language(
     said = translation.translate(*texts, str(bilingual), tmp_path, "bilingual", (2,), (0.0, 20.0), OPTIONS)
     plain, moved = read_json(tmp_path / "runs/translation/bilingual-0/card.json")["cells"]
     assert moved["converted"] == 100 > plain["converted"] and "one token everywhere" in said
-    long = len(body.tokenizer.tokenize("cat grey dog red"))
-    assert moved["precision"] == pytest.approx(100 * np.mean([1 / 2, 1 / 2, 1 / long]))
+    # red lamp old; red lamp; cat grey dog red: one token of each is 红
+    assert moved["precision"] == pytest.approx(100 * np.mean([1 / 3, 1 / 2, 1 / 4]))
     assert moved["precision"] > plain["precision"]
     assert moved["examples"][0] == ["the red lamp of anna is old", " ".join(["红"] * 7)]
     tables = {table.title: table for table in gains_tables(tmp_path, (), "scratch", 0)}
