@@ -165,8 +165,8 @@ def alignment_by_layer(found: Lectures) -> Drawing | None:
     for row in found.rows:
         kind, _, rest = row.system.partition("-")
         if kind == ALIGNMENT:
-            layer, _, less = rest.partition("-")
-            lines.setdefault((bool(less), row.encoder), {}).setdefault(int(layer), []).append(row.value)
+            layer, _, states = rest.partition("-")
+            lines.setdefault((bool(states), row.encoder), {}).setdefault(int(layer), []).append(row.value)
     if not lines:
         return None
     arms = sorted({arm for _, arm in lines})

@@ -265,7 +265,6 @@ def test_the_language_vector_turns_tokens_into_the_other_language(
     assert moved["converted"] == 100 > plain["converted"] and "one token everywhere" in said
     # red lamp old; red lamp; cat grey dog red: one token of each is 红
     assert moved["precision"] == pytest.approx(100 * np.mean([1 / 3, 1 / 2, 1 / 4]))
-    assert moved["precision"] > plain["precision"]
     assert moved["examples"][0] == ["the red lamp of anna is old", " ".join(["红"] * 7)]
     tables = {table.title: table for table in gains_tables(tmp_path, (), "scratch", 0)}
     assert [row[2] for row in tables["Token translation"].rows] == ["0", "20"] and "Token translation: examples" in tables
