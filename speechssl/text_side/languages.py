@@ -30,7 +30,7 @@ from speechssl.dual.decode import device_of
 from speechssl.dual.model import EncoderInputs, load_reader
 from speechssl.errors import InputError
 from speechssl.io import hash_json, read_json, stage
-from speechssl.shift import Shift, check_layer, listening
+from speechssl.shift import Shift, check_layer, listening, load_shift
 from speechssl.stats import Units
 from speechssl.synth.minisqa_lexicon import LEXICON
 from speechssl.text import joiner
@@ -339,14 +339,22 @@ def card_options(o: LanguageOptions) -> dict[str, Any]:
 
 
 def language_vector(first: Path, second: Path, encoder: str, out: Path, layer: int, method: str, o: LanguageOptions) -> str:
-    """Write the shift that is added to the second language's states; a line that says which.
+    """Write the shift that is added to the second language's states, once; a line that says which.
 
-    Raises InputError for a layer that there is not.
+    Raises InputError for a layer that there is not, or where `out` was made from other inputs.
     """
-    body, two = load_body(encoder), two_languages(first, second, o)
-    check_layer(body.encoder, layer)
-    means = [states_of(body, two.sequences(i, (), body, room_of(body, o.length)), 0, o.batch).mean[layer] for i in (0, 1)]
-    vector = -means[1] if method == "zero-mean" else means[0] - means[1]
-    made = {"method": method} | encoder_named(encoder) | dict(two.inputs)
-    Shift(layer, torch.from_numpy(vector).float(), made).save(out)
-    return f"{out}: {method} of layer {layer}, length {np.linalg.norm(vector):.3g}"
+    two = two_languages(first, second, o)
+    made = {"method": method, "options": card_options(o)} | encoder_named(encoder) | dict(two.inputs)
+    if out.is_file():
+        there, _ = load_shift(out)
+        if (there.layer, there.made) != (layer, made):
+            raise InputError(f"{out} was made from other inputs; choose another file or delete it")
+        shift = there
+    else:
+        body = load_body(encoder)
+        check_layer(body.encoder, layer)
+        means = [states_of(body, two.sequences(i, (), body, room_of(body, o.length)), 0, o.batch).mean[layer] for i in (0, 1)]
+        vector = -means[1] if method == "zero-mean" else means[0] - means[1]
+        shift = Shift(layer, torch.from_numpy(vector).float(), made)
+        shift.save(out)
+    return f"{out}: {method} of layer {layer}, length {float(shift.vector.norm()):.3g}"

@@ -193,8 +193,12 @@ def test_a_shift_brings_one_mean_to_the_other(bilingual: Path, texts: tuple[Path
     before = [states_of(body, some, 0, 2).mean[1] for some in read]
     shift.attach(body.encoder)
     assert np.allclose(states_of(body, read[1], 0, 2).mean[1], before[0], atol=1e-4) and not np.allclose(*before, atol=1e-2)
+    written, _ = path.stat().st_mtime_ns, language_vector(*texts, str(bilingual), path, 1, "mean-difference", OPTIONS)
+    assert path.stat().st_mtime_ns == written  # nothing is done twice
+    with pytest.raises(InputError, match="was made from other inputs"):
+        language_vector(*texts, str(bilingual), path, 1, "zero-mean", OPTIONS)
     with pytest.raises(InputError, match="the encoder has no layer 3; choose 0"):
-        language_vector(*texts, str(bilingual), path, 3, "zero-mean", OPTIONS)
+        language_vector(*texts, str(bilingual), tmp_path / "far.safetensors", 3, "zero-mean", OPTIONS)
     with pytest.raises(InputError, match="has 4 numbers and the encoder a width of 16"):
         Shift(1, torch.ones(4)).attach(body.encoder)
     path.write_bytes(b"x")
