@@ -4,10 +4,10 @@
 #   bash recipes/text_side/run.sh recipes/text_side/small.yaml exp/text_side texts/      small encoders: some hours of 2 cores
 #   bash recipes/text_side/run.sh recipes/text_side/base.yaml exp/text_side texts/       published size: GPUs
 #   bash recipes/text_side/run.sh recipes/text_side/smoke.yaml exp/text_side-smoke       almost nothing, to show that it runs
-# The third argument is the text: a folder of .txt files (a document each) or a prepared corpus; it is needed for all parts but 2 and 3.
+# The third argument is the text: a folder of .txt files (a document each) or a prepared corpus; parts 1, 5, 6 and 7 need it.
 # Environment:
-#   PARTS="1 5"     only these parts: 1 artificial data, 2 other symbols, 3 the frozen transformer, 5 objectives and devices,
-#                   6 language models of units, 7 loss surfaces; default: those of the configuration
+#   PARTS="1 5"     only these parts: 1 artificial data, 2 other symbols, 3 the frozen transformer, 4 languages, 5 objectives and
+#                   devices, 6 language models of units, 7 loss surfaces; default: those of the configuration
 #   SYMBOLS="histone=H3.txt stability=TAPE"   published files for part 2 (speechssl prepare symbols --help), beside the configuration's
 #   GLUE=FOLDER     GLUE as it is published, a folder a task; adds the tasks that the configuration names to parts 1 and 5
 set -euo pipefail
@@ -154,8 +154,71 @@ if part 3; then
   done
 fi
 
+if part 4; then
+  stage "8 part 4, one space for languages: bilingual encoders, with and without shared symbols, with less data, of other depth"
+  speechssl prepare minisqa "$EXP/corpus" $(with corpus)
+  speechssl prepare minisqa "$EXP/corpus-zh" --language zh $(with corpus)
+  bilingual() { # ARM SEED: an encoder of both languages, and how near it has words and their translations
+    local letters=() lexicon=() second=$EXP/corpus-zh
+    case $1 in
+      pinyin) letters=(--letters pinyin) ;; # Mandarin in Latin letters: symbols are shared
+      copy) letters=(--letters apart) lexicon=(--lexicon same) second=$EXP/corpus ;; # English twice, no symbol shared
+    esac
+    speechssl pretrain text "$EXP/encoders/$1-$2" --text "$EXP/corpus" --second-text "$second" "${letters[@]}" --seed "$2" $(with "$1")
+    speechssl text align "$EXP/corpus" "$second" "$(encoder "$1-$2")" "$EXP" --arm "$1" "${letters[@]}" "${lexicon[@]}" --seed "$2" $(with align)
+  }
+  for seed in $SEEDS; do
+    for arm in $(setting languages); do bilingual "$arm" "$seed"; done
+    speechssl pretrain text "$EXP/encoders/random-weights-$seed" --data none --tokenizer "$(encoder "bilingual-$seed")" --seed "$seed" $(with scratch)
+    speechssl text align "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "random-weights-$seed")" "$EXP" --arm random-weights --seed "$seed" $(with align)
+    speechssl text translate "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "bilingual-$seed")" "$EXP" --arm bilingual --seed "$seed" $(with translate)
+  done
+  for name in $(setting multilingual); do
+    case $name in intfloat/multilingual-e5-small) speechssl models get "${name#*/}" ;; esac
+    speechssl text align "$EXP/corpus" "$EXP/corpus-zh" "$name" "$EXP" --arm "${name##*/}" $(with align)
+  done
+
+  stage "9 part 4, question answering from English to Mandarin, as it is and with shifts"
+  mkdir -p "$EXP/models"
+  ask() { # ARM SEED [OPTION ...]: on Mandarin
+    speechssl evaluate qa "$EXP/corpus-zh" "$EXP/answers-zh" --systems text --reader "$EXP/models/text-$1-$2" "${@:3}" $(with evaluate)
+  }
+  read_english() { # ARM SEED CORPUS [OPTION ...]
+    speechssl train text-qa "$3" "$EXP/models/text-$1-$2" --text-encoder "$(encoder "bilingual-$2")" --seed "$2" "${@:4}" $(with text-qa)
+  }
+  vector() { # FILE FIRST SECOND ENCODER [OPTION ...]
+    speechssl text vector "$2" "$3" "$4" "$1" --layer "$(setting shift-layer)" "${@:5}" $(with vector)
+  }
+  for seed in $SEEDS; do
+    shifts=$EXP/shifts/$seed
+    read_english bilingual "$seed" "$EXP/corpus"
+    speechssl evaluate qa "$EXP/corpus" "$EXP/answers" --systems text --reader "$EXP/models/text-bilingual-$seed" $(with evaluate)
+    ask bilingual "$seed"
+    vector "$shifts/mean-difference.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-bilingual-$seed"
+    ask bilingual "$seed" --shift "$shifts/mean-difference.safetensors"
+    vector "$shifts/en/zero-mean.safetensors" "$EXP/corpus-zh" "$EXP/corpus" "$(encoder "bilingual-$seed")" --method zero-mean
+    read_english bilingual.zero-mean "$seed" "$EXP/corpus" --shift "$shifts/en/zero-mean.safetensors"
+    vector "$shifts/zero-mean.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-bilingual.zero-mean-$seed" --method zero-mean
+    ask bilingual.zero-mean "$seed" --shift "$shifts/zero-mean.safetensors"
+    read_english mandarin "$seed" "$EXP/corpus-zh" # what training on Mandarin gives
+    ask mandarin "$seed"
+  done
+
+  stage "10 part 4, the step to speech: units of English and Mandarin in one encoder"
+  corpus_units train
+  speechssl units extract "$EXP/corpus-zh" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/units-zh" --split train
+  UNITS=(--units "$EXP/units" --second-units "$EXP/units-zh")
+  for seed in $SEEDS; do
+    speechssl pretrain text "$EXP/encoders/units-$seed" --data units "${UNITS[@]}" --seed "$seed" $(with unit-mlm)
+    speechssl pretrain text "$EXP/encoders/units-random-$seed" --data none --tokenizer "$(encoder "units-$seed")" --seed "$seed" $(with scratch)
+    for arm in units units-random; do
+      speechssl text align "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "$arm-$seed")" "$EXP" --arm "$arm" "${UNITS[@]}" --seed "$seed" $(with align)
+    done
+  done
+fi
+
 if part 5; then
-  stage "8 part 5, objectives: the same text and steps, something else to predict"
+  stage "11 part 5, objectives: the same text and steps, something else to predict"
   for objective in $(setting objectives); do
     speechssl pretrain text "$EXP/encoders/$objective" --text "$TEXT" --objective "$objective" --tokenizer "$(encoder english)" $(with objective)
     classify "$objective" "$(encoder "$objective")"
@@ -165,7 +228,7 @@ if part 5; then
     classify english "$(encoder english)"
   fi
 
-  stage "9 part 5, devices: few weights are trained, of readers of units and of words, and of a speech encoder with its head"
+  stage "12 part 5, devices: few weights are trained, of readers of units and of words, and of a speech encoder with its head"
   corpus_units train test
   DEVICES=$EXP/devices START=$(named device-encoder) SPEECH=$(setting models)
   mkdir -p "$DEVICES/readers"
@@ -187,7 +250,7 @@ if part 5; then
 fi
 
 if part 6; then
-  stage "10 part 6, language models of units: from a language model of text, and from scratch"
+  stage "13 part 6, language models of units: from a language model of text, and from scratch"
   corpus_units train dev test
   speechssl prepare spoken-words "$EXP/corpus" "$EXP/words" $(with words)
   speechssl units extract "$EXP/words/words.jsonl" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/word-units"
@@ -212,7 +275,7 @@ if part 6; then
 fi
 
 if part 7; then
-  stage "11 part 7, loss surfaces around readers of units and of words, from scratch and from text"
+  stage "14 part 7, loss surfaces around readers of units and of words, from scratch and from text"
   corpus_units train dev
   around() { # READER ARM [OPTION ...]
     speechssl text surface "$EXP/corpus" "$1" "$EXP" --arm "$2" "${@:3}" $(with surface)
@@ -233,8 +296,9 @@ if part 7; then
   done
 fi
 
-stage "12 gains, and the page"
+stage "15 gains, and the page"
 ANSWERS=()
-[ ! -d "$EXP/answers" ] || ANSWERS=(--answers "$EXP/answers")
+for folder in "$EXP/answers" "$EXP/answers-zh"; do [ ! -d "$folder" ] || ANSWERS+=("$folder"); done
+[ ${#ANSWERS[@]} = 0 ] || ANSWERS=(--answers "${ANSWERS[@]}")
 speechssl text gains "$EXP" "${ANSWERS[@]}"
 speechssl report "$EXP"

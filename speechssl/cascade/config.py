@@ -45,6 +45,11 @@ class ReaderOptions:
     max_seq_length: Count = option(384, "longest window of a Hugging Face reader, with the question; at most its positions")
     doc_stride: Whole = option(128, "tokens that two windows of a Hugging Face reader share")
     max_answer_length: Count = option(30, "longest answer of a Hugging Face reader, in tokens")
+    shift: Path | None = option(
+        None,
+        "vector of `speechssl text vector` that is added to a layer of the reader, for another language than that of its training; "
+        "its name is added to that of the system; default: that which the reader was trained with, if any",
+    )
 
     named: bool = True  # whether systems are called after the reader
 
@@ -114,6 +119,7 @@ class TrainTextQa:
     out: Path = argument("folder for the trained reader")
     start: Path | None = option(None, "trained text QA to start from; default: the text encoder")
     sweep: str | None = option(None, SWEEP)
+    shift: Path | None = option(None, "vector of `speechssl text vector` that is added to a layer, in training and afterwards")
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=30), "reader", without=("noise",))
 
@@ -123,7 +129,7 @@ class TrainTextQa:
         from speechssl.dual.sweep import swept
 
         use_device(self.device)
-        swept(self.out, self.sweep, self.qa, lambda out, qa: train_text(self.corpus, out, qa, shipped(self.start)))
+        swept(self.out, self.sweep, self.qa, lambda out, qa: train_text(self.corpus, out, qa, shipped(self.start), self.shift))
         print(f"{self.out}: text QA{best_of(self.out)}")
 
 

@@ -30,6 +30,7 @@ from speechssl.dual.decode import Reader, best_span_of_windows, device_of, most_
 from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
 from speechssl.io import WEIGHTS, checkpoint_folder, hash_files, read_json
+from speechssl.shift import SHIFT, load_shift
 from speechssl.textlm import TextCodec, has_vocabulary, load_tokenizer, longest_sequence, reason_of, text_config
 
 
@@ -82,9 +83,14 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
     card: dict[str, Any] = {"reader": options.reader} if options.reader else {}
     card |= {"bf16": True} if bf16 else {}
     card |= {} if options.null_threshold is None else {"null_threshold": options.null_threshold}
+    shift = options.shift or (folder / SHIFT if (folder / SHIFT).is_file() else None)
+    added, shifted = load_shift(shift) if shift else (None, {})
+    card |= {"shift": shifted} if added else {}
     reader: WordReader
     if "symbols" not in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
         reader = load_huggingface(folder, options, bf16)
+        if added:
+            added.attach(reader.model.base_model)
         weights = next(found for pattern in WEIGHTS if (found := sorted(folder.glob(pattern))))
         card |= {"text_qa": hash_files(weights), "lengths": options.lengths}
     else:
@@ -95,9 +101,12 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
             )
         model, layout, made = load_reader(folder)
         codec = TextCodec(load_tokenizer(folder, model.embedding.num_embeddings))
+        if added:
+            added.attach(model.encoder)
         reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
         card |= {"text_qa": made["weights"]}
-    return TextQa(reader, card, reader_suffix(options.reader) if options.named else "", options.null_threshold)
+    suffix = reader_suffix(options.reader) + (f"~{options.shift.stem}" if options.shift else "")
+    return TextQa(reader, card, suffix if options.named else "", options.null_threshold)
 
 
 def find_reader(models: Path, name: str | None) -> Path:

@@ -33,6 +33,7 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import stage
 from speechssl.metrics import word_error_rate
 from speechssl.processes import is_main, main_first
+from speechssl.shift import SHIFT, load_shift
 from speechssl.text import error_metric
 from speechssl.textlm import (
     TextCodec,
@@ -194,17 +195,18 @@ def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedT
     ), tokenizer
 
 
-def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None = None) -> None:
+def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None = None, shift: Path | None = None) -> None:
     """Train text QA on the words of a split; once. The tokeniser is saved beside the model.
 
-    start: text QA to go on from, with its tokeniser, in the place of a text encoder. Questions whose answer has neither times nor
+    start: text QA to go on from, with its tokeniser, in the place of a text encoder. shift: what is added to a layer of the
+    encoder; it is kept beside the model, and added whenever that reads. Questions whose answer has neither times nor
     an offset with words of the passage there are listed and left out. Raises InputError where `out` holds a reader that was made
     from other inputs, or `start` is no text QA.
     """
     check_share(options.batch, options.short_batch)
-    begun = weights_of(start)
+    begun, (added, shifted) = weights_of(start), load_shift(shift) if shift else (None, {})
     sources = {"data": data_hash(corpus, options.split)} | ({"start": begun} if start else {})
-    sources |= held_out_hash(corpus, options.evaluation)
+    sources |= held_out_hash(corpus, options.evaluation) | ({"shift": shifted["hash"]} if shift else {})
     with stage(out, sources, settings(options), grows="options.training.steps") as step:
         if step.done:
             return
@@ -222,6 +224,10 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
             torch.manual_seed(options.training.seed)  # of dropout
         else:
             model, tokenizer = begin_text(data, options)
+        if added:
+            added.attach(model.encoder)
+            if is_main():
+                added.save(out / SHIFT)
         layout = layout_of(options, *special_tokens(tokenizer))
         examples, left_out = text_examples(data, TextCodec(tokenizer))
         tell_set_aside(left_out, "training of text QA", "question")
@@ -229,6 +235,7 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
             tokenizer.save_pretrained(out)
         card: dict[str, Any] = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": corpus_card(corpus)}
         card |= {"subwords": options.subwords, "characters": options.characters, "left_out": len(left_out)}
+        card |= {"shift": shifted} if shift else {}
         card |= ({"start": begun} if start else {}) | licences(corpus, options.text_encoder, start)
         fit_spans(
             model, examples, layout, options, out, card, word_evaluation(corpus, model, layout, TextCodec(tokenizer), options)

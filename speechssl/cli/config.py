@@ -33,7 +33,7 @@ class Answer:
     systems: tuple[str, ...] | None = option(None, "systems to run, from those above", least=1)
     models: str = option("people-en", "shipped set or model folder")
     reading: ReaderOptions = group(
-        ReaderOptions(), "reader of words", without=("max_seq_length", "doc_stride", "max_answer_length")
+        ReaderOptions(), "reader of words", without=("max_seq_length", "doc_stride", "max_answer_length", "shift")
     )
     language: str = option("en", "language of the speech, en or zh: Whisper is told, and texts are read by its rules")
     clip: Path | None = option(

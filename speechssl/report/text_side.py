@@ -18,6 +18,7 @@ from speechssl.report.page import Section
 from speechssl.report.surfaces import SurfaceRun, read_surfaces, surface_figures
 from speechssl.results import Row
 from speechssl.text_side.published import (
+    ALIGNMENT,
     ARTIFICIAL,
     CONDITION,
     GAIN,
@@ -91,6 +92,11 @@ def text_side_section(found: Lectures) -> Section:
     if symbols := [row.system for row in found.rows if row.encoder == "re-emb"]:
         caption = f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines across, where it has the task)."
         figures.append((SYMBOL_TITLE, caption, symbol_bars(found, list(dict.fromkeys(symbols)))))
+    if drawing := alignment_by_layer(found):
+        caption = (
+            "Mean reciprocal rank of translations among the words of the other language, as states are and less the mean of each."
+        )
+        figures.append(("One space for languages", caption, drawing))
     drawn = list(dict.fromkeys(task for task, _ in found.curves if task != PERPLEXITY))[:CURVES]
     for task in [*drawn, PERPLEXITY] if any(task == PERPLEXITY for task, _ in found.curves) else drawn:
         caption = (
@@ -197,6 +203,35 @@ def gain_by_length(found: Lectures, tasks: Sequence[str]) -> Drawing | None:
         texts = [f"{kind}: " + ", ".join(f"{n} {row.value:+.1f}" for n, row in some) for kind, some in kinds.items()]
         return Drawing(svg, f"Gain over scratch ({task}) by the length of dependencies. {'; '.join(texts)}.")
     return None
+
+
+def alignment_by_layer(found: Lectures) -> Drawing | None:
+    """A line a start, the mean of its seeds; None where no alignment was measured."""
+    lines: dict[tuple[bool, str], dict[int, list[float]]] = {}
+    for row in found.rows:
+        kind, _, rest = row.system.partition("-")
+        if kind == ALIGNMENT:
+            layer, _, states = rest.partition("-")
+            lines.setdefault((bool(states), row.encoder), {}).setdefault(int(layer), []).append(row.value)
+    if not lines:
+        return None
+    arms = sorted({arm for _, arm in lines})
+    series = {arm: Series("", "", shortened(arm), n) for n, arm in enumerate(arms)}
+    texts = []
+    with blank(2.6 + 0.2 * -(-len(arms) // 4)) as figure:
+        panels = [axes_at(figure, 0.55 + 4.1 * i, 0.5, 3.6, 1.85) for i in range(2)]
+        legend(figure, [(s, s.label) for s in series.values()], (0.045, 1.0), ncols=4)
+        for (less, arm), layers in sorted(lines.items()):
+            points = sorted((layer, fmean(values)) for layer, values in layers.items())
+            xs, ys = zip(*points, strict=True)
+            panels[int(less)].plot(xs, ys, color=series[arm].colour, marker=series[arm].marker, markersize=3, linewidth=1.2)
+            texts.append(f"{arm}{', zero-mean' if less else ''}: " + ", ".join(f"{y:.1f}" for y in ys))
+        for ax, title in zip(panels, ("as they are", "less the mean of each language"), strict=True):
+            ax.set_xlabel("layer")
+            ax.set_ylim(bottom=0)
+            ax.set_title(f"MRR (%), states {title}", loc="left", fontsize=8)
+        svg = svg_of(figure, "text-languages")
+    return Drawing(svg, f"Mean reciprocal rank of translations by layer. {'; '.join(texts)}.")
 
 
 def curves(found: Lectures, task: str) -> Drawing:

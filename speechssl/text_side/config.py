@@ -26,6 +26,11 @@ from speechssl.config import (
 from speechssl.dual.config import ASSIGNMENT, BATCH, CHECKPOINTING, DROPOUT, TEXT_ENCODER, QaOptions
 
 Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-token", "causal"]
+Letters = Literal["own", "apart", "pinyin"]
+LETTERS = (
+    "letters of the second text: own, apart (every Latin letter becomes another character: English twice shares no symbol), or "
+    "pinyin (Chinese in Latin letters, needs speechssl[chinese])"
+)
 DATA = (
     "text, units, symbols (of a task), none (random weights), or artificial data: random, unigram, bigram (as frequent as in "
     "--text), nested, flat, flat-D (pairs, at most D places apart), shuffle-N (runs of N ids), dyck-K (brackets of K kinds), "
@@ -45,6 +50,12 @@ class TextPretraining:
         None, "text: folder of .txt files, one of them, or a prepared corpus, whose written passages are read"
     )
     units: Path | None = option(None, "output of `speechssl units extract`, for --data units")
+    second_text: Path | None = option(
+        None, "text of another language: half of the sequences are of it, and the vocabulary is of both"
+    )
+    second_units: Path | None = option(None, "units of another language, likewise; of the same codebook")
+    letters: Letters = option("own", LETTERS)
+    documents: Count | None = option(None, "only the first N documents of each text; default: all")
     symbols: Path | None = option(None, "folder of `speechssl prepare symbols`, whose train split is read, for --data symbols")
     split: str = option("train", "split of a prepared corpus or of units")
     objective: Objective = option("mlm", "what is predicted; see above")
@@ -80,6 +91,7 @@ class PretrainText:
       speechssl pretrain text exp/dyck --data dyck-64 --tokenizer exp/english/encoder --layers 4 --width 128 --heads 4 --steps 2000
       speechssl pretrain text exp/dna --data symbols --symbols exp/splice --layers 6 --width 384 --length 64 --steps 2000
       speechssl pretrain text exp/warm --data nested --start minilm --steps 500
+      speechssl pretrain text exp/bilingual --text minisqa-en --second-text minisqa-zh --vocabulary 4000 --layers 4 --width 128
       speechssl pretrain text exp/like --text texts/ --like roberta-base --tokenizer roberta-base --objective span
     """
 
@@ -482,6 +494,114 @@ class Surface:
 
         use_device(self.device)
         print(surface(self.corpus, self.reader, self.results, self.arm, self.units, self.start, self.options))
+
+
+TWO = {"first": "text of the first language: folder of .txt files or a prepared corpus", "second": "of the second"}
+
+
+@dataclass(frozen=True)
+class LanguageOptions:
+    """What is read of two languages, and which words are translations of each other."""
+
+    lexicon: str = option(
+        "minisqa",
+        "translations: file with two words a line, minisqa (English and Mandarin), or same (the commonest words, each its own)",
+    )
+    letters: Letters = option("own", LETTERS)
+    units: Path | None = option(None, "read the speech of both corpora: units of the first, output of `speechssl units extract`")
+    second_units: Path | None = option(None, "units of the second, of the same codebook")
+    assignment: str = option("most-frequent", f"of units: {ASSIGNMENT}")
+    split: str = option("train", "split of prepared corpora and of units")
+    documents: Count | None = option(None, "only the first N documents of each text; default: all")
+    sequences: Count = option(500, "pieces of each text that are read at most")
+    length: Count = option(128, "tokens in a piece, specials included")
+    occurrences: Count = option(1, "times that a word has to occur")
+    batch: Count = option(16, "sequences that run together")
+    seed: Whole = option(0, "seed of the run: that of the encoder's pre-training, which gives units their tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Align:
+    """measure by layer how near a text encoder has words and their translations
+
+    Mean reciprocal rank of a word's translation among all words of the other language, both ways, as the states are and with the
+    mean of each language taken away. Words are read in their contexts, in texts that need not be translations of each other.
+    ENCODER is any text encoder, or a reader of `train text-qa`. With --units words are what is spoken between their times.
+
+      speechssl text align minisqa-en minisqa-zh bert-base-multilingual-cased exp/text_side --arm mbert
+      speechssl text align minisqa-en minisqa-zh exp/bilingual/encoder exp/text_side --arm bilingual
+      speechssl text align minisqa-en minisqa-en exp/copy/encoder exp/text_side --arm copy --letters apart --lexicon same
+      speechssl text align minisqa-en minisqa-zh exp/unit-mlm/encoder exp/text_side --arm units --units en --second-units zh
+    """
+
+    first: Path = argument(TWO["first"])
+    second: Path = argument(TWO["second"])
+    encoder: str = argument(TEXT_ENCODER)
+    results: Path = argument(RESULTS)
+    arm: str = option(MISSING, ARM)
+    device: str = option("auto", DEVICE)
+    options: LanguageOptions = group(LanguageOptions(), "languages")
+
+    def run(self) -> None:
+        from speechssl.text_side.languages import align
+
+        use_device(self.device)
+        print(align(self.first, self.second, self.encoder, self.results, self.arm, self.options))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translate:
+    """turn tokens into another language's by the mean difference of both
+
+    The language vector (mean state of the second language less that of the first) is added, times alpha, to the output of a layer,
+    and the head for masked tokens says what every token has become. Counted: tokens of the second language, and how many stand
+    where the lexicon has them. ENCODER has such a head: mBERT, XLM-R, or what `pretrain text` left.
+
+      speechssl text translate minisqa-en minisqa-zh exp/bilingual/encoder exp/text_side --arm bilingual --layers 1 2 --alphas 0 1 2
+    """
+
+    first: Path = argument(TWO["first"])
+    second: Path = argument(TWO["second"])
+    encoder: str = argument(TEXT_ENCODER)
+    results: Path = argument(RESULTS)
+    arm: str = option(MISSING, ARM)
+    layers: tuple[Whole, ...] = option((1,), "layers, 0 is what the first one reads", least=1)
+    alphas: tuple[float, ...] = option((0.0, 1.0, 2.0, 3.0), "times that the vector is added; 0: as it is", least=1)
+    device: str = option("auto", DEVICE)
+    options: LanguageOptions = group(LanguageOptions(), "languages")
+
+    def run(self) -> None:
+        from speechssl.text_side.translation import translate
+
+        use_device(self.device)
+        print(translate(self.first, self.second, self.encoder, self.results, self.arm, self.layers, self.alphas, self.options))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector:
+    """write the shift that brings the second language to the first
+
+    mean-difference: mean state of the first language less that of the second, for a reader that was trained on the first;
+    zero-mean: less the mean of the second, for training (with the language of training as SECOND) and for reading alike.
+
+      speechssl text vector minisqa-en minisqa-zh exp/text-qa exp/mean-difference.safetensors --layer 2
+      speechssl evaluate qa minisqa-zh exp/zh --systems text --reader exp/text-qa --shift exp/mean-difference.safetensors
+    """
+
+    first: Path = argument(TWO["first"])
+    second: Path = argument(TWO["second"])
+    encoder: str = argument(f"{TEXT_ENCODER}; or a reader of `train text-qa`")
+    out: Path = argument("file to write, .safetensors")
+    layer: Whole = option(MISSING, "layer whose output the shift is added to; 0 is what the first one reads")
+    method: Literal["mean-difference", "zero-mean"] = option("mean-difference", "see above")
+    device: str = option("auto", DEVICE)
+    options: LanguageOptions = group(LanguageOptions(), "languages")
+
+    def run(self) -> None:
+        from speechssl.text_side.languages import language_vector
+
+        use_device(self.device)
+        print(language_vector(self.first, self.second, self.encoder, self.out, self.layer, self.method, self.options))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,7 @@ OBJECTIVES = ("mlm", "whole-word", "span", "sentence-order", "replaced-token", C
 LONGEST_SPAN, SPAN_END = 10, 0.2  # words; the probability that a span ends after a word
 DISCRIMINATOR = 50.0  # weight of its loss beside the generator's: ELECTRA's
 IGNORE = -100
+MLM_HEAD = "mlm_head/head.safetensors"  # what predicted tokens, beside an encoder that was pre-trained here
 # (generator, L) -> ids (L,), where a word begins (L,), where a sentence begins (L,)
 Source = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 

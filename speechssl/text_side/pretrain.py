@@ -17,16 +17,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoConfig, BertConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.config import settings
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder, stage
+from speechssl.io import checkpoint_folder, replacing, stage
 from speechssl.processes import is_main, main_first
 from speechssl.text_side.causal import CausalBatches, CausalModel, gpt2_values, load_causal, make_causal, save_causal, set_rows
 from speechssl.text_side.config import TextPretraining
-from speechssl.text_side.objectives import CAUSAL, Pretraining, PretrainingBatches, Source
+from speechssl.text_side.objectives import CAUSAL, MLM_HEAD, Pretraining, PretrainingBatches, Source
 from speechssl.text_side.runs import encoder_named
 from speechssl.text_side.streams import Stream, imitates, make_stream
 from speechssl.text_side.tasks import Task, load_task
@@ -57,6 +58,7 @@ from speechssl.textlm import (
 from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.storage import iterate_units, units_card
 
+NAMED = ("text", "second_text", "units", "second_units", "symbols", "tokenizer", "start", "like")  # options that are places
 TEXT, UNITS, SYMBOLS, NONE = "text", "units", "symbols", "none"  # --data that is not artificial
 
 
@@ -67,12 +69,19 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
     was made from other inputs.
     """
     check_share(o.batch)
-    text = read_text(o.text, o.split) if o.text else None
-    inputs: dict[str, Any] = {"text": text.hash if text else None}
+    text = read_text(o.text, o.split).first(o.documents) if o.text else None
+    second = read_text(o.second_text, o.split).first(o.documents).spelt(o.letters) if o.second_text else None
+    if (second and not text) or (o.second_units and not o.units):
+        raise InputError("a second text or second units are read beside the first; give --text or --units as well")
+    inputs: dict[str, Any] = {"text": text.hash if text else None} | ({"second_text": second.hash} if second else {})
     if o.data == UNITS:
         if o.units is None:
             raise InputError("pre-training on units needs the units; give the output of `speechssl units extract` with --units")
         inputs["units"] = [part["hash"] for part in units_card(o.units / o.split)["parts"]]
+        if o.second_units:
+            inputs["second_units"] = [part["hash"] for part in units_card(o.second_units / o.split)["parts"]]
+            if len({str(units_card(units / o.split).get("codebooks")) for units in (o.units, o.second_units)}) > 1:
+                raise InputError(f"the units in {o.units} and {o.second_units} are of different codebooks; extract them with one")
     for name in ("start", "tokenizer"):
         if given := getattr(o, name):
             inputs[name] = encoder_named(given)
@@ -84,7 +93,7 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
         if not symbols.known:
             raise InputError(f"{o.symbols} is a task of text, not of symbols; give one of `speechssl prepare symbols`")
         inputs["symbols"] = symbols.hash
-    places = {name: _name(getattr(o, name)) for name in ("text", "units", "symbols", "tokenizer", "start", "like")}
+    places = {name: _name(getattr(o, name)) for name in NAMED}
     with stage(out, inputs, settings(o) | places, grows="options.training.steps") as step:
         folder = out / "encoder"
         if step.done:
@@ -92,14 +101,15 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
         seed = o.training.seed
         torch.manual_seed(seed)
         causal = o.objective == CAUSAL
-        encoder, tokenizer = (_language_model if causal else _encoder)(o, text, symbols)
+        paragraphs = (*text.paragraphs, *(second.paragraphs if second else ())) if text else ()
+        encoder, tokenizer = (_language_model if causal else _encoder)(o, paragraphs, symbols)
         longest = longest_sequence(encoder)
         if longest is not None and o.length > longest:
             raise InputError(
                 f"sequences of {o.length} tokens do not fit into the {longest} positions of the encoder; give a smaller --length"
             )
         trained = o.data != NONE
-        source = source_of(o, text, tokenizer, symbols) if trained else whole(make_stream("random", 1))
+        source = source_of(o, text, tokenizer, second, symbols) if trained else whole(make_stream("random", 1))
         specials = special_tokens(tokenizer)
         config = deepcopy(encoder.config)  # with its dropout, for whoever fine-tunes
         if not o.dropout:
@@ -125,6 +135,10 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
                     tokenizer.save_pretrained(folder)
                 else:
                     save_encoder(encoder, model.table, tokenizer, folder)
+                    (folder / MLM_HEAD).parent.mkdir(exist_ok=True)
+                    head = {name: values.detach().cpu().contiguous() for name, values in model.head.state_dict().items()}
+                    with replacing(folder / MLM_HEAD) as temporary:
+                        save_file(head, temporary)
                 step.finish(
                     {
                         "what": "text language model" if causal else "text encoder",
@@ -144,19 +158,24 @@ def _name(value: Any) -> str | None:
 # ---- data
 
 
-def source_of(o: TextPretraining, text: Text | None, tokenizer: PreTrainedTokenizerBase, symbols: Task | None = None) -> Source:
-    """Raises InputError for data that there are not."""
+def source_of(
+    o: TextPretraining,
+    text: Text | None,
+    tokenizer: PreTrainedTokenizerBase,
+    second: Text | None = None,
+    symbols: Task | None = None,
+) -> Source:
+    """second: of another language; symbols: a task of them. Raises InputError for data that there are not."""
     seed = o.training.seed
     if o.data == TEXT:
         if text is None:
             raise InputError("pre-training on text needs a text; give a folder of .txt files or a prepared corpus with --text")
-        return tokenise(text, tokenizer).part
+        return by_turns([tokenise(some, tokenizer).part for some in (text, second) if some])
     if o.data == UNITS:
         assert o.units
-        folder = o.units / o.split
-        spoken = [u.runs.units for u in iterate_units(folder)]
-        tokens = assign_tokens(tokenizer, int(units_card(folder)["K"]), o.assignment, seed)
-        return whole(Parts(spoken, np.array(tokens, np.int64), folder))
+        folders = [units / o.split for units in (o.units, o.second_units) if units]
+        tokens = np.array(assign_tokens(tokenizer, int(units_card(folders[0])["K"]), o.assignment, seed), np.int64)
+        return by_turns([whole(Parts([u.runs.units for u in iterate_units(f)], tokens, f)) for f in folders])
     if symbols is not None:
         assert o.symbols
         numbers = {symbol: i for i, symbol in enumerate(symbols.known)}
@@ -171,6 +190,11 @@ def source_of(o: TextPretraining, text: Text | None, tokenizer: PreTrainedTokeni
     plain = np.random.default_rng(seed).permutation(plain_ids(tokenizer))
     made = make_stream(o.data, len(plain))
     return whole(lambda rng, length: plain[made(rng, length)])
+
+
+def by_turns(sources: Sequence[Source]) -> Source:
+    """Each sequence is of one of them, all alike often."""
+    return sources[0] if len(sources) == 1 else lambda rng, length: sources[int(rng.integers(len(sources)))](rng, length)
 
 
 def whole(stream: Stream) -> Source:
@@ -202,8 +226,13 @@ class Parts:
 # ---- encoders
 
 
-def _encoder(o: TextPretraining, text: Text | None, symbols: Task | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The encoder to train and its tokeniser. Raises InputError for options that contradict each other, or no vocabulary."""
+def _encoder(
+    o: TextPretraining, paragraphs: Sequence[str], symbols: Task | None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The encoder to train and its tokeniser. paragraphs: that a vocabulary is fitted to; none: one of symbols is made.
+
+    Raises InputError for options that contradict each other, or no vocabulary.
+    """
     if o.start:
         if o.tokenizer or o.like:
             raise InputError(
@@ -212,7 +241,7 @@ def _encoder(o: TextPretraining, text: Text | None, symbols: Task | None) -> tup
         encoder, own = load_text_encoder(o.start)
         check_specials(own, o.start)
         return encoder.train().requires_grad_(True), own
-    tokenizer = _vocabulary(o, text, symbols)
+    tokenizer = _vocabulary(o, paragraphs, symbols)
     pad = special_tokens(tokenizer)[2]
     if o.like:
         values = _config_like(o.like) | {"vocab_size": len(tokenizer), "pad_token_id": pad}
@@ -238,12 +267,12 @@ def _encoder(o: TextPretraining, text: Text | None, symbols: Task | None) -> tup
     return encoder.train(), tokenizer
 
 
-def _vocabulary(o: TextPretraining, text: Text | None, symbols: Task | None) -> PreTrainedTokenizerBase:
+def _vocabulary(o: TextPretraining, paragraphs: Sequence[str], symbols: Task | None) -> PreTrainedTokenizerBase:
     if o.tokenizer:
         return load_vocabulary(o.tokenizer, masked=o.objective != CAUSAL)
     if symbols is not None:
         return symbol_vocabulary(symbols.known)
-    return train_vocabulary(text.paragraphs, o.vocabulary) if text is not None else symbol_vocabulary(map(str, range(o.vocabulary)))
+    return train_vocabulary(paragraphs, o.vocabulary) if paragraphs else symbol_vocabulary(map(str, range(o.vocabulary)))
 
 
 def _config_like(like: str) -> dict[str, Any]:
@@ -257,7 +286,9 @@ def _config_like(like: str) -> dict[str, Any]:
     return values
 
 
-def _language_model(o: TextPretraining, text: Text | None, symbols: Task | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _language_model(
+    o: TextPretraining, paragraphs: Sequence[str], symbols: Task | None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """For the objective causal: as `_encoder`, a GPT-2 in the place of a BERT."""
     if o.start:
         if o.tokenizer or o.like:
@@ -265,7 +296,7 @@ def _language_model(o: TextPretraining, text: Text | None, symbols: Task | None)
         model, tokenizer = load_causal(o.start), load_vocabulary(o.start, masked=False)
         rows = model.get_input_embeddings().weight
     else:
-        tokenizer = _vocabulary(o, text, symbols)
+        tokenizer = _vocabulary(o, paragraphs, symbols)
         sizes = o.layers, o.width, o.heads, max(o.positions, o.length)
         model = make_causal(_config_like(o.like) if o.like else gpt2_values(len(tokenizer), *sizes))
         rows = torch.randn(len(tokenizer), model.get_input_embeddings().embedding_dim) * model.config.initializer_range

@@ -56,6 +56,29 @@ FROZEN: dict[str, dict[str, float | None]] = {  # task -> arm -> accuracy in per
 }
 FROZEN_NOTE = f"Published: {FROZEN_PAPER}, GPT-2 of 12 layers, tasks of the paper's size."
 
+ALIGNMENT, CONVERTED, PRECISION = "alignment", "converted", "precision"  # what tasks of languages begin with
+OTHER_LANGUAGE = re.compile(r"text-qa (?!en$)")  # written question answering in it
+
+CROSS_PAPER = "arXiv 1909.09587, SQuAD and DRCD"
+CROSS: dict[str, tuple[float, float]] = {  # reader, trained on -> EM, F1 on Chinese
+    "QANet, Chinese": (66.1, 78.1),
+    "Chinese BERT, Chinese": (82.0, 89.1),
+    "mBERT, Chinese": (81.2, 88.7),
+    "mBERT, English": (63.3, 78.8),
+    "mBERT, both": (82.6, 90.1),
+}
+SHIFTED: dict[str, tuple[float, float]] = {  # shift before transfer -> part-of-speech tagging, parsing (arXiv 2010.10041)
+    "none": (66.9, 50.8),
+    "zero-mean": (67.5, 51.2),
+    "mean-difference": (67.8, 51.0),
+}
+
+
+def of_languages(task: str) -> bool:
+    """Whether it is about several languages, and stands in tables of its own."""
+    return task.startswith((f"{ALIGNMENT}-", f"{CONVERTED}-", f"{PRECISION}-")) or bool(OTHER_LANGUAGE.match(task))
+
+
 TWIST = "arXiv 2305.13009"
 PERPLEXITY, NATS = "perplexity", "nats"  # metrics that are not shares
 SPOT_THE_WORD, SAME_DIFFERENT, SAME_NON_WORD, FEW_SHOT = "spot-the-word", "same-different", "same-non-word", "few-shot"

@@ -28,15 +28,22 @@ from speechssl.results import DEFAULT, Row, append_rows, drawn_sentence, read_ro
 from speechssl.stats import RESAMPLES, Estimate, Interval, Units, choose_units, drawn_counts, mean_of
 from speechssl.text_side.continued import read_continuations
 from speechssl.text_side.published import (
+    ALIGNMENT,
     ARTIFICIAL,
     CONDITION,
+    CONVERTED,
+    CROSS,
+    CROSS_PAPER,
     FROZEN,
     FROZEN_NOTE,
     GAIN,
     MEAN,
     NATS,
     NOTE,
+    OTHER_LANGUAGE,
     PERPLEXITY,
+    PRECISION,
+    SHIFTED,
     SURFACE_NOTE,
     SURFACES,
     SYMBOL_ARMS,
@@ -48,11 +55,12 @@ from speechssl.text_side.published import (
     family,
     has_own_table,
     in_order,
+    of_languages,
 )
 from speechssl.text_side.tasks import columns, value
 from speechssl.trainer import Batch, fit
 
-_QA = re.compile(r"(?:dual|text\+text)-(.+)-(\d+)")
+_QA = re.compile(r"(?:dual|text\+text)-([^~]+)-(\d+)(~.+)?")  # what stands behind ~ is a shift
 DECIMALS = {PERPLEXITY: 2, NATS: 3}  # metrics that are not shares, and their decimals
 _ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
 EQUAL_LOSS = "Test score at equal training loss"
@@ -200,8 +208,9 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
                 made = np.array([[float(line[metric])] for line in lines.values()])
                 voices, passages = ([str(line.get(name, "")) for line in lines.values()] for name in ("voice", "passage"))
                 units = choose_units(voices, passages, "passage")
-                task = "dual" if metric == "ff1" else "text-qa"
-                about = task, named[1], int(named[2]), metric
+                spoken = "+".join(scores.card.get("languages", ("en",)))
+                task = ("dual" if metric == "ff1" else "text-qa") + (f" {spoken}" if spoken != "en" else "")
+                about = task, named[1] + (named[3] or ""), int(named[2]), metric
                 found.append(Run(*about, made, tuple(lines), tuple(units.labels), units.name))
     if not found:
         raise InputError(f"{results} has no runs; make some with `speechssl text classify` or `speechssl text compute`")
@@ -294,7 +303,8 @@ def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
 
 def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: int) -> list[Table]:
     """All tables of RESULTS; their gains are appended to its results. Raises InputError where there is nothing."""
-    runs = read_runs(results, answers)
+    every = read_runs(results, answers)
+    runs = [run for run in every if not of_languages(run.task)]
     found = gains_of(runs, baseline, seed)
     rows = [
         Row.of(e.interval, task, arm, CONDITION, None, GAIN, seed, f"over {baseline}")
@@ -307,7 +317,7 @@ def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: in
     gains = [gain_table(found, baseline)] if any(not has_own_table(task) for task, _ in found.gains) else []
     learned = [*equal_loss_tables(runs), *frozen_table(found), *plateau_table(runs)]
     made = [*scores, *gains, *symbol_table(found), *learned, *unit_lm_table(found, baseline)]
-    tables = [*made, *read_continuations(results), *surface_tables(found, baseline)]
+    tables = [*made, *read_continuations(results), *surface_tables(found, baseline), *language_tables(results, every, seed)]
     write_json(results / "tables" / "text_side.json", [table.values for table in tables])
     return tables
 
@@ -474,6 +484,67 @@ def plateau_table(runs: Sequence[Run]) -> list[Table]:
     longest = max(int(curve[-1]["step"]) for curve in curves.values())
     note = f"–: not within {longest} steps, or no such run. A mean stands where all seeds got there."
     return [Table("Steps of DUAL to FF1 50", ("start", *(f"seed {seed}" for seed in seeds), "mean"), tuple(rows), note)]
+
+
+def language_tables(results: Path, runs: Sequence[Run], seed: int) -> list[Table]:
+    """Alignment by layer, token translation with examples, and zero-shot question answering; those that were run."""
+    cells: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        cells.setdefault((run.task, run.arm), []).append(run)
+
+    def cell(task: str, arm: str) -> str:
+        return interval_text(estimate(cells[task, arm], seed=seed).interval.percent) if (task, arm) in cells else "–"
+
+    tables = []
+    cards = {path.parent.name.rpartition("-")[0]: read_json(path) for path in sorted(results.glob(f"runs/{ALIGNMENT}/*/card.json"))}
+    if cards:
+        deepest = max(len(card["layers"]) for card in cards.values())
+        rows: list[tuple[Any, ...]] = []
+        for arm, card in cards.items():
+            for name in ("", "-zero-mean"):
+                values = (cell(f"{ALIGNMENT}-{layer}{name}", arm) for layer in range(deepest))
+                rows.append((arm, name[1:] or "as they are", card["pairs"], f"{100 * card['chance']:.1f}", *values))
+        note = "Percent, both directions; with 95 % intervals over seeds and words. zero-mean: less the mean of each language."
+        columns = ("start", "states", "pairs", "chance", *(f"layer {n}" for n in range(deepest)))
+        tables.append(Table("Mean reciprocal rank of translations", columns, tuple(rows), note))
+    cards = {path.parent.name: read_json(path) for path in sorted(results.glob("runs/translation/*/card.json"))}
+    if cards:
+        first = {named.rpartition("-")[0]: card for named, card in reversed(cards.items())}  # of the first seed
+        rows = [
+            (
+                arm,
+                c["layer"],
+                f"{c['alpha']:g}",
+                *(cell(f"{name}-{c['layer']}x{c['alpha']:g}", arm) for name in (CONVERTED, PRECISION)),
+            )
+            for arm, card in first.items()
+            for c in card["cells"]
+        ]
+        same = ", ".join(f"{arm} {100 * card['constant']:.1f}" for arm, card in first.items())
+        note = f"Percent. precision: where words of the lexicon stood; one and the same token everywhere has {same}."
+        tables.append(Table("Token translation", ("start", "layer", "alpha", "tokens converted", "precision"), tuple(rows), note))
+        examples = []
+        for arm, card in first.items():
+            best = max(card["cells"], key=lambda c: c["precision"])["layer"]
+            examples += [
+                (arm, best, f"{c['alpha']:g}", *pair) for c in card["cells"] if c["layer"] == best for pair in c["examples"][:2]
+            ]
+        note = "At the layer with the greatest precision; pieces are the first of the text."
+        tables.append(Table("Token translation: examples", ("start", "layer", "alpha", "text", "becomes"), tuple(examples), note))
+    if others := sorted({task for task, _ in cells if OTHER_LANGUAGE.match(task)}):
+        arms = sorted({arm for task, arm in cells if task in others})
+        rows = [
+            (arm.partition("~")[0], arm.partition("~")[2] or "–", cell("text-qa", arm), *(cell(t, arm) for t in others))
+            for arm in arms
+        ]
+        rows += [
+            (f"{name} (published)", "–", "–", f"{f1} (EM {em})", *("–" for _ in others[1:])) for name, (em, f1) in CROSS.items()
+        ]
+        tagging = "; ".join(f"{name} {tags} and {trees}" for name, (tags, trees) in SHIFTED.items())
+        note = f"F1 of words or characters, percent. Published: {CROSS_PAPER}. Published shifts, tagging and parsing: {tagging}."
+        columns = ("reader", "shift when it reads", "text-qa", *others)
+        tables.append(Table("Zero-shot question answering", columns, tuple(rows), note))
+    return tables
 
 
 # ---- devices

@@ -32,6 +32,7 @@ from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.train import unit_encoder
 from speechssl.errors import InputError
 from speechssl.io import replacing, stage, write_json
+from speechssl.shift import SHIFT, load_shift
 from speechssl.stats import Units
 from speechssl.text_side.config import SurfaceOptions
 from speechssl.text_side.published import END_DEV, END_TRAIN, HILL, NATS, RISE, SURFACE
@@ -52,6 +53,8 @@ def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | N
     Raises InputError for a reader of another kind, one whose start is not there, or units that are not the reader's.
     """
     model, layout, card = load_reader(reader)
+    if (reader / SHIFT).is_file():
+        load_shift(reader / SHIFT)[0].attach(model.encoder)  # which it was trained with
     kind = KINDS.get(str(card.get("what")))
     if kind is None:
         raise InputError(f"{reader} is a {card.get('what')}; give a folder of `speechssl train dual` or `speechssl train text-qa`")

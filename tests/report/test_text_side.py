@@ -79,3 +79,15 @@ def test_other_results_keep_their_page_beside_these(tmp_path: Path) -> None:
     assert main(["report", str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
     assert "KS (keywords)" in page and "Gain over scratch" in page
+
+
+def test_alignment_of_languages_is_drawn_by_layer() -> None:
+    rows = [
+        Row(f"alignment-{n}{less}", "mbert", CONDITION, None, "mrr", 10.0 * n, None, None, 9, seed, "")
+        for n in (0, 1, 10)
+        for less in ("", "-zero-mean")
+        for seed in (0, 1)
+    ]
+    ((title, _, drawing),) = text_side_section(Lectures((*rows,))).figures
+    assert title == "One space for languages" and drawing is not None
+    assert "mbert: 0.0, 10.0, 100.0; mbert, zero-mean: 0.0, 10.0, 100.0" in drawing.alt

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json
+from speechssl.io import hash_files, read_json, write_json
 from speechssl.text_side.config import TextPretraining
 from speechssl.text_side.objectives import PretrainingBatches
-from speechssl.text_side.pretrain import Parts, pretrain_text, source_of
+from speechssl.text_side.pretrain import Parts, by_turns, pretrain_text, source_of, whole
 from speechssl.text_side.texts import load_vocabulary, plain_ids, symbol_vocabulary
 from speechssl.textlm import assign_tokens, load_text_encoder
 from speechssl.timing import RunLength
@@ -137,3 +137,29 @@ def test_the_card_has_the_hash_of_the_weights_and_the_config_its_dropout(tmp_pat
     card = read_json(tmp_path / "out/card.json")
     assert card["weights"] == hash_files([folder / "model.safetensors"]) and card["training"]["steps"] == 0
     assert load_text_encoder(str(folder))[0].config.hidden_dropout_prob == 0.1
+
+
+def test_two_languages_share_a_vocabulary_and_take_turns(texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "zh.txt").write_text("银湖很旧。没有人叫它银湖。", encoding="utf-8")
+    made = pretrain_text(tmp_path / "both", options(text=texts, second_text=tmp_path / "zh.txt", documents=1))
+    tokenizer = load_vocabulary(str(made))
+    assert tokenizer.tokenize("lake") == ["lake"] and tokenizer.tokenize("银湖") == ["银", "湖"]
+    assert "lost" not in tokenizer.get_vocab()  # of the second document
+    source = by_turns([whole(lambda rng, length, i=i: np.full(length, i)) for i in (3, 4)])
+    rng = np.random.default_rng(0)
+    drawn = [source(rng, 5)[0] for _ in range(200)]
+    assert all(len(set(ids)) == 1 for ids in drawn) and 80 < sum(ids[0] == 3 for ids in drawn) < 120
+    with pytest.raises(InputError, match="give --text or --units as well"):
+        pretrain_text(tmp_path / "x", options(data="copy", second_text=tmp_path / "zh.txt"))
+
+
+def test_units_of_two_languages_are_of_one_codebook(save_units: Any, tmp_path: Path) -> None:
+    for name, codebook in (("en", "a"), ("zh", "a"), ("other", "b")):
+        save_units({f"{name}-p": RunLength.of_frames(np.arange(60) % 6)}, {"codebook": codebook, "corpus": name})
+        card = read_json(tmp_path / "units/train/card.json") | {"codebooks": [codebook]}
+        write_json(tmp_path / "units/train/card.json", card)
+        (tmp_path / "units").rename(tmp_path / name)
+    made = pretrain_text(tmp_path / "out", options(data="units", units=tmp_path / "en", second_units=tmp_path / "zh"))
+    assert len(load_vocabulary(str(made))) == 125
+    with pytest.raises(InputError, match="are of different codebooks"):
+        pretrain_text(tmp_path / "x", options(data="units", units=tmp_path / "en", second_units=tmp_path / "other"))
