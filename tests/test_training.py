@@ -435,3 +435,4 @@ def test_what_decides_a_model_is_not_where_its_curves_go_nor_evaluations_that_ar
     assert "evaluation" not in plain and "report_to" not in plain["training"] and plain["training"]["steps"] == 10
     assert settings(QaOptions(options(), evaluation=EvalOptions(0, "other"))) == plain
     assert settings(QaOptions(options(), evaluation=EvalOptions(5)))["evaluation"]["eval_every"] == 5
+    assert "trained" not in plain and settings(QaOptions(options(), trained="biases"))["trained"] == "biases"

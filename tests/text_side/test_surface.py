@@ -72,9 +72,10 @@ def test_hill_and_rise_of_curves_that_are_known() -> None:
     assert not is_surface("dual") and not is_surface("text-qa")
 
 
-@pytest.mark.parametrize("kind", ["dual", "text-qa"])
-def test_the_start_is_made_again_as_training_had_it(kind: str, corpus: Path, checkpoint: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "trained"), [("dual", "all"), ("text-qa", "all"), ("dual", "adapters")])
+def test_the_start_is_made_again_as_training_had_it(kind: str, trained: Any, corpus: Path, checkpoint: Any, tmp_path: Path) -> None:
     made, reader = options(str(checkpoint("BERT")), rate=1e-12, seed=3), tmp_path / "reader"  # so that it stays where it was
+    made = replace(made, trained=trained)
     if kind == "dual":
         train_dual(corpus, tmp_path / "units", reader, "random", made)
     else:
