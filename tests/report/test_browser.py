@@ -14,7 +14,7 @@ import pytest
 from speechssl.audio import write_flac
 from speechssl.data.records import load_corpus
 from speechssl.eval.config import Predictions
-from speechssl.eval.metrics import frame_f1
+from speechssl.metrics import frame_f1
 from speechssl.eval.spoken_qa import import_predictions
 from speechssl.report import build
 from speechssl.report.config import Report
