@@ -139,7 +139,7 @@ def test_what_is_chosen_among_holds_what_ships() -> None:
 
 
 def test_demo_runs_on_a_few_passages(tmp_path: Path, quick: str) -> None:
-    run("demo/run.sh", PATH=quick, EXP=str(tmp_path), PASSAGES="2", OTHER_PASSAGES="1", SPHINX_PASSAGES="1", SEED="5")
+    run("demo/run.sh", PATH=quick, EXP=str(tmp_path), PASSAGES="1", OTHER_PASSAGES="1", SPHINX_PASSAGES="1", SEED="5")
     groups = read_json(tmp_path / "groups.json")
     others = {other for other in ("festival", "flite") if (tmp_path / other / "report.html").is_file()}
     assert groups["columns"] == ["system", "espeak-ng", "espeak-ng, pink noise at 5 dB", *others] and len(groups["rows"]) == 4
