@@ -14,8 +14,8 @@ import pytest
 from speechssl.audio import write_flac
 from speechssl.data.records import load_corpus
 from speechssl.eval.config import Predictions
-from speechssl.metrics import frame_f1
 from speechssl.eval.spoken_qa import import_predictions
+from speechssl.metrics import frame_f1
 from speechssl.report import build
 from speechssl.report.config import Report
 from speechssl.timing import FrameGrid, RunLength
