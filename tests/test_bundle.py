@@ -22,6 +22,7 @@ def parts(**changes: str) -> Parts:
     return Parts(**{"encoder": "people-en/encoder", "codebook": "people-en/units.safetensors"} | changes)
 
 
+@pytest.mark.slow
 def test_parts_are_copied_and_every_system_of_them_is_loaded(tmp_path: Path) -> None:
     card = bundle(parts(dual="people-en/dual", text_qa=str(MODELS / "text-qa")), tmp_path / "mine")
     assert card["systems"] == ["dual", "text"] and set(card["parts"]) == {"encoder", "units", "dual", "text-qa"}

@@ -276,6 +276,7 @@ def first_formant(x: np.ndarray) -> float:
     return float(found[peaks[0]])
 
 
+@pytest.mark.slow
 def test_another_voice_has_other_formants_and_another_pitch_at_the_same_times() -> None:
     pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
     speech = np.concatenate([np.zeros(8000, np.float32), vowel(120), np.zeros(8000, np.float32)])

@@ -125,21 +125,28 @@ def test_recognisers_of_their_own_need_no_encoder(models: Path, monkeypatch: pyt
     ] == ["dual@5", "cascade-ctc-small", "speechbert"]
 
 
-def test_one_array_is_encoded_once(encoder):
+def test_one_array_is_encoded_once(encoder, monkeypatch):
     calls = []
 
     def stream(samples, layer):
         calls.append(layer)
         return encoder.stream(samples, layer)
 
-    counting = SimpleNamespace(**vars(encoder) | {"stream": stream, "device": "cpu", "hidden_states": None})
+    def hidden_states(samples):
+        calls.append("all")
+        return encoder.hidden_states(samples)
+
+    counting = SimpleNamespace(**vars(encoder) | {"stream": stream, "device": "cpu", "hidden_states": hidden_states})
     shared, samples = SharedEncoder(counting), np.random.default_rng(0).normal(size=4_000).astype(np.float32)
     first = shared.features(samples, 1)
     assert torch.equal(shared.features(samples, 1), first) and calls == [1]
     assert torch.equal(first, encoder.features(samples, 1))
-    shared.features(samples, 2)
+    assert torch.equal(shared.features(samples, 2), encoder.features(samples, 2)) and calls == [1, "all"]  # as much as the last
+    assert torch.equal(shared.hidden_states(samples)[1], first) and torch.equal(shared.features(samples, 1), first)
+    assert calls == [1, "all"]
+    monkeypatch.setattr("speechssl.encoders.load.KEPT", 0)  # bytes
     shared.features(samples.copy(), 2)
-    assert calls == [1, 2, 2]
+    assert calls == [1, "all", 2]
 
 
 @pytest.mark.parametrize("name", ["speechbert@2", "text@2", "dual@0", "dual@x"])

@@ -28,14 +28,19 @@ Job = tuple[Path, Path, str, argparse.Namespace]
 
 
 @cache
-def distortions(text: str, share: float, low: float, high: float) -> TrainingDistortions:
-    return parse_distortions(text, probability=(share, share), snr=(low, high))
+def distortions(text: str, share: float, low: float, high: float, cache: Path) -> TrainingDistortions:
+    return parse_distortions(text, probability=(share, share), snr=(low, high), cache=cache)
+
+
+def distortions_of(options: argparse.Namespace) -> TrainingDistortions:
+    """Noise is made once, beside OUT, for all processes."""
+    return distortions(options.distort, options.distorted, *options.snr_range, options.out.parent / "noise")
 
 
 def copy(job: Job) -> None:
     source, target, name, options = job
     if not target.is_file():
-        samples, _ = distortions(options.distort, options.distorted, *options.snr_range).apply(read_audio(source), name)
+        samples, _ = distortions_of(options).apply(read_audio(source), name)
         write_flac(target, samples)
 
 
@@ -68,7 +73,8 @@ def main(options: argparse.Namespace) -> None:
         for question in data.questions:
             name, audio = place(question)
             questions.append(replace(question, id=name, audio=audio, passage=f"{corpus.name}-{question.passage}"))
-    distortions(options.distort, options.distorted, *options.snr_range)  # bad options end here
+    if options.distorted:
+        distortions_of(options)  # bad options end here
     for _ in tqdm(in_parallel(copy, jobs, os.cpu_count() or 1), total=len(jobs), desc="distorting", unit="recording"):
         pass
     random.Random(0).shuffle(passages)

@@ -24,7 +24,7 @@ for other in flite festival; do
 done
 learn=("$EXP/readers/espeak")
 [ ! -d "$EXP/readers/flite" ] || learn+=("$EXP/readers/flite")
-[ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}"
+[ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}" --distort "$(python recipes/settings.py "$CONFIG" distort)"
 
 stage "2 units: those that the reader of $KNOWN knows, by a linear head that learns them from clean and distorted speech"
 known=$(python recipes/models.py "$KNOWN")

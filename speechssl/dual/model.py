@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
+from transformers.initialization import no_init_weights
 
 from speechssl.devices import add, added
 from speechssl.dual.data import Layout, window_mask
@@ -128,9 +129,10 @@ def load_model(
         shape = config.pop("subwords", None)
         subwords = SubwordUnits(torch.zeros(rows, shape["longest"]), shape["units"], shape["width"], width) if shape else None
         device = config.pop("added", {})
-        encoder = make_encoder(config)
-        add(encoder, device)
-        model = build(encoder, nn.Embedding(rows, width), subwords, card)
+        with no_init_weights():  # all are read from the file
+            encoder = make_encoder(config)
+            add(encoder, device)
+            model = build(encoder, nn.Embedding(rows, width), subwords, card)
         layout = Layout(**card["layout"])
     except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense
         raise InputError(

@@ -66,6 +66,7 @@ DECISIVE = (  # of a config, beside what the shapes of the weights say
 )
 OTHERWISE = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"  # that can be an encoder
 PRECISIONS = ("fp32", "bf16", "int8")
+KEPT = 2**28  # bytes of all layers of a recording that are remembered where the last one was asked for
 
 
 @dataclass(frozen=True)
@@ -174,15 +175,24 @@ class SharedEncoder:
         return torch.cat(list(self.stream(samples, layer)))
 
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
-        """`features` in the pieces of the encoder."""
-        yield from self._remembered(samples, layer, lambda x: list(self.inner.stream(x, layer)))
+        """`features` in the pieces of the encoder, or at once where all layers are remembered or take no more than the last one."""
+        size = 4 * (self.layers + 1) * self.grid.frames(len(samples)) * self.width
+        if None in self._states(samples) or (layer == self.layers and size <= KEPT):
+            yield self.hidden_states(samples)[layer]
+        else:
+            yield from self._remembered(samples, layer, lambda x: list(self.inner.stream(x, layer)))
 
-    def _remembered(self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], Any]) -> Any:
+    def _states(self, samples: np.ndarray) -> dict[int | None, Any]:
         if getattr(self.last, "samples", None) is not samples:
             self.last.states, self.last.samples = {}, samples
-        if layer not in self.last.states:
-            self.last.states[layer] = encode(samples)
-        return self.last.states[layer]
+        found: dict[int | None, Any] = self.last.states
+        return found
+
+    def _remembered(self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], Any]) -> Any:
+        states = self._states(samples)
+        if layer not in states:
+            states[layer] = encode(samples)
+        return states[layer]
 
 
 def shared_encoder(models: Path) -> SharedEncoder:

@@ -5,7 +5,7 @@ gives dozens of them.
 a server, which has imported and done nothing else; it forks, and the fork runs the console script or SCRIPT.py. Signals are passed
 on to it and its end is passed back; where the program that asked is killed or the tests are over, all that it started is killed.
 Two things differ from a command of its own: modules are there before they are asked for, and all commands hash strings alike.
-Therefore the demo, the killed run of superb and what recipes say without their corpus are tested with the commands themselves.
+Therefore the killed run of superb and what recipes say without their corpus are tested with the commands themselves.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ MODULES = (
     "speechssl.eval.superb",
     "speechssl.pretrain.run",
     "speechssl.report.build",
+    "jsonargparse",
     "librosa.effects",
     "matplotlib.pyplot",
     "sklearn.cluster",
@@ -110,6 +111,8 @@ def serve(path: str, *modules: str) -> list[str]:
     """Imports, then a fork for every call; returns in the forks, with the arguments of their calls."""
     for module in modules:
         importlib.import_module(module)
+    if conversions := sys.modules.get("transformers.conversion_mapping"):  # 1,000 patterns, of which every checkpoint asks
+        conversions.get_checkpoint_conversion_mapping("hubert")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()

@@ -87,9 +87,9 @@ def test_answers_of_a_speech_llm_come_in_as_the_readme_says(tmp_path: Path, monk
 
 CHOICE = """
 recipe: {short-steps: [1], noise: [0.05]}
-one: {steps: 2, batch: 2, short-window: 110, save-every: 2, precision: fp32}
-next: {steps: 2, batch: 2, save-every: 2, precision: fp32}
-single: {steps: 3, batch: 2, short-window: 110, save-every: 3, precision: fp32}
+one: {<<: &small {batch: 1, window: 320, stride: 300, question: 60}, steps: 2, short-window: 110, save-every: 2, precision: fp32}
+next: {<<: *small, steps: 2, save-every: 2, precision: fp32}
+single: {<<: *small, steps: 3, short-window: 110, save-every: 3, precision: fp32}
 evaluate: {passages: 1}
 """
 
@@ -138,8 +138,8 @@ def test_what_is_chosen_among_holds_what_ships() -> None:
         check_section("train dual", config_of("train dual"), choose[kind], kind)
 
 
-def test_demo_runs_on_a_few_passages(tmp_path: Path) -> None:
-    run("demo/run.sh", EXP=str(tmp_path), PASSAGES="2", OTHER_PASSAGES="1", SPHINX_PASSAGES="1", SEED="5")
+def test_demo_runs_on_a_few_passages(tmp_path: Path, quick: str) -> None:
+    run("demo/run.sh", PATH=quick, EXP=str(tmp_path), PASSAGES="1", OTHER_PASSAGES="1", SPHINX_PASSAGES="1", SEED="5")
     groups = read_json(tmp_path / "groups.json")
     others = {other for other in ("festival", "flite") if (tmp_path / other / "report.html").is_file()}
     assert groups["columns"] == ["system", "espeak-ng", "espeak-ng, pink noise at 5 dB", *others] and len(groups["rows"]) == 4

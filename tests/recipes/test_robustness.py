@@ -27,7 +27,7 @@ from .shared import ROOT, kill_when, needs, script
 
 TRAININGS = ("continual", "continual-adversary-binary", "continual-adversary-multi", "continual-more")
 RUN = ("continual", "continual-adversary-multi")  # by the smoke run
-SMALL = {"HF_HUB_OFFLINE": "1", "TRAININGS": " ".join(RUN), "MODES": "alternating", "WEIGHTS": "1"}
+SMALL = {"HF_HUB_OFFLINE": "1", "WORKERS": "1", "TRAININGS": " ".join(RUN), "MODES": "alternating", "WEIGHTS": "1"}
 ENCODERS = {"baseline", *RUN}
 TASKS = {*((task, "acc") for task in ("ks", "ic", "sid", "style")), ("asr", "wer"), ("units", "unit_error"), ("cascade-ctc", "wer")}
 TASKS |= {(system, "ff1") for system in ("dual", "speechbert", "cascade-ctc")}

@@ -154,8 +154,8 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
     sections = {name: {**values, **small} if name in ARMS else values for name, values in SECTIONS.items()}
     counts = {"passages": 6, "dev-passages": 2, "test-passages": 1, "questions": 1}
     sections |= {
-        "corpus": {"language": "en", **counts, "unanswerable": 0, "seed": 0},
-        "sets": {"tasks": ["ks", "ic", "sid", "style"], "share": 0.02},
+        "corpus": {"workers": 1, "language": "en", **counts, "unanswerable": 0, "seed": 0},
+        "sets": {"workers": 1, "tasks": ["ks", "ic", "sid", "style"], "share": 0.02},
         "transfer": {"recordings": 2},
         "evaluate": {"snr": [5], "passages": 2, "recordings": 2, "head-steps": 20},
     }
@@ -163,7 +163,7 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
     config.write_text(yaml.safe_dump(sections, sort_keys=False))
 
     def run(*words: str) -> str:
-        environment = {"PATH": quick, "CONFIG": str(config), "STEPS": "3", "START": "people-en"}
+        environment = {"PATH": quick, "CONFIG": str(config), "STEPS": "3", "START": "people-en", "WORKERS": "1"}
         return run_script("robustness/choose.sh", str(exp), *words, **environment).stdout
 
     run("data")

@@ -72,6 +72,7 @@ def test_a_run_leaves_what_every_item_got_and_is_not_repeated(pairs: Path, check
         classify(pairs, encoder, results, "bert", "own", options(5))
 
 
+@pytest.mark.slow
 def test_a_killed_run_with_a_curve_ends_alike(pairs: Path, checkpoint: Any, tmp_path: Path, dies_at: Any) -> None:
     encoder = str(checkpoint("BERT"))
     classify(pairs, encoder, tmp_path / "whole", "a", "own", options(6, evaluate_every=2))
