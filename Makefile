@@ -21,7 +21,7 @@ test: .venv/ready ## all tests: some ten minutes on two cores
 	@echo "some ten minutes on two cores; each part prints when it is through"
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-recipes test-folders test-others
 
-test-fast: .venv/ready ## the package's tests without the slow ones: a few minutes
+test-fast: .venv/ready ## the package's tests without the slow ones: a minute and a half
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target fast-folders fast-others
 
 # A thread each: where two programs share two cores, more would mostly wait for one another.
