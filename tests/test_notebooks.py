@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ def test_every_notebook_is_tested() -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_notebook_runs_from_its_first_cell_to_the_last(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER.parents[1]), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))  # cells run `speechssl`
     for name_of_folder in ("JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name_of_folder, str(tmp_path / "settings"))
     (tmp_path / "here").mkdir()
