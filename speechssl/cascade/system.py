@@ -34,7 +34,7 @@ class Cascade:
     qa: TextQa
     card: Mapping[str, Any]
     needs_audio: bool = True
-    language_heard: Callable[[Any], str] | None = None  # samples -> language, where the recogniser tells languages apart
+    languages_heard: Callable[[Any], Mapping[str, float]] | None = None  # of samples, where the recogniser tells them apart
 
     def read(self, text: str, language: str) -> Transcript:
         """A written text in the place of a recording; its words have no times."""
@@ -163,9 +163,9 @@ def load_recogniser(models: Path, engine: str, encoder: Any, language: str | Non
 
 def load_cascade(qa: TextQa, recogniser: Recogniser, recogniser_card: Any) -> Cascade:
     """recogniser_card: what the card of the system says of the recogniser."""
-    name, heard = f"cascade-{recogniser.name}{qa.suffix}", getattr(recogniser, "language_heard", None)
+    name, heard = f"cascade-{recogniser.name}{qa.suffix}", getattr(recogniser, "languages_heard", None)
     words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
-    return Cascade(name, words, qa, {"asr": recogniser_card} | qa.card, language_heard=heard)
+    return Cascade(name, words, qa, {"asr": recogniser_card} | qa.card, languages_heard=heard)
 
 
 def load_text(qa: TextQa, name: str) -> Cascade:
