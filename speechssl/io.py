@@ -26,7 +26,7 @@ from typing import Any
 from speechssl.errors import InputError
 from speechssl.processes import agreed, is_main, main_first
 
-CARD, MADE_FROM = "card.json", "made_from.json"
+CARD, MADE_FROM, CHECKSUM = "card.json", "made_from.json", "checksum"
 LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
 _LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
 _HELD: dict[Path, int] = {}  # how often each of them is held
@@ -86,18 +86,54 @@ def write_text(path: Path | str, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+class Card(dict[str, Any]):
+    """What a card says. Raises InputError for an entry that it lacks."""
+
+    path: Path
+
+    def __missing__(self, name: str) -> Any:
+        raise InputError(f"{self.path} does not say {name}; make it again with the command that wrote it")
+
+
 def write_json(path: Path | str, value: Any) -> None:
+    """A card also gets a `checksum` over all that it says."""
+    if isinstance(value, dict) and Path(path).name.endswith(CARD):
+        value = {k: v for k, v in value.items() if k != CHECKSUM}
+        value[CHECKSUM] = hash_json(json.loads(json.dumps(value)))
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
 
 
 def read_json(path: Path | str) -> Any:
-    """Raises InputError when the file is missing or is not JSON."""
+    """What `write_json` was given. Raises InputError when the file is missing, is not JSON, or is a card that was changed."""
+    value = _read_json(path)
+    if not Path(path).name.endswith(CARD):
+        return value
+    if not isinstance(value, dict):
+        raise InputError(f"{path} is not a JSON object; make it again with the command that wrote it")
+    card = Card(value)
+    card.path = Path(path)
+    if CHECKSUM in card and card.pop(CHECKSUM) != hash_json(card):  # cards of others and older ones have none
+        raise InputError(
+            f"{path} was changed after it was written; make it again with the command that wrote it, or remove its {CHECKSUM}"
+        )
+    return card
+
+
+def _read_json(path: Path | str) -> Any:
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return parse_json(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"cannot read {path} as JSON (there is no such file); check the path") from error
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path} as JSON ({error}); make it again with the command that wrote it") from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Raises ValueError for what is not JSON, or is nested more deeply than anything that is meant to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def hash_bytes(*parts: bytes) -> str:
@@ -115,7 +151,7 @@ def hash_files(paths: Iterable[Path]) -> str:
 
 
 def hash_json(value: Any) -> str:
-    return hash_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())
+    return hash_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def differing(a: Any, b: Any, name: str = "") -> list[str]:

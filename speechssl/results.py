@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.errors import InputError
-from speechssl.io import locked, write_text
+from speechssl.io import locked, parse_json, write_text
 from speechssl.stats import Interval
 
 DEFAULT = "_default"  # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
@@ -157,7 +157,7 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
 
 def _parse(line: str, place: str) -> Row:
     try:
-        values = json.loads(line)
+        values = parse_json(line)
     except ValueError as error:
         raise InputError(f"{place} is not JSON ({error}); remove the line and run its evaluation again") from error
     names = {field.name: field.default is MISSING for field in fields(Row)}  # and whether a line must have it

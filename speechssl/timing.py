@@ -25,12 +25,16 @@ def shown_length(seconds: float) -> str:
 class FrameGrid:
     """Frame arithmetic of a stack of unpadded convolutions.
 
-    sample_rate: Hz. hop: samples between frames. receptive: samples a frame sees.
+    sample_rate: Hz. hop: samples between frames. receptive: samples a frame sees. Raises ValueError unless positive integers.
     """
 
     sample_rate: int
     hop: int
     receptive: int
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(x, int) and x > 0 for x in (self.sample_rate, self.hop, self.receptive)):
+            raise ValueError(f"a grid of {self.sample_rate!r} Hz, hop {self.hop!r} and receptive field {self.receptive!r}")
 
     @classmethod
     def of_convolutions(cls, sample_rate: int, kernels: Sequence[int], strides: Sequence[int]) -> FrameGrid:

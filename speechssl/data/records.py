@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from speechssl.audio import length
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, write_text
+from speechssl.io import hash_files, parse_json, read_json, write_text
 from speechssl.stats import Units, choose_units, unknown_voice
 
 R = TypeVar("R", "Passage", "Question")
@@ -248,6 +248,8 @@ def _answer(**values: Any) -> Answer:
     answer = Answer(**values)
     if not isinstance(answer.text, str):
         raise TypeError(f"its text is {answer.text!r}")
+    if not isinstance(answer.char_start, int | None):
+        raise TypeError(f"its char_start is {answer.char_start!r}")
     if (answer.start is None) != (answer.end is None):
         raise ValueError("it has only one of start and end")
     if answer.start is not None and answer.end is not None and not math.isfinite(answer.start + answer.end):
@@ -355,7 +357,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            values = json.loads(line)
+            values = parse_json(line)
         except ValueError as error:
             raise InputError(f"{path}:{number} is not JSON ({error}); correct or remove the line") from error
         if not isinstance(values, dict):

@@ -234,7 +234,7 @@ def _load_huggingface(local: Path, name: str, given: Architecture) -> Checkpoint
         )
     try:
         config = AutoConfig.from_pretrained(source)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense
         raise InputError(
             f"found no speech encoder at {source} ({first_line(error)}); give a folder with config.json and model.safetensors"
             f"{OTHERWISE}, or a hub id (OWNER/NAME)"
