@@ -147,7 +147,12 @@ def hash_bytes(*parts: bytes) -> str:
 
 def hash_files(paths: Iterable[Path]) -> str:
     """16 hex digits over the contents of the files, in the order given."""
-    return hash_bytes(*(hashlib.sha256(Path(p).read_bytes()).digest() for p in paths))
+
+    def digest(path: Path) -> bytes:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+
+    return hash_bytes(*map(digest, map(Path, paths)))
 
 
 def hash_json(value: Any) -> str:

@@ -104,7 +104,8 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
         config["added"] = device
     config.pop("_name_or_path", None)  # a path of the machine it was trained on
     write_json(folder / "config.json", config)
-    write_json(folder / "card.json", card | {"layout": asdict(layout), "weights": hash_files([folder / "model.safetensors"])})
+    files = {"weights": hash_files([folder / "model.safetensors"]), "config": hash_files([folder / "config.json"])}
+    write_json(folder / "card.json", card | {"layout": asdict(layout)} | files)
 
 
 def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
@@ -124,6 +125,8 @@ def load_model(
         raise InputError(f"cannot read the weights {path} ({error}); train or fetch the model again") from error
     if card.get("weights") != weights:
         raise InputError(f"{path} does not match its card; train or fetch the model again")
+    if card.get("config", found := hash_files([folder / "config.json"])) != found:  # older cards do not say
+        raise InputError(f"{folder / 'config.json'} does not match its card; train or fetch the model again")
     try:
         rows, width = config.pop("symbols")
         shape = config.pop("subwords", None)
