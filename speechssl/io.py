@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,12 +24,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from speechssl.errors import InputError
 from speechssl.processes import agreed, is_main, main_first
 
 CARD, MADE_FROM, CHECKSUM = "card.json", "made_from.json", "checksum"
 LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
 _LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
+_TOLD: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
 _HELD: dict[Path, int] = {}  # how often each of them is held
 _REFUSED = re.compile(r"\(os error (\d+)\)$")
 
@@ -86,13 +90,19 @@ def write_text(path: Path | str, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+class MissingEntry(InputError, KeyError):
+    """A card does not say what it is asked for."""
+
+    __str__ = Exception.__str__
+
+
 class Card(dict[str, Any]):
-    """What a card says. Raises InputError for an entry that it lacks."""
+    """What a card says. Raises MissingEntry for what it does not."""
 
     path: Path
 
     def __missing__(self, name: str) -> Any:
-        raise InputError(f"{self.path} does not say {name}; make it again with the command that wrote it")
+        raise MissingEntry(f"{self.path} does not say {name}; make it again with the command that wrote it")
 
 
 def write_json(path: Path | str, value: Any) -> None:
@@ -104,7 +114,10 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def read_json(path: Path | str) -> Any:
-    """What `write_json` was given. Raises InputError when the file is missing, is not JSON, or is a card that was changed."""
+    """What `write_json` was given. Raises InputError when the file is missing or is not JSON, or a card is not an object.
+
+    Of a card that was changed after it was written, by hand or by a fault, stderr says so, once.
+    """
     value = _read_json(path)
     if not Path(path).name.endswith(CARD):
         return value
@@ -112,10 +125,12 @@ def read_json(path: Path | str) -> Any:
         raise InputError(f"{path} is not a JSON object; make it again with the command that wrote it")
     card = Card(value)
     card.path = Path(path)
-    if CHECKSUM in card and card.pop(CHECKSUM) != hash_json(card):  # cards of others and older ones have none
-        raise InputError(
-            f"{path} was changed after it was written; make it again with the command that wrote it, or remove its {CHECKSUM}"
-        )
+    stated = card.pop(CHECKSUM, None)
+    found = hash_json(card)
+    if stated not in (None, found) and (str(path), found) not in _TOLD:  # cards of others and older ones have none
+        _TOLD.add((str(path), found))
+        say = f"{path} was changed after it was written; make it again with the command that wrote it where that was not meant"
+        tqdm.write(say, file=sys.stderr)
     return card
 
 

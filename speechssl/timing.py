@@ -25,7 +25,8 @@ def shown_length(seconds: float) -> str:
 class FrameGrid:
     """Frame arithmetic of a stack of unpadded convolutions.
 
-    sample_rate: Hz. hop: samples between frames. receptive: samples a frame sees. Raises ValueError unless positive integers.
+    sample_rate: Hz. hop: samples between frames. receptive: samples a frame sees.
+    Raises ValueError for what is no such number.
     """
 
     sample_rate: int
@@ -33,7 +34,8 @@ class FrameGrid:
     receptive: int
 
     def __post_init__(self) -> None:
-        if not all(isinstance(x, int) and x > 0 for x in (self.sample_rate, self.hop, self.receptive)):
+        whole = all(isinstance(x, int) for x in (self.sample_rate, self.hop, self.receptive))
+        if not whole or min(self.sample_rate, self.hop) < 1:
             raise ValueError(f"a grid of {self.sample_rate!r} Hz, hop {self.hop!r} and receptive field {self.receptive!r}")
 
     @classmethod

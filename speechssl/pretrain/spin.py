@@ -210,6 +210,6 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
                     name: "/".join(Path(value).parts[-2:]) for name in ("start", "teacher", "codebook") if (value := decisive[name])
                 }
                 card = {"what": "encoder trained by Spin", "options": decisive | names, "corpus": data.card, "training": result}
-                card |= {"targets": codebook.card if codebook else None, "files": file_hashes(out / "encoder")}
-                write_json(out / "encoder" / "card.json", card)
+                made_of = {"targets": codebook.card if codebook else None, "files": file_hashes(out / "encoder")}
+                write_json(out / "encoder" / "card.json", card | made_of)
         return load_encoder(out / "encoder")
