@@ -125,8 +125,6 @@ def load_model(
         raise InputError(f"cannot read the weights {path} ({error}); train or fetch the model again") from error
     if card.get("weights") != weights:
         raise InputError(f"{path} does not match its card; train or fetch the model again")
-    if card.get("config", found := hash_files([folder / "config.json"])) != found:  # older cards do not say
-        raise InputError(f"{folder / 'config.json'} does not match its card; train or fetch the model again")
     try:
         rows, width = config.pop("symbols")
         shape = config.pop("subwords", None)
@@ -148,4 +146,6 @@ def load_model(
     if keys := [*found.missing_keys, *found.unexpected_keys]:
         some = ", ".join(keys[:3])
         raise InputError(f"{path} does not fit its config: {len(keys)} weights missing or left over ({some} ...); train it again")
+    if card.get("config", stated := hash_files([folder / "config.json"])) != stated:  # older cards do not say
+        raise InputError(f"{folder / 'config.json'} does not match its card; train or fetch the model again")
     return model.eval().requires_grad_(False), layout, card
