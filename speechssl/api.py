@@ -34,9 +34,8 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.config import Qa
 from speechssl.io import DEFAULT, checkpoint_folder, model_folder
-from speechssl.qa import read_question, read_recording
 from speechssl.results import Row, read_rows
-from speechssl.systems import load_systems
+from speechssl.systems import load_systems, read_question, read_recording
 from speechssl.timing import RunLength, interval_of_units
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import Codebook, load_codebook
@@ -53,10 +52,8 @@ class Units:
         Raises InputError where they do not belong together.
         """
         loaded = encoder if isinstance(encoder, SpeechEncoder) else load_encoder(encoder)
-        self.encoder, self.extractor = (
-            loaded,
-            extractor_of(loaded, codebook if isinstance(codebook, Codebook) else load_codebook(codebook)),
-        )
+        self.encoder = loaded
+        self.extractor = extractor_of(loaded, codebook if isinstance(codebook, Codebook) else load_codebook(codebook))
 
     @classmethod
     def from_pretrained(cls, models: Path | str = DEFAULT) -> Units:

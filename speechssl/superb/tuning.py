@@ -36,12 +36,12 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.utterances import Utterance
-from speechssl.devices import merged, train_only
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.hubert import before_end, check_known, frames_of_samples
 from speechssl.encoders.load import load_checkpoint
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
+from speechssl.finetuning import merged, train_only
 from speechssl.io import hash_files, write_json
 from speechssl.pretrain.auxiliary import AdversaryOptions, DomainAdversary
 from speechssl.superb.data import Loader, OnlineLoader
@@ -51,7 +51,7 @@ from speechssl.superb.train import Run, Trainer
 UPSTREAM_RATE = 0.1  # of the head's; the authors' repository: "at least ten times smaller"
 SHARE = 0.5  # of the training recordings that are distorted; ours
 NO_HEADS = ("qbe", "se", "ss")  # tasks without a head, or whose targets are the waves themselves
-TRAINED = ("all", "frozen", "biases", "lora")  # of `devices`: what leaves an encoder as plain as it was
+TRAINED = ("all", "frozen", "biases", "lora")  # of `finetuning`: what leaves an encoder as plain as it was
 AHEAD = 4  # batches that are read and distorted in advance
 ROUND = 4_000  # samples: batches are padded to multiples of it
 

@@ -571,7 +571,7 @@ class Translate:
     options: LanguageOptions = group(LanguageOptions(), "languages")
 
     def run(self) -> None:
-        from speechssl.text_side.translation import translate
+        from speechssl.text_side.languages import translate
 
         use_device(self.device)
         print(translate(self.first, self.second, self.encoder, self.results, self.arm, self.layers, self.alphas, self.options))

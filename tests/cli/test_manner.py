@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from speechssl.cli import main, versions
-from speechssl.cli.completion import script
+from speechssl.cli.config import script
 from speechssl.cli.parser import Manner, take_manner
 from speechssl.cli.verbs import VERBS
 from speechssl.errors import InputError, tell_set_aside
