@@ -220,6 +220,9 @@ class QA:
                 parts = [f"words by {name.removeprefix('cascade-')}"] * (not own) + parts + [read] * bool(read)
             self.about[system.name] = "; ".join(parts)
 
+    def __repr__(self) -> str:
+        return f"QA({'; '.join(f'{name}: {about}' for name, about in self.about.items())})"
+
     def answer(
         self, passage: Path | str | np.ndarray, questions: Sequence[Path | str | np.ndarray]
     ) -> list[dict[str, TimedAnswer]]:

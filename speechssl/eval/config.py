@@ -72,7 +72,7 @@ class Qa:
     models: str = option("people-en", "shipped set or model folder")
     encoder: str | None = option(None, f"instead of --models, with --codebook and --reader: {ENCODERS}")
     codebook: Path | None = option(None, "codebook of --encoder")
-    label: str | None = option(None, "name of the models in tables; default: that of --models or --encoder")
+    label: str | None = option(None, "name of the models in tables; default: that of --models or --reader")
     systems: tuple[str, ...] | None = option(
         None, "systems, from those above; default: dual and cascade-ctc, as far as the models have them", least=1
     )
@@ -107,7 +107,7 @@ class Qa:
             raise InputError("--encoder, --codebook and --reader (of `train dual`) go together; give all three")
         with linked(Parts(self.encoder, self.codebook, reader=self.reading.reader)) as folder:
             reading = replace(self.reading, reader=None)  # it is part of the folder
-            label = self.label or "/".join(Path(self.encoder).parts[-2:])
+            label = self.label or "/".join(Path(self.reading.reader).parts[-2:])  # two readers may have one encoder
             return run_evaluation(replace(self, models=str(folder), reading=reading, label=label))
 
 
