@@ -81,9 +81,9 @@ class Tuning:
                 f"{', '.join(TRAINED)} (without --finetune, a head reads the weighted sum of a frozen encoder)"
             )
         if self.adversary and self.distort is None:
-            raise InputError("--dat needs distorted speech; give --distort, such as m+g+r")
+            raise InputError("--domain-adversary needs distorted speech; give --distort, such as m+g+r")
         if self.adversary and self.rate is None:
-            raise InputError("--dat trains the encoder; give --finetune as well")
+            raise InputError("--domain-adversary trains the encoder; give --finetune as well")
 
     @property
     def name(self) -> str:
@@ -146,7 +146,7 @@ class TuningTrainer(Trainer):
         if tuning.adversary and tuning.distort:
             layers = self.loader.encoder.layers
             if not all(0 <= layer <= layers for layer in tuning.adversary.layers):
-                raise InputError(f"--dat-layers: {tuning.source} has the layers 0 to {layers}; choose among them")
+                raise InputError(f"--domain-adversary-layers: {tuning.source} has the layers 0 to {layers}; choose among them")
             views = replace(tuning.adversary, layers=tuple(range(len(tuning.adversary.layers) or 1)))
             models["adversary"] = DomainAdversary(self.loader.encoder.width, len(tuning.distort.domains), views)
         if tuning.rate is None:
