@@ -13,7 +13,7 @@ import speechssl
 from speechssl.cli import main
 from speechssl.errors import InputError
 from speechssl.io import model_folder
-from speechssl.qa import best_systems, read_question
+from speechssl.systems import best_systems, read_question
 
 ROOT = Path(__file__).parents[1]
 REAL = ROOT.parent / "shared/data/nmsqa/context-34_4_4.mp3"

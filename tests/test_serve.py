@@ -24,9 +24,9 @@ from speechssl import serve
 from speechssl.audio import read_audio
 from speechssl.cli import main
 from speechssl.errors import InputError
-from speechssl.qa import LONGEST_QUESTION, QA
 from speechssl.serve import Answerer, Limits, answered, at_snr, check_port, read_upload
 from speechssl.signal import active_level, rms_level
+from speechssl.systems import LONGEST_QUESTION, QA
 
 SENTENCES = ("the train was late as it often is", "volunteers at the compass bank are led by carl merrill", "the cinema was full")
 SYSTEMS = ("dual", "cascade-ctc")

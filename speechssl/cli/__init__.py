@@ -73,6 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if config is not None:
             _run(config, manner)
             leave()
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes nowhere
+        return 141  # as of a program that the signal ends
     except (InputError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
         if manner.verbose:
             traceback.print_exc()

@@ -293,7 +293,7 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
     folder = root / split
     if not (folder / "passages.jsonl").is_file():
         known = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))
-        found = f"it has the splits {', '.join(known)}" if known else "prepare one with `speechssl prepare`"
+        found = f"it has the splits {', '.join(known)}: name one (--split)" if known else "prepare one with `speechssl prepare`"
         raise InputError(f"{folder} is not a split of a prepared corpus (no passages.jsonl); {found}")
     passages: dict[str, Passage] = {}
     questions: dict[str, Question] = {}

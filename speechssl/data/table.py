@@ -69,7 +69,7 @@ def make_corpus(out: Path | str, splits: Mapping[str, tuple[Rows, Rows]], langua
         report = PrepareReport(out.resolve().name)
         made = {}
         for split, (passages, questions) in splits.items():
-            rows = {"passages": list(passages), "questions": list(questions)}
+            rows = {"passages": list(_undecoded(passages)), "questions": list(_undecoded(questions))}
             places = {kind: f"{kind} of {split}" for kind in KINDS}
             made[split] = _Split(split, out, language, report).records(rows, places, Path.cwd())
         return write_corpus(out, made, report, {"source": "rows in memory"})
@@ -205,6 +205,14 @@ class _Split:
         path = Path(self.split) / "audio" / f"{safe_name(name)}.flac"
         write_flac(self.out / path, samples)
         return path.as_posix(), len(samples) / SAMPLE_RATE
+
+
+def _undecoded(rows: Any) -> Rows:
+    """Rows of `datasets` with their recordings as files or bytes, which are read here; it would need torchcodec to."""
+    for name, feature in (getattr(rows, "features", None) or {}).items():
+        if getattr(feature, "decode", False):
+            rows = rows.cast_column(name, type(feature)(decode=False))
+    return rows
 
 
 def _filled(row: Mapping[str, Any], name: str) -> Any:

@@ -22,9 +22,9 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.initialization import no_init_weights
 
-from speechssl.devices import add, added
 from speechssl.dual.data import Layout, window_mask
 from speechssl.errors import InputError
+from speechssl.finetuning import add, added
 from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files, read_json, replacing, write_json
 from speechssl.textlm import SubwordUnits, make_encoder

@@ -87,6 +87,7 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
 
     name: one of
       a shipped model                 `people-en/encoder`
+      a folder of models              of `speechssl bundle`: its encoder/
       a Hugging Face folder           with config.json and model.safetensors or pytorch_model.bin: HuBERT, wav2vec 2.0, WavLM or
                                       data2vec-audio, with or without the head it was fine-tuned or pre-trained with, and
                                       Whisper, whose encoder is taken
@@ -205,6 +206,10 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture()) -> C
 
     Raises InputError as `load_encoder` does, and for `given` with a Hugging Face model, which says all itself.
     """
+    for models in (Path(name), SHIPPED / str(name)):  # a folder of models has its encoder inside
+        if not (models / "config.json").is_file() and (models / "encoder" / "config.json").is_file():
+            name = models / "encoder"
+            break
     shipped = (SHIPPED / str(name) / "config.json").is_file()
     if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
         weights = read_weights(name)

@@ -123,6 +123,12 @@ def build_report(
 # ---- from the folder of an evaluation
 
 
+def evaluated_split(out: Path) -> str:
+    """The split that the scores in a folder are of; test where they are of several, or none."""
+    splits = {read_json(path).get("split") for path in out.glob("scores/*/*.card.json")}
+    return str(splits.pop()) if len(splits) == 1 else "test"
+
+
 def write_report(o: Report) -> None:
     """Write `out`/report.html from `out`/results.jsonl, `out`/predictions and `out`/degradation.json, and from
     `out`/heads and `out`/details where SUPERB was run.
@@ -130,7 +136,7 @@ def write_report(o: Report) -> None:
     Without a corpus the folder holds a robustness grid, SUPERB, multiple choice or retrieval, which give nothing to listen to.
     Raises InputError when these files are not there or were made on other data.
     """
-    out, corpus, split, seed = o.out, o.corpus, o.split, o.seed
+    out, corpus, split, seed = o.out, o.corpus, o.split or evaluated_split(o.out), o.seed
     rows = read_rows(out / "results.jsonl")
     artefacts = read_artefacts(out, rows)
     stored = [(path, read_json(path)) for path in o.tables]

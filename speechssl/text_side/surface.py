@@ -25,12 +25,12 @@ from tqdm import tqdm
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.train import begin_text
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.devices import add, added
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, unit_examples, unit_source
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.train import unit_encoder
 from speechssl.errors import InputError
+from speechssl.finetuning import add, added
 from speechssl.io import replacing, stage, write_json
 from speechssl.shift import SHIFT, load_shift
 from speechssl.stats import Units

@@ -167,6 +167,9 @@ class Codebook:
     offsets: np.ndarray | None = None  # (K,) of a learned codebook: unit k has the score centroids[k] x + offsets[k]
     _prepared: dict[torch.device, Nearest] = field(default_factory=dict, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        return f"Codebook({self.name}: {self.size} units of layer {self.card.get('layer')})"
+
     @property
     def size(self) -> int:
         return len(self.centroids)

@@ -184,7 +184,7 @@ def test_lines_that_are_not_records(tmp_path: Path, line: str, what: str) -> Non
 
 
 def test_manifests_that_are_missing_or_not_text(corpus: Path, tmp_path: Path) -> None:
-    assert_one_sentence(lambda: load_corpus(corpus, "test"), str(corpus / "test"), "it has the splits dev")
+    assert_one_sentence(lambda: load_corpus(corpus, "test"), str(corpus / "test"), "it has the splits dev: name one (--split)")
     assert_one_sentence(lambda: load_corpus(tmp_path / "no", "dev"), str(tmp_path / "no" / "dev"), "prepare")
     (corpus / "dev" / "questions.jsonl").write_bytes(b"\xff\xfe")
     assert_one_sentence(lambda: load_corpus(corpus, "dev"), str(corpus / "dev" / "questions.jsonl"), "cannot read")

@@ -9,8 +9,8 @@ import torch
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.data.records import Passage
 from speechssl.errors import InputError
+from speechssl.eval.retrieval import Embedder, embedder_of_words, load_retrievers, mean_pooled, of_samples, shared_terms
 from speechssl.io import model_folder
-from speechssl.retrieval import Embedder, embedder_of_words, load_retrievers, mean_pooled, of_samples, shared_terms
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import read_aloud
 from speechssl.timing import RunLength
