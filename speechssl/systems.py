@@ -87,7 +87,7 @@ def load_systems(
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
     encoder: of these models, where it has been loaded already. errors: of `evaluate confusions`; None: those of the models; seed:
     of simulated errors. reading: what reads in the systems that read words, which are called after it where it is not that of the
-    models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, which Whisper is told. Raises InputError for a system that
+    models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper. Raises InputError for a system that
     there is not, for parts that are missing or do not fit each other, and for a reader where no system reads words.
     """
     for name in names:
@@ -205,8 +205,8 @@ class QA:
             reader = reader or best
         if not systems:
             raise InputError(f"there are no systems to ask; name some, or give models with dual/ or ctc/ ({folder} has neither)")
-        if unheard := [name for name in systems if name in TEXT_SYSTEMS or name.startswith(SIMULATED)]:
-            raise InputError(f"{unheard[0]} reads transcripts and cannot listen; choose dual, speechbert, or cascade-ENGINE")
+        if textual := [name for name in systems if name in TEXT_SYSTEMS or name.startswith(SIMULATED)]:
+            raise InputError(f"{textual[0]} reads transcripts and cannot listen; choose dual, speechbert, or cascade-ENGINE")
         reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
         self.systems: list[System] = load_systems(folder, systems, reading=reading, language=self.language)
         shipped = f"{folder.name}{_trained_on(folder / 'encoder')}"
@@ -239,16 +239,20 @@ class QA:
         """As `answer`, with what every system read of the passage and of the question."""
         if isinstance(questions, str | Path | np.ndarray):
             raise InputError("questions come in a list, also one alone: answer(passage, [question])")
-        heard, asked = read_recording(passage), [read_question(question) for question in questions]
+        samples, asked = read_recording(passage), [read_question(question) for question in questions]
         if any(isinstance(q, str) for q in asked) and not any(isinstance(s, Cascade) for s in self.systems):
             names = ", ".join(system.name for system in self.systems)
             raise InputError(f"{names} can only listen; record the question, or add a cascade that reads it (cascade-ctc)")
         details: list[dict[str, Detail]] = [{} for _ in questions]
         for system in self.systems:
-            if isinstance(system, Cascade) and system.language_heard and (found := system.language_heard(heard)) != self.language:
+            if (
+                isinstance(system, Cascade)
+                and system.spoken_language
+                and (found := system.spoken_language(samples)) != self.language
+            ):
                 spoken = f"the passage sounds like the language {found!r}, or holds no speech"
                 print(f"{spoken}, and the models are for {self.language!r}", file=sys.stderr)
-            encoded = _encoded(system, heard, "the passage")
+            encoded = _encoded(system, samples, "the passage")
             for number, question in enumerate(asked):
                 if not isinstance(question, str):
                     coded = _encoded(system, question, "the question")
@@ -282,8 +286,8 @@ def answer(
     language: str = "en",
 ) -> dict[str, TimedAnswer]:
     """Ask one question, see `QA`: name of the system -> answer."""
-    heard, asked = read_recording(passage), read_question(question)  # before models are loaded
-    return QA(models, systems, reader, language, null_threshold).answer(heard, [asked])[0]
+    samples, asked = read_recording(passage), read_question(question)  # before models are loaded
+    return QA(models, systems, reader, language, null_threshold).answer(samples, [asked])[0]
 
 
 def _trained_on(folder: Path) -> str:

@@ -57,9 +57,9 @@ class HuggingFaceRecogniser:
             raise InputError(f"{source} is a {kind}, which has no word times; give a CTC model (...ForCTC) or Whisper")
 
     @property
-    def language_heard(self) -> Callable[[np.ndarray], str] | None:
+    def spoken_language(self) -> Callable[[np.ndarray], str] | None:
         """What language the first half minute of samples (N,) is in, as its code (en, zh); None where the model knows one alone."""
-        return self.engine.language_heard if isinstance(self.engine, WhisperCheckpoint) and self.engine.multilingual else None
+        return self.engine.spoken_language if isinstance(self.engine, WhisperCheckpoint) and self.engine.multilingual else None
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """samples: (N,) float32 at 16 kHz. Long audio is decoded in pieces cut at pauses.
@@ -142,7 +142,7 @@ class WhisperCheckpoint:
         if self.multilingual:  # without a task, transformers repeats words endlessly
             self._options |= {"task": "transcribe"} | ({"language": language} if language else {})
 
-    def language_heard(self, samples: np.ndarray) -> str:
+    def spoken_language(self, samples: np.ndarray) -> str:
         extractor, tokenizer, model = self._pipeline.feature_extractor, self._pipeline.tokenizer, self._pipeline.model
         features = extractor(samples[: int(WHISPER_LONGEST * SAMPLE_RATE)], sampling_rate=SAMPLE_RATE, return_tensors="pt")
         token = model.detect_language(input_features=features.input_features.to(model.device))

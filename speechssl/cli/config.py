@@ -37,7 +37,7 @@ class Answer:
     reading: ReaderOptions = group(
         ReaderOptions(), "reader of words", without=("max_seq_length", "doc_stride", "max_answer_length", "shift")
     )
-    language: str = option("en", "language of the speech, en or zh: Whisper is told, and texts are read by its rules")
+    language: str = option("en", "language of the speech, en or zh: for Whisper, and for the rules by which texts are read")
     clip: Path | None = option(
         None, "write the answer of the first system that has one to this audio file; with several questions: FILE-1, ..."
     )
@@ -104,7 +104,7 @@ class Serve:
     reading: ReaderOptions = group(
         ReaderOptions(), "reader of words", without=("max_seq_length", "doc_stride", "max_answer_length")
     )
-    language: str = option("en", "language of the speech, en or zh: Whisper is told, and texts are read by its rules")
+    language: str = option("en", "language of the speech, en or zh: for Whisper, and for the rules by which texts are read")
     conditions: tuple[str, ...] = option(
         ("pink", "gaussian", "held-out", "reverb"), "conditions that can be chosen, beside clean", least=1
     )
