@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from speechssl.encoders.load import load_encoder
     from speechssl.errors import InputError
     from speechssl.io import push_to_hub
-    from speechssl.qa import QA, answer
+    from speechssl.systems import QA, answer
     from speechssl.units.kmeans import load_codebook
 
 
@@ -28,9 +28,9 @@ _HOMES = {
     "Cascade": "speechssl.api",
     "Dual": "speechssl.api",
     "InputError": "speechssl.errors",
-    "QA": "speechssl.qa",
+    "QA": "speechssl.systems",
     "Units": "speechssl.api",
-    "answer": "speechssl.qa",
+    "answer": "speechssl.systems",
     "evaluate": "speechssl.api",
     "load_codebook": "speechssl.units.kmeans",
     "load_encoder": "speechssl.encoders.load",
@@ -65,4 +65,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """What a notebook completes, before any of it is imported."""
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -34,9 +34,8 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.config import Qa
 from speechssl.io import DEFAULT, checkpoint_folder, model_folder
-from speechssl.qa import read_question, read_recording
 from speechssl.results import Row, read_rows
-from speechssl.systems import load_systems
+from speechssl.systems import load_systems, read_question, read_recording
 from speechssl.timing import RunLength, interval_of_units
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import Codebook, load_codebook
@@ -53,6 +52,7 @@ class Units:
         Raises InputError where they do not belong together.
         """
         loaded = encoder if isinstance(encoder, SpeechEncoder) else load_encoder(encoder)
+        self.encoder = loaded
         self.extractor = extractor_of(loaded, codebook if isinstance(codebook, Codebook) else load_codebook(codebook))
 
     @classmethod
@@ -60,6 +60,9 @@ class Units:
         """Of a folder of models, a shipped set or OWNER/NAME on the hub: its encoder/ and units.safetensors."""
         folder = model_folder(models)
         return cls(folder / "encoder", folder / "units.safetensors")
+
+    def __repr__(self) -> str:
+        return f"Units({self.encoder!r}, {self.extractor.codebook!r})"
 
     @property
     def card(self) -> dict[str, Any]:
@@ -82,10 +85,17 @@ class Units:
 class Dual:
     """DUAL (arXiv 2203.04911): a text encoder that finds the span of the answer in the units of the passage."""
 
-    def __init__(self, units: Units, reader: Path | str) -> None:
-        """reader: a folder of `train dual`, a shipped one or OWNER/NAME. Raises InputError where it was trained on other units."""
-        self.units = units
+    def __init__(self, units: Units | Path | str, reader: Path | str) -> None:
+        """units: loaded, or as `Units.from_pretrained` takes them. reader: a folder of `train dual`, a shipped one or OWNER/NAME.
+
+        Raises InputError where the reader was trained on other units.
+        """
+        self.units = units = units if isinstance(units, Units) else Units.from_pretrained(units)
+        self.reader = str(reader)
         self.system = dual_of(_reader(reader), units.extractor)
+
+    def __repr__(self) -> str:
+        return f"Dual({self.reader} on {self.units!r})"
 
     @classmethod
     def from_pretrained(cls, models: Path | str = DEFAULT) -> Dual:
@@ -115,13 +125,17 @@ class Cascade:
         options = ReaderOptions(str(reader), named=False)
         found = load_recogniser(Path(), recogniser, None, language)
         self.system, self.language = load_cascade(load_text_qa(Path(), options), *found), language
+        self.about = f"{recogniser}, {reader}"
+
+    def __repr__(self) -> str:
+        return f"Cascade({self.about})"
 
     @classmethod
     def from_pretrained(cls, models: Path | str = DEFAULT, recogniser: str = "ctc", language: str = "en") -> Cascade:
         """Of a folder of models, a shipped set or OWNER/NAME on the hub: its CTC head (or another recogniser) and text-qa/."""
         made = cls.__new__(cls)
         system: Any = load_systems(model_folder(models), [f"cascade-{recogniser}"], language=language)[0]
-        made.system, made.language = system, language
+        made.system, made.language, made.about = system, language, f"{recogniser} of {models}"
         return made
 
     def transcribe(self, audio: Audio) -> Transcript:
@@ -137,13 +151,13 @@ class Cascade:
 
         Raises InputError as `transcribe` does, and for a text without words.
         """
-        heard = passage if isinstance(passage, Transcript) else self.transcribe(passage)
+        words = passage if isinstance(passage, Transcript) else self.transcribe(passage)
         asked = question if isinstance(question, Transcript) else read_question(question)
         if isinstance(asked, str):
             asked = self.system.read(asked, self.language)
         elif isinstance(asked, np.ndarray):
             asked = self.transcribe(asked)
-        return self.system.answer_all([(asked, heard)])[0]
+        return self.system.answer_all([(asked, words)])[0]
 
 
 def evaluate(

@@ -194,7 +194,7 @@ class TrainingOptions:
         HUBERT.adam_betas, "betas of AdamW: decay of the mean gradient and of its mean square", metavar=("B1", "B2")
     )
     adam_epsilon: Amount = option(HUBERT.adam_epsilon, "epsilon of AdamW")
-    clip: Weight = option(1.0, "clip the gradient to this norm; 0: do not clip")
+    clip: Weight = option(1.0, "clip the gradient to this norm; 0: do not clip", name="clip_norm")
     bf16: bool = option(True, "precision of training: bf16 (autocast; weights stay float32) or fp32", name="precision", values=BF16)
     seed: Whole = option(0, "seed of weights and batches")
     save_every: Count = option(250, "steps between checkpoints; a killed run resumes from the last")

@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from speechssl.errors import InputError
-from speechssl.io import locked, write_text
+from speechssl.io import hash_json, locked, parse_json, write_text
 from speechssl.stats import Interval
 
 DEFAULT = "_default"  # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
@@ -73,14 +73,13 @@ class Row:
     @property
     def key(self) -> Key:
         """What a row is about: of two rows with one key the one written last counts."""
-        card = json.dumps(self.card, sort_keys=True, ensure_ascii=False)
         snr = None if self.snr_db is None else float(self.snr_db)
-        return self.system, self.encoder, self.condition, snr, self.metric, int(self.seed), card
+        return self.system, self.encoder, self.condition, snr, self.metric, int(self.seed), self.made
 
     @property
-    def content(self) -> tuple[Any, ...]:
-        """`key` without the name of the encoder."""
-        return self.key[:1] + self.key[2:]
+    def made(self) -> str:
+        """The card as one string."""
+        return json.dumps(self.card, sort_keys=True, ensure_ascii=False)
 
 
 def unit(metric: str) -> str:
@@ -106,8 +105,8 @@ def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False, b
     """Add rows to a results file; a row with the key of an older one replaces it. The same rows again change nothing.
 
     any_card: a row replaces those as well that differ from it in the card, so that there is one row for each result.
-    by_content: a row replaces those as well that differ from it in the encoder's name alone, where the card is the hash of all that
-    made it: one model under two names is one row, with the name that it was given last.
+    by_content: where the card is the hash of all that made it, one model under two names is one row: older rows of the same system
+    and card, of other conditions too, get the name that it was given last.
     The file is whole at any time (written beside and renamed); processes that append at the same time wait in turn.
     Raises InputError for a damaged file, ValueError for a value that is not finite or an interval the wrong way round.
     """
@@ -119,12 +118,17 @@ def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False, b
         cells = {row.key[:-1]: row.key for row in new} if any_card else {}
         kept = [row for row in old if cells.get(row.key[:-1], row.key) == row.key]
         if by_content:
-            made = {row.content for row in new}
-            kept = [row for row in kept if row.key in {r.key for r in new} or row.content not in made]
+            names = {(row.system, row.made): row.encoder for row in new}
+            kept = [replace(row, encoder=names.get((row.system, row.made), row.encoder)) for row in kept]
         merged = {row.key: row for row in (*kept, *new)}
         if tuple(merged.values()) != old or not path.exists():
-            lines = (json.dumps(asdict(row), ensure_ascii=False, allow_nan=False) + "\n" for row in merged.values())
+            lines = (json.dumps(_signed(asdict(row)), ensure_ascii=False, allow_nan=False) + "\n" for row in merged.values())
             write_text(path, "".join(lines))
+
+
+def _signed(values: dict[str, Any]) -> dict[str, Any]:
+    """A row with the hash of all that it says, by which a changed one is noticed."""
+    return values | {"hash": hash_json(values)}
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -157,9 +161,13 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
 
 def _parse(line: str, place: str) -> Row:
     try:
-        values = json.loads(line)
+        values = parse_json(line)
     except ValueError as error:
         raise InputError(f"{place} is not JSON ({error}); remove the line and run its evaluation again") from error
+    if isinstance(values, dict) and "hash" in values and _signed({k: v for k, v in values.items() if k != "hash"}) != values:
+        raise InputError(f"{place} was changed after it was written; remove the line and run its evaluation again")
+    if isinstance(values, dict):
+        values.pop("hash", None)  # older rows have none
     names = {field.name: field.default is MISSING for field in fields(Row)}  # and whether a line must have it
     if not isinstance(values, dict) or set(values) - set(names) or {name for name, must in names.items() if must} - set(values):
         raise InputError(f"{place} is not a result with the fields {', '.join(names)}; remove the line")

@@ -32,9 +32,9 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Transcript
 from speechssl.errors import InputError, MissingExtra, first_line
-from speechssl.qa import LONGEST_QUESTION, QA, Detail
 from speechssl.report.figures import PALETTE, SYSTEMS
 from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
+from speechssl.systems import LONGEST_QUESTION, QA, Detail
 from speechssl.timing import RunLength
 from speechssl.units.evaluate import unit_blocks
 

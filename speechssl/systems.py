@@ -1,4 +1,5 @@
-"""The systems of spoken question answering: what each of them offers, how they are loaded by name, and `answer`.
+"""The systems of spoken question answering: what each of them offers, how they are loaded by name, and `QA`, which loads them once
+and answers many questions (`speechssl.QA`, `speechssl answer`).
 
 A model folder holds `encoder/`, `units.safetensors` (+ card), `dual/`, `ctc/`, `text-qa/` and `speechbert/`, whole or in part.
 `speechssl.models` carries one, `people-en`, whose encoder was trained on noisy speech. Each part has a card; parts that do
@@ -8,25 +9,38 @@ not belong together are refused when they are loaded.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
 from speechssl.cascade.config import ReaderOptions
-from speechssl.cascade.readers import TextQa, load_text_qa
-from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, is_ctc_head, load_cascade, load_recogniser, load_simulated, load_text
+from speechssl.cascade.readers import TextQa, find_reader, load_text_qa
+from speechssl.cascade.system import (
+    SIMULATED,
+    TEXT_SYSTEMS,
+    Cascade,
+    is_ctc_head,
+    load_cascade,
+    load_recogniser,
+    load_simulated,
+    load_text,
+)
 from speechssl.data.records import Passage, Question
+from speechssl.data.sources import SUFFIXES
 from speechssl.dual.system import Dual, TimedAnswer, load_dual
 from speechssl.encoders.load import SharedEncoder, shared_encoder
 from speechssl.errors import InputError
-from speechssl.io import read_json
+from speechssl.io import DEFAULT, found_checkpoint, model_folder, read_json
+from speechssl.signal import level_range
 from speechssl.speechbert.system import load_speechbert
 from speechssl.terms import NGRAM
+from speechssl.text import language_of
 
 
 class System(Protocol):
@@ -73,7 +87,7 @@ def load_systems(
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
     encoder: of these models, where it has been loaded already. errors: of `evaluate confusions`; None: those of the models; seed:
     of simulated errors. reading: what reads in the systems that read words, which are called after it where it is not that of the
-    models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, which Whisper is told. Raises InputError for a system that
+    models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper. Raises InputError for a system that
     there is not, for parts that are missing or do not fit each other, and for a reader where no system reads words.
     """
     for name in names:
@@ -139,3 +153,214 @@ def default_systems(models: Path) -> list[str]:
 def confusions_path(models: Path, errors: Path | None = None) -> Path:
     """Where the simulated errors are. errors: as of `load_systems`."""
     return errors or models / "confusions.json"
+
+
+# ---- questions asked of recordings
+
+# What is looked for among the checkpoints on this machine, the best first
+RECOGNISERS = tuple(f"openai/whisper-{size}" for size in ("small.en", "base.en", "base", "tiny.en", "tiny"))
+READERS = (
+    "deepset/roberta-base-squad2",
+    "deepset/minilm-uncased-squad2",
+    "distilbert/distilbert-base-cased-distilled-squad",
+    "speechssl/real-questions",  # of recipes/real_questions
+)
+_FILE_NAME = re.compile(r"\S+\.[A-Za-z0-9]{2,4}")
+STEADY = 1.2  # dB: the level of noise and tones stays within this (0 to 0.9), that of speech at 0 dB in white noise does not (1.6)
+FOREIGN = 0.1  # least share that Whisper gives the language of the models: 0.6 to 0.99 for English, less than 0.1 for others
+LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
+
+
+class Detail(NamedTuple):
+    """What one system answered, and what it read: units (`RunLength`), words with times (`Transcript`), or vectors of words."""
+
+    answer: TimedAnswer
+    passage: Any
+    question: Any
+
+
+class QA:
+    """Systems of spoken question answering, loaded once.
+
+    qa = speechssl.QA()
+    for answers in qa.answer("lecture.mp3", ["question.wav", "When was the university founded?"]):
+        print(answers["cascade-whisper-base"].text)
+    """
+
+    def __init__(
+        self,
+        models: Path | str = DEFAULT,
+        systems: Sequence[str] | None = None,
+        reader: Path | str | None = None,
+        language: str = "en",
+        null_threshold: float | None = None,
+    ) -> None:
+        """models: a shipped set or a folder of models. systems: names as in `load_systems`; None: DUAL, and the best cascade that
+        is there (`best_systems`). reader: of the cascades' words, in the place of that of `models`: a question-answering model of
+        Hugging Face, or text QA. language: en or zh. null_threshold: of `ReaderOptions`; None: there always is an answer.
+
+        Raises InputError for a system that there is not, and for parts that are missing or do not fit each other.
+        """
+        folder, self.language = model_folder(models), language_of(language)
+        if systems is None:
+            systems, best = best_systems(folder, self.language)
+            reader = reader or best
+        if not systems:
+            raise InputError(f"there are no systems to ask; name some, or give models with dual/ or ctc/ ({folder} has neither)")
+        if textual := [name for name in systems if name in TEXT_SYSTEMS or name.startswith(SIMULATED)]:
+            raise InputError(f"{textual[0]} reads transcripts and cannot listen; choose dual, speechbert, or cascade-ENGINE")
+        reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
+        self.systems: list[System] = load_systems(folder, systems, reading=reading, language=self.language)
+        shipped = f"{folder.name}{_trained_on(folder / 'encoder')}"
+        read = f"answers by {reader}{_trained_on(find_reader(folder, reading.reader))}" if reader else ""
+        self.about: dict[str, str] = {}  # name of a system -> what it is made of, in one line
+        for system in self.systems:
+            name = system.name.partition("@")[0]
+            own = not isinstance(system, Cascade) or name == "cascade-ctc"
+            parts = [shipped] if own or not reader else []
+            if isinstance(system, Cascade):
+                parts = [f"words by {name.removeprefix('cascade-')}"] * (not own) + parts + [read] * bool(read)
+            self.about[system.name] = "; ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"QA({'; '.join(f'{name}: {about}' for name, about in self.about.items())})"
+
+    def answer(
+        self, passage: Path | str | np.ndarray, questions: Sequence[Path | str | np.ndarray], name: str | None = None
+    ) -> list[dict[str, TimedAnswer]]:
+        """For every question the answers by name of the system: start and end in seconds, confidence in [0, 1], and the words where
+        the system has words (none where nothing was recognised, or nothing is the answer).
+
+        passage: a recording of any length, as an audio file or samples (N,) float32 at 16 kHz; questions: recordings, or texts,
+        which cascades alone can read: answers to a text have no other systems. name: of the passage in messages. Raises InputError
+        for audio that cannot be used or holds no speech, for a passage that a Whisper of many languages takes for another language,
+        for a text without words, for one that none of the systems reads, and for a question that is not in a list.
+        """
+        return [{s: found.answer for s, found in by_system.items()} for by_system in self.details(passage, questions, name)]
+
+    def details(
+        self, passage: Path | str | np.ndarray, questions: Sequence[Path | str | np.ndarray], name: str | None = None
+    ) -> list[dict[str, Detail]]:
+        """As `answer`, with what every system read of the passage and of the question."""
+        if isinstance(questions, str | Path | np.ndarray):
+            raise InputError("questions come in a list, also one alone: answer(passage, [question])")
+        samples, asked = read_speech(passage), [read_question(question) for question in questions]
+        name = name or ("the passage" if isinstance(passage, np.ndarray) else str(passage))
+        if any(isinstance(q, str) for q in asked) and not any(isinstance(s, Cascade) for s in self.systems):
+            names = ", ".join(system.name for system in self.systems)
+            raise InputError(f"{names} can only listen; record the question, or add a cascade that reads it (cascade-ctc)")
+        details: list[dict[str, Detail]] = [{} for _ in questions]
+        for system in self.systems:
+            if isinstance(system, Cascade) and system.spoken_languages:
+                check_language(system.spoken_languages, samples, self.language, name)
+            encoded = _encoded(system, samples, name)
+            for number, question in enumerate(asked):
+                if not isinstance(question, str):
+                    coded = _encoded(system, question, "the question")
+                elif isinstance(system, Cascade):
+                    coded = system.read(question, self.language)
+                else:
+                    continue
+                details[number][system.name] = Detail(system.answer_all([(coded, encoded)])[0], encoded, coded)
+        return details
+
+
+def best_systems(models: Path, language: str = "en") -> tuple[list[str], str | None]:
+    """What is there: DUAL of `models`; and the cascade of the best Whisper and the best reader of real questions that lie on this
+    machine (the folder of checkpoints, the hub's cache), or else that of `models`. Also the reader, None for that of `models`.
+    language: of the speech; for another than English, Whispers of English alone are no choice.
+    """
+    recognisers = [name for name in RECOGNISERS if language == "en" or not name.endswith(".en")]
+    recogniser, reader = (next(filter(found_checkpoint, names), None) for names in (recognisers, READERS))
+    if recogniser and reader:
+        return ["dual"] * (models / "dual").is_dir() + [f"cascade-{recogniser}"], reader
+    return [name for name, part in (("dual", "dual"), ("cascade-ctc", "ctc")) if (models / part).is_dir()], None
+
+
+def answer(
+    passage: Path | str | np.ndarray,
+    question: Path | str | np.ndarray,
+    systems: Sequence[str] | None = None,
+    models: Path | str = DEFAULT,
+    reader: Path | str | None = None,
+    null_threshold: float | None = None,
+    language: str = "en",
+) -> dict[str, TimedAnswer]:
+    """Ask one question, see `QA`: name of the system -> answer."""
+    samples, asked = read_speech(passage), read_question(question)  # before models are loaded
+    name = None if isinstance(passage, np.ndarray) else str(passage)
+    return QA(models, systems, reader, language, null_threshold).answer(samples, [asked], name)[0]
+
+
+def _trained_on(folder: Path) -> str:
+    """What the card of a model says of it, to follow its name; nothing for a model without a card of ours."""
+    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+    corpus = card.get("corpus") or {}
+    synthetic = f" ({corpus['synthetic']})" if "synthetic" in corpus else ""
+    return f", trained on {corpus['corpus']}{synthetic}" if "corpus" in corpus else ""
+
+
+def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
+    """Samples (N,) float32 at 16 kHz. Raises InputError for what is no audio, or silent."""
+    if not isinstance(source, np.ndarray):
+        return read_audio(source)
+    check_audio(source, SAMPLE_RATE, "the array given")
+    return source.astype(np.float32, copy=False)
+
+
+def read_speech(source: Path | str | np.ndarray) -> np.ndarray:
+    """As `read_recording`; also raises InputError for a file of noise, hum or a tone alone: its level does not change."""
+    samples = read_recording(source)
+    if not isinstance(source, np.ndarray) and len(samples) >= SAMPLE_RATE and level_range(samples) < STEADY:
+        raise InputError(f"{source} holds no speech, but a steady sound (its level does not change); check the recording")
+    return samples
+
+
+def check_language(
+    spoken_languages: Callable[[np.ndarray], Mapping[str, float]], samples: np.ndarray, language: str, name: str
+) -> None:
+    """Raises InputError where a recording is in another language at its beginning, in its middle, and at its end.
+
+    spoken_languages: samples (N,) -> the share of every language in their first half minute; language: that it should be in.
+    """
+    window, half = 30 * SAMPLE_RATE, len(samples) // 2
+    shares: Mapping[str, float] = {}
+    for first in dict.fromkeys((0, max(half - window // 2, 0), max(len(samples) - window, 0))):
+        shares = spoken_languages(samples[first : first + window])
+        if shares.get(language, 0.0) >= FOREIGN:
+            return
+    found = max(shares, key=lambda code: shares[code])
+    raise InputError(
+        f"{name} sounds like the language {found!r}, or holds no speech, and the models are for {language!r}; give a recording in "
+        "it, or --language and models of the other one"
+    )
+
+
+def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
+    """A question as `QA.answer` takes it: a text as it is, a recording as samples. A string is a text where no file has that name,
+    and it does not look like one: it does not end like a recording, nor is it one word with a suffix ("question.m4a").
+
+    Raises InputError as `read_speech` does, for a text without words, and for a recording longer than LONGEST_QUESTION.
+    """
+    if isinstance(source, str) and Path(source).suffix.lower() not in SUFFIXES and not _FILE_NAME.fullmatch(source):
+        try:
+            there = bool(source) and Path(source).exists()  # Path("") is the folder one is in
+        except OSError:  # too long for a name
+            there = False
+        if not there:
+            if not any(map(str.isalnum, source)):
+                raise InputError(f"the question {source!r} has no words; give a text, or a recording")
+            return source
+    samples = read_speech(source)
+    if (seconds := len(samples) / SAMPLE_RATE) > LONGEST_QUESTION:
+        name = "the question" if isinstance(source, np.ndarray) else source
+        remedy = "give the question, or the part of the recording that has it"
+        raise InputError(f"{name} lasts {seconds:.0f} s, and a question at most {LONGEST_QUESTION:.0f} s; {remedy}")
+    return samples
+
+
+def _encoded(system: System, samples: np.ndarray, what: str) -> Any:
+    try:
+        return system.encode(None, samples)
+    except ValueError as error:
+        raise InputError(f"{what} cannot be processed ({error}); give a longer recording") from error

@@ -14,7 +14,7 @@ from speechssl.cli import main
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.io import model_folder
-from speechssl.qa import best_systems, check_language, read_question, read_speech
+from speechssl.systems import best_systems, check_language, read_question, read_speech
 
 ROOT = Path(__file__).parents[1]
 REAL = ROOT.parent / "shared/data/nmsqa/context-34_4_4.mp3"

@@ -35,7 +35,7 @@ def test_a_notebook_completes_what_is_public_and_the_import_takes_no_torch() -> 
     code = "import speechssl, sys; names = dir(speechssl); print({*speechssl.__all__} <= {*names}, 'torch' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
     assert ran.stdout.split() == ["True", "False"]
-    assert sorted(speechssl._HOMES) == sorted(speechssl.__all__)
+    assert sorted(speechssl._HOMES) == sorted(speechssl.__all__) == [name for name in dir(speechssl) if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("name", speechssl.__all__)
@@ -58,6 +58,10 @@ def test_the_documented_lines_run(speech: Path, capsys: pytest.CaptureFixture[st
     assert again == found["span"] and units.card["codebook"] == found["codebook"].hash
     assert units.seconds(found["passage"], 0, len(found["passage"]) - 1)[0] == 0.0
     assert speechssl.Dual.from_pretrained("people-en").answer("lecture.mp3", "question.wav") == again
+    assert speechssl.Dual("people-en", "people-en/dual").answer("lecture.mp3", "question.wav") == again
+    assert speechssl.load_encoder(MODELS).hash == found["encoder"].hash
+    encoder, codebook = "SpeechEncoder(encoder: 5 layers of 256", "units.safetensors: 50 units of layer 5)"
+    assert str(dual).startswith(f"Dual(people-en/dual on Units({encoder}") and codebook in str(dual) and len(str(dual)) < 300
     with pytest.raises(InputError, match="was trained on other units"):
         speechssl.Dual(speechssl.Units("people-en/encoder", MODELS / "words.safetensors"), "people-en/dual")
 

@@ -12,6 +12,7 @@ from speechssl.bundle import Parts, bundle, linked
 from speechssl.cli import main
 from speechssl.errors import InputError
 from speechssl.io import model_folder
+from speechssl.report.build import evaluated_split
 from speechssl.results import read_rows
 from speechssl.systems import load_systems
 
@@ -67,10 +68,11 @@ def test_one_model_as_parts_and_as_a_folder_is_one_row(
     call = ["evaluate", "qa", str(corpus), str(out), "--split", "train", "--conditions", "clean", "--workers", "1"]
     named = ["--encoder", "people-en/encoder", "--codebook", "people-en/units.safetensors", "--reader", "people-en/dual"]
     assert main([*call, *named]) == 0
-    assert {(row.system, row.encoder) for row in read_rows(out / "results.jsonl")} == {("dual", "people-en/encoder")}
+    assert {(row.system, row.encoder) for row in read_rows(out / "results.jsonl")} == {("dual", "people-en/dual")}
     made = (out / "predictions/dual/clean.json").stat().st_mtime_ns
     assert main([*call, "--systems", "dual", "--label", "mine"]) == 0
     assert {(row.system, row.encoder) for row in read_rows(out / "results.jsonl")} == {("dual", "mine")}
     assert (out / "predictions/dual/clean.json").stat().st_mtime_ns == made  # the same model: nothing was computed again
+    assert evaluated_split(out) == "train"
     assert main([*call, "--encoder", "people-en/encoder"]) == 2
     assert "--encoder, --codebook and --reader (of `train dual`) go together" in capsys.readouterr().err

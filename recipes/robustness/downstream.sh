@@ -61,7 +61,7 @@ arm distorted "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --finetune
 all_done # it makes the stand-in of MUSAN for all
 for labels in binary multi; do for mode in $MODES; do for weight in $WEIGHTS; do
   arm "dat-$labels-$mode-$weight" "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --train-only \
-    --finetune --dat "$labels" --dat-mode "$mode" --dat-weight "$weight"
+    --finetune --domain-adversary "$labels" --domain-adversary-mode "$mode" --domain-adversary-weight "$weight"
 done; done; done
 all_done
 
@@ -75,7 +75,7 @@ arm distorted-head "$BASE" downstream-head "${NOISE[@]}" "${FROM[@]}" "${TEST[@]
 arm distorted "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --finetune "${TEST[@]}"
 arm more-distorted "$MORE" downstream-distorted "${NOISE[@]}" "${FROM_MORE[@]}" --finetune "${TEST[@]}"
 while read -r what name labels mode weight; do # binary, multi, both
-  dat=(--finetune --dat "$labels" --dat-mode "$mode" --dat-weight "$weight")
+  dat=(--finetune --domain-adversary "$labels" --domain-adversary-mode "$mode" --domain-adversary-weight "$weight")
   if [ "$what" = both ]; then
     arm "both-$name" "$MORE" downstream-distorted "${NOISE[@]}" "${FROM_MORE[@]}" "${dat[@]}" "${TEST[@]}"
   else

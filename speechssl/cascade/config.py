@@ -130,8 +130,7 @@ class TrainTextQa:
 
     def run(self) -> None:
         from speechssl.cascade.train import train_text
-        from speechssl.dual.dev import best_of
-        from speechssl.dual.sweep import swept
+        from speechssl.dual.dev import best_of, swept
 
         use_device(self.device)
         swept(self.out, self.sweep, self.qa, lambda out, qa: train_text(self.corpus, out, qa, shipped(self.start), self.shift))

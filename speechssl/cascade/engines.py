@@ -57,11 +57,11 @@ class HuggingFaceRecogniser:
             raise InputError(f"{source} is a {kind}, which has no word times; give a CTC model (...ForCTC) or Whisper")
 
     @property
-    def languages_heard(self) -> Callable[[np.ndarray], dict[str, float]] | None:
+    def spoken_languages(self) -> Callable[[np.ndarray], dict[str, float]] | None:
         """Which languages the first half minute of samples (N,) may be in: code (en, zh) -> share; None where the model knows one
         alone.
         """
-        return self.engine.languages_heard if isinstance(self.engine, WhisperCheckpoint) and self.engine.multilingual else None
+        return self.engine.spoken_languages if isinstance(self.engine, WhisperCheckpoint) and self.engine.multilingual else None
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """samples: (N,) float32 at 16 kHz. Long audio is decoded in pieces cut at pauses.
@@ -145,7 +145,7 @@ class WhisperCheckpoint:
             self._options |= {"task": "transcribe"} | ({"language": language} if language else {})
 
     @torch.inference_mode()
-    def languages_heard(self, samples: np.ndarray) -> dict[str, float]:
+    def spoken_languages(self, samples: np.ndarray) -> dict[str, float]:
         features = self.extractor(samples[: int(WHISPER_LONGEST * SAMPLE_RATE)], sampling_rate=SAMPLE_RATE, return_tensors="pt")
         device, settings = self.model.device, self.model.generation_config
         start = torch.tensor([[settings.decoder_start_token_id]], device=device)  # after which the language comes

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from speechssl.cascade.config import ReaderOptions
+from speechssl.cli.parser import parser_of
+from speechssl.cli.verbs import GROUPS, VERBS, config_of
 from speechssl.config import DEVICE, ENCODERS, Amount, Range, argument, group, option, use_device
 from speechssl.errors import InputError
 
@@ -35,7 +37,7 @@ class Answer:
     reading: ReaderOptions = group(
         ReaderOptions(), "reader of words", without=("max_seq_length", "doc_stride", "max_answer_length", "shift")
     )
-    language: str = option("en", "language of the speech, en or zh: Whisper is told, and texts are read by its rules")
+    language: str = option("en", "language of the speech, en or zh: for Whisper, and for the rules by which texts are read")
     clip: Path | None = option(
         None, "write the answer of the first system that has one to this audio file; with several questions: FILE-1, ..."
     )
@@ -43,7 +45,7 @@ class Answer:
 
     def run(self) -> dict[str, Any]:
         from speechssl.audio import check_clip, write_clip
-        from speechssl.qa import QA, read_question, read_speech
+        from speechssl.systems import QA, read_question, read_speech
         from speechssl.text import language_of
 
         clips: list[Path] = []
@@ -77,10 +79,10 @@ class Answer:
         for name, made_of in qa.about.items():
             print(f"{name}: {made_of}")
         for path, by_system in zip(clips, answers, strict=False):
-            found = next(((name, answer) for name, answer in by_system.items() if answer.text != ""), None)
-            if found:
-                write_clip(path, passage, found[1].start, found[1].end)
-            made = f"the answer of {found[0]}" if found else f"not written, {' and '.join(by_system)} has no answer"
+            first = next(((name, answer) for name, answer in by_system.items() if answer.text != ""), None)
+            if first:
+                write_clip(path, passage, first[1].start, first[1].end)
+            made = f"the answer of {first[0]}" if first else f"not written, {' and '.join(by_system)} has no answer"
             print(f"{path}: {made}")
         return {"passage": str(self.passage), "systems": qa.about, "answers": rows}
 
@@ -102,7 +104,7 @@ class Serve:
     reading: ReaderOptions = group(
         ReaderOptions(), "reader of words", without=("max_seq_length", "doc_stride", "max_answer_length")
     )
-    language: str = option("en", "language of the speech, en or zh: Whisper is told, and texts are read by its rules")
+    language: str = option("en", "language of the speech, en or zh: for Whisper, and for the rules by which texts are read")
     conditions: tuple[str, ...] = option(
         ("pink", "gaussian", "held-out", "reverb"), "conditions that can be chosen, beside clean", least=1
     )
@@ -165,7 +167,7 @@ class Completion:
     shell: Literal["bash", "zsh"] = argument("shell: bash or zsh")
 
     def run(self) -> dict[str, Any]:
-        from speechssl.cli.completion import script
+        from speechssl.cli.config import script
 
         made = script(self.shell)
         print(made, end="")
@@ -175,3 +177,42 @@ class Completion:
 def _number(value: object) -> object:
     """JSON has no nan."""
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+# ---- completion: a function in the shell's own language, with all verbs, options and choices in it.
+# A shell calls nothing of ours while somebody types: to import the options of all verbs takes a second.
+
+BASH = """_speechssl() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}} first=${{COMP_WORDS[1]}} second=${{COMP_WORDS[2]}}
+  local words=
+  case "$COMP_CWORD:$first $second:$before" in
+{cases}
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+}}
+complete -o default -F _speechssl speechssl
+"""
+ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
+
+
+def script(shell: str) -> str:
+    """For bash, or for zsh, which takes bash's by its module bashcompinit. Files complete where nothing else does.
+
+    Raises InputError for another shell.
+    """
+    if shell not in ("bash", "zsh"):
+        raise InputError(f"there is no completion for {shell}; give bash or zsh")
+    first = dict.fromkeys((*(verb.partition(" ")[0] for verb in VERBS), "--help", "--version"))
+    cases = [f'    1:*) words="{" ".join(first)}" ;;']
+    for words in GROUPS:
+        inside = [verb.partition(" ")[2] for verb in VERBS if verb.startswith(f"{words} ")]
+        cases.append(f'    2:"{words} "*) words="{" ".join(inside)}" ;;')
+    for verb in VERBS:
+        options = []
+        typed = f'"{verb}":' if " " in verb else f'"{verb} "*:'
+        for action in parser_of(verb, config_of(verb))._actions:
+            options += action.option_strings
+            if action.choices and action.option_strings:
+                cases.append(f'    *:{typed}{action.option_strings[0]}) words="{" ".join(map(str, action.choices))}" ;;')
+        cases.append(f'    *:{typed}*) [[ $word != -* ]] || words="{" ".join(options)}" ;;')
+    return (ZSH if shell == "zsh" else "") + BASH.format(cases="\n".join(cases))

@@ -336,18 +336,26 @@ def prepare_squad(
     recorded = {"recordings": {s: len(sounds.get(s, {})) for s in files}} if any(sounds.values()) else {}
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
-        made: dict[str, tuple[SplitRecords, Attach]] = {}
+        found: dict[str, tuple[SplitRecords, Takes]] = {}
+        unused = {path for there in sounds.values() for path in there.values()}  # a folder may be that of several splits
         for split, path in files.items():
             paragraphs = read_squad(path)
             _check_language(path, paragraphs, language)
             records, _ = records_of(split, paragraphs, Style(language), report)
             takes = _takes(records, sounds.get(split, {}))
+            unused -= {path for take in (*takes.passages.values(), *takes.questions.values()) for path in take.paths}
             if takes.passages:
                 records = _timed(split, records, takes, folders[split], report)
-            made[split] = records, takes.attach
+            found[split] = records, takes
+        made: dict[str, tuple[SplitRecords, Attach]] = {}
+        for split, (records, takes) in found.items():
+            here = unused.intersection(sounds.get(split, {}).values())
+            unused -= here  # each is reported once
+            made[split] = records, replace(takes, unused=len(here)).attach
         return made
 
-    about, options = ABOUT[corpus] | {"language": language}, {"language": language, **recorded}
+    about = ABOUT[corpus] if known else {"title": "JSON in the layout of " + ABOUT[corpus]["title"].split()[0]}
+    about, options = about | {"language": language}, {"language": language, **recorded}
     return prepared_texts(corpus, found, out, wanted, files, read, LAYOUT, published, about, options)
 
 
@@ -391,8 +399,7 @@ def _takes(records: SplitRecords, sounds: Mapping[str, Path]) -> Takes:
         elif found := segments.get(name):
             passages[name] = take_of(found, 0 if 0 in found else 1)
     questions = {q.id: Take((sounds[q.id],)) for q in records.questions if q.id in sounds}
-    used = {path for take in (*passages.values(), *questions.values()) for path in take.paths}
-    return Takes(passages, questions, sum(path not in used for path in sounds.values()))
+    return Takes(passages, questions)
 
 
 # ---- times of words, and of the answers that lie in them

@@ -11,7 +11,6 @@ as JSON. Without SPLIT in between, the split is `test`. Recordings that are file
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from speechssl.data.files import decoded, open_csv, read_parquet, safe_name
 from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, Wanted, prepared, write_corpus
 from speechssl.data.records import Answer, Passage, Question, Span, read_lines
 from speechssl.errors import InputError
-from speechssl.io import hash_files, stage
+from speechssl.io import hash_files, parse_json, stage
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")  # "": a folder of `datasets.Dataset.save_to_disk`
 KINDS = ("passages", "questions")
@@ -69,7 +68,7 @@ def make_corpus(out: Path | str, splits: Mapping[str, tuple[Rows, Rows]], langua
         report = PrepareReport(out.resolve().name)
         made = {}
         for split, (passages, questions) in splits.items():
-            rows = {"passages": list(passages), "questions": list(questions)}
+            rows = {"passages": list(_undecoded(passages)), "questions": list(_undecoded(questions))}
             places = {kind: f"{kind} of {split}" for kind in KINDS}
             made[split] = _Split(split, out, language, report).records(rows, places, Path.cwd())
         return write_corpus(out, made, report, {"source": "rows in memory"})
@@ -183,9 +182,10 @@ class _Split:
         if given is None:
             return "", 0.0
         if isinstance(given, str | Path):
-            path = (base / given).resolve()
+            path = base / given
             if not path.is_file():
                 raise InputError(f"{place} names {path}, which does not exist; paths are relative to {base}")
+            path = path.resolve()
             try:
                 return str(path), length(path)
             except InputError:
@@ -205,6 +205,14 @@ class _Split:
         path = Path(self.split) / "audio" / f"{safe_name(name)}.flac"
         write_flac(self.out / path, samples)
         return path.as_posix(), len(samples) / SAMPLE_RATE
+
+
+def _undecoded(rows: Any) -> Rows:
+    """Rows of `datasets` with their recordings as files or bytes, which are read here; it would need torchcodec to."""
+    for name, feature in (getattr(rows, "features", None) or {}).items():
+        if getattr(feature, "decode", False):
+            rows = rows.cast_column(name, type(feature)(decode=False))
+    return rows
 
 
 def _filled(row: Mapping[str, Any], name: str) -> Any:
@@ -228,7 +236,7 @@ def _json(value: Any, name: str, place: str) -> Any:
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value
     try:
-        return json.loads(value)
+        return parse_json(value)
     except ValueError as error:
         raise InputError(f"{place}: {name} is not whole JSON ({error}); correct it") from error
 

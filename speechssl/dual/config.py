@@ -101,8 +101,7 @@ class Train:
     )
 
     def run(self) -> None:
-        from speechssl.dual.dev import best_of
-        from speechssl.dual.sweep import swept
+        from speechssl.dual.dev import best_of, swept
         from speechssl.dual.train import train_dual
 
         def train(out: Path, qa: QaOptions) -> None:

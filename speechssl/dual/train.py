@@ -19,7 +19,6 @@ from transformers import PreTrainedModel
 
 from speechssl.config import settings
 from speechssl.data.records import corpus_card, data_hash, first_passages, load_corpus
-from speechssl.devices import merged, train_only, trained_parameters
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, check_times, unit_examples, unit_source
 from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Reader
@@ -27,6 +26,7 @@ from speechssl.dual.dev import answer_in_batches, held_out, held_out_hash, mean_
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.dual.system import answer_units
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.finetuning import merged, train_only, trained_parameters
 from speechssl.io import read_json, stage
 from speechssl.processes import is_main, main_first
 from speechssl.textlm import (

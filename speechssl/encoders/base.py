@@ -77,6 +77,10 @@ class SpeechEncoder:
     chunking: Chunking = Chunking()
     settings: str = ""  # hash of what decides the features beside the weights; empty where that is not known
 
+    def __repr__(self) -> str:
+        about = f"{self.layers} layers of {self.width}, {self.precision}, {self.device}"
+        return f"SpeechEncoder({self.name}: {about}, {self.grid.frame_rate:g} frames a second)"
+
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
         """All layers of one utterance of any length. samples: (N,) float32 at 16 kHz. Returns (L + 1, T, D) float32.
 

@@ -20,7 +20,6 @@ from torch import nn
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from speechssl.devices import weight_of
 from speechssl.encoders.hubert import (
     Hubert,
     Plain,
@@ -32,6 +31,7 @@ from speechssl.encoders.hubert import (
     in_halves,
     moments,
 )
+from speechssl.finetuning import weight_of
 
 onednn = torch.ops.mkldnn
 BLOCK = 1024  # windows that are copied at a time

@@ -72,7 +72,7 @@ class Qa:
     models: str = option("people-en", "shipped set or model folder")
     encoder: str | None = option(None, f"instead of --models, with --codebook and --reader: {ENCODERS}")
     codebook: Path | None = option(None, "codebook of --encoder")
-    label: str | None = option(None, "name of the models in tables; default: that of --models or --encoder")
+    label: str | None = option(None, "name of the models in tables; default: that of --models or --reader")
     systems: tuple[str, ...] | None = option(
         None, "systems, from those above; default: dual and cascade-ctc, as far as the models have them", least=1
     )
@@ -107,7 +107,7 @@ class Qa:
             raise InputError("--encoder, --codebook and --reader (of `train dual`) go together; give all three")
         with linked(Parts(self.encoder, self.codebook, reader=self.reading.reader)) as folder:
             reading = replace(self.reading, reader=None)  # it is part of the folder
-            label = self.label or "/".join(Path(self.encoder).parts[-2:])
+            label = self.label or "/".join(Path(self.reading.reader).parts[-2:])  # two readers may have one encoder
             return run_evaluation(replace(self, models=str(folder), reading=reading, label=label))
 
 
@@ -247,6 +247,19 @@ class Confusions:
         return {"out": str(path), "card": confusions_card(path), "rates": read_confusions(path).rates._asdict()}
 
 
+@dataclass(frozen=True)
+class Noisy:
+    """Conditions of an evaluation in noise."""
+
+    seen: tuple[str, ...] = option((), "conditions that were used in training, as in `evaluate qa`")
+    unseen: tuple[str, ...] = option((), "noise that was not used in training: held-out, dev, kitchen.wav, a NAME of --noise")
+    snr: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), SNRS)
+    snr_over: SnrOver = option("active", SNR_OVER)
+    at: float = option(5.0, "SNR in dB for the table clean | seen | unseen")
+    noise: tuple[str, ...] = option((), "folders of noise recordings: musan, fsd50k, ...", metavar="NAME=FOLDER")
+    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Robustness:
     """evaluate encoders in noise (encoders x tasks x noises x SNRs): the loss, and how much of it an encoder recovers
@@ -271,15 +284,7 @@ class Robustness:
     tasks: tuple[str, ...] = option(
         MISSING, "tasks and their data: ks, ic, sid, style, asr, units, dual, speechbert, cascade-ctc", least=1, metavar="TASK=DATA"
     )
-    seen: tuple[str, ...] = option(("m+g+r",), "conditions that were used in training, as in `evaluate qa`")
-    unseen: tuple[str, ...] = option(
-        ("held-out",), "noise that was not used in training: held-out, dev, kitchen.wav, a NAME of --noise"
-    )
-    snr: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), SNRS)
-    snr_over: SnrOver = option("active", SNR_OVER)
-    at: float = option(5.0, "SNR in dB for the table clean | seen | unseen")
-    noise: tuple[str, ...] = option((), "folders of noise recordings: musan, fsd50k, ...", metavar="NAME=FOLDER")
-    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
+    noise: Noisy = group(Noisy(seen=("m+g+r",), unseen=("held-out",)), "noise")
     split: str = option("test", "split to evaluate: dev to choose settings, test, or another split of the data")
     passages: Count | None = option(None, "use only the first N passages in spoken QA")
     recordings: Count | None = option(None, "use only N recordings in every other task, drawn by --seed")
@@ -329,19 +334,6 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Noisy:
-    """Evaluation in noise."""
-
-    seen: tuple[str, ...] = option((), "conditions that were used in training, as in `evaluate qa`")
-    unseen: tuple[str, ...] = option((), "noise that was not used in training: held-out, dev, bus.wav, a NAME of --noise")
-    snr: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), SNRS)
-    snr_over: SnrOver = option("active", SNR_OVER)
-    at: float = option(5.0, "SNR in dB for the table clean | seen | unseen")
-    noise: tuple[str, ...] = option((), "folders of noise recordings: musan, fsd50k, ...", metavar="NAME=FOLDER")
-    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
-
-
-@dataclass(frozen=True)
 class TrainingData:
     """How heads, and the encoder with them, are trained on distorted speech."""
 
@@ -357,13 +349,13 @@ class TrainingData:
         None, "range of the SNR in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH")
     )
     noise_cache: Path | None = option(None, "folder to cache generated noise in; default: noise/ beside OUT")
-    dat: Labels | None = option(None, f"domain-adversarial training (arXiv 2203.16104): {DOMAINS}")
-    dat_weight: Weight | None = option(None, "largest lambda of the domain classifier; default: 1")
-    dat_layers: tuple[Whole, ...] | None = option(
+    domain_adversary: Labels | None = option(None, f"domain-adversarial training (arXiv 2203.16104): {DOMAINS}")
+    domain_adversary_weight: Weight | None = option(None, "largest lambda of the domain classifier; default: 1")
+    domain_adversary_layers: tuple[Whole, ...] | None = option(
         None, "input layers of the classifier; default: the weighted sum that the head reads", least=1
     )
-    dat_mode: Mode | None = option(None, MODE)
-    dat_schedule: Schedule | None = option(None, "schedule of lambda; default: ganin")
+    domain_adversary_mode: Mode | None = option(None, MODE)
+    domain_adversary_schedule: Schedule | None = option(None, "schedule of lambda; default: ganin")
     augment: tuple[str, ...] = option(
         (), "distort training recordings by one of these conditions or none, drawn for each batch, without the cache",
         metavar="CONDITION",
@@ -373,7 +365,7 @@ class TrainingData:
 NEEDED = {  # option -> options that mean nothing without it
     "finetune": ("upstream_rate", "trained"),
     "distort": ("distorted", "snr_range", "noise_cache"),
-    "dat": ("dat_weight", "dat_layers", "dat_mode", "dat_schedule"),
+    "domain_adversary": tuple(f"domain_adversary_{part}" for part in ("weight", "layers", "mode", "schedule")),
 }
 
 
@@ -391,15 +383,15 @@ class Superb:
     well. Writes OUT/results.jsonl and superb.md; `speechssl report OUT` draws them. A killed run resumes.
 
     --distort trains the heads on labelled distorted speech beside clean (kinds as in `speechssl pretrain continue --help`),
-    --finetune trains the encoder with each head, at its own smaller rate, and --dat is the domain-adversarial training of arXiv
-    2203.16104: the encoder is trained to mislead a classifier of the domain (clean or distorted; or clean, m, g, r). Heads are then
-    chosen by the mean of their scores on clean and on distorted dev speech. Results have the encoder's name with +distorted,
-    +dat-binary-reversal-1, ... added; OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
+    --finetune trains the encoder with each head, at its own smaller rate, and --domain-adversary is the domain-adversarial training
+    (DAT) of arXiv 2203.16104: the encoder is trained to mislead a classifier of the domain (clean or distorted; or clean, m, g, r).
+    Heads are then chosen by the mean of their scores on clean and on distorted dev speech. Results have the encoder's name with
+    +distorted, +dat-binary-reversal-1, ... added; OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
 
       speechssl superb run exp/superb --encoders people-en --tasks all
       speechssl superb run exp/superb --encoders mine=exp/mine --tasks ks sid --data fsdd --unseen kitchen.wav --snr 10 5 0
-      speechssl superb run exp/dat --encoders people-en --tasks ks ic --finetune --distort m+g+r --dat binary \\
-        --learning-rates --seen m+g+r
+      speechssl superb run exp/dat --encoders people-en --tasks ks ic --finetune --distort m+g+r \\
+        --domain-adversary binary --learning-rates --seen m+g+r
     """
 
     out: Path = argument("folder for all output")
@@ -444,7 +436,7 @@ class Superb:
 
         o, values = self.training, flat(self.training)
         refuse_lonely(values, NEEDED)
-        adversary = adversary_options(o.dat, "dat", values)
+        adversary = adversary_options(values)
         if not (o.finetune or o.distort or adversary):
             if o.start:
                 raise InputError("--start needs --finetune or --distort; give one of them as well")

@@ -1,29 +1,230 @@
-"""First-stage retrieval: systems x conditions; every answerable question ranks all passages of its split.
+"""First-stage retrieval: which passage is a question about? Systems rank passages by what they have in common with a question.
 
-The right passage is the one that the question was asked about: another that answers it as well counts as wrong. Passages with equal
-scores are in random order; metrics are the expectation over these orders (McSherry and Najork 2008, ECIR), so that a system that
-scores everything alike is at chance. Files and rows are those of `spoken_qa`.
+A system is called METHOD-SOURCE or METHOD-SOURCE@N. Its words or units come from
+
+    text, given        the corpus: the reference, or the transcripts that come with it
+    ctc, MODEL, ...    the recognisers of the cascade (`load_recogniser`)
+    units              encoder and codebook of the models
+
+and it compares
+
+    bm25, tfidf   the words that are shared (zh: characters), or with @N the n-grams of N letters: what is misheard keeps most of
+                  them. Of units always n-grams, of three where there is no @N
+    embeddings    the means of a text encoder's output over all tokens, by their cosine, as the model card of
+                  sentence-transformers/all-MiniLM-L6-v2 has it; of units the means of their rows in DUAL's embedding table (DUAL's
+                  reader always sees question and passage together; what it makes of either alone says nothing)
+
+Embeddings of a passage are those of windows of N tokens, half overlapping, and the best one counts (MaxP; Dai and Callan, arXiv
+1905.09217). Without @N a window has 254, as many as the model card reads.
+
+Every answerable question ranks all passages of its split. The right passage is the one that the question was asked about: another
+that answers it as well counts as wrong. Passages with equal scores are in random order; metrics are the expectation over these
+orders (McSherry and Najork 2008, ECIR), so that a system that scores everything alike is at chance. Files and rows are those of
+`spoken_qa`.
+Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embedding width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch.nn import functional
 
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.cascade.data import Transcript
+from speechssl.cascade.data import Record, Transcript
+from speechssl.cascade.system import given_words, load_recogniser
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
+from speechssl.dual.data import collate, windows
+from speechssl.dual.decode import device_of, run_model
+from speechssl.dual.model import load_reader
+from speechssl.dual.system import check_units_of
+from speechssl.encoders.base import hash_weights
+from speechssl.encoders.load import shared_encoder
+from speechssl.errors import InputError
 from speechssl.eval.config import Retrieval
 from speechssl.eval.run import Encoding
 from speechssl.eval.scores import question_lines
 from speechssl.eval.spoken_qa import evaluate_systems, find_recordings, models_name, rounds_of, table_of_rows
 from speechssl.io import model_folder
 from speechssl.results import Row, append_rows
-from speechssl.retrieval import Retriever, load_retrievers
+from speechssl.terms import NGRAM, Terms, bm25, ngrams, tfidf
+from speechssl.text import normalise, tokens
+from speechssl.textlm import MINILM, load_text_encoder, longest_sequence, special_tokens
+from speechssl.timing import RunLength
+from speechssl.units.features import UnitExtractor, extractor_of
+from speechssl.units.kmeans import load_codebook
+
+METHODS = ("bm25", "tfidf", "embeddings")
+WRITTEN = {"text": "text", "given": "cascade-given"}  # sources in the corpus, and the system of question answering that reads them
+UNITS = "units"
+LONGEST = 254  # tokens: with [CLS] and [SEP] the 256 of the model card, beyond which a text is cut off
+BATCH = 64  # sequences
+
+Content = Transcript | RunLength
+Found = tuple[Record, Content]
+
+
+@dataclass(frozen=True)
+class Retriever:
+    """Encodes every recording once, then scores every passage for every question."""
+
+    name: str
+    encode: Callable[[Record, Any], Content]  # record, samples (N,) float32 at 16 kHz; raises ValueError for what cannot be encoded
+    score: Callable[[Sequence[Found], Sequence[Found]], np.ndarray]  # questions, passages -> (Q, P), greater is better
+    card: Mapping[str, Any]
+    needs_audio: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Embedder:
+    """Vectors of questions and of windows of passages.
+
+    run: ids and mask (B, S) -> (B, E) of length 1. tokens: ids of what was found, (S,). longest: tokens of a sequence, None: any
+    number.
+    """
+
+    run: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    tokens: Callable[[Any], np.ndarray]
+    specials: tuple[int, int, int]  # ids of [CLS], [SEP] and [PAD]
+    card: Mapping[str, Any]
+    longest: int | None = None
+    bf16: bool = False
+
+    def score(self, window: int, questions: Sequence[Found], passages: Sequence[Found]) -> np.ndarray:
+        """(Q, P) cosines of question and best window. What has no tokens is one empty window. window: tokens."""
+        cut: list[np.ndarray] = []
+        first = []
+        for _, found in passages:
+            ids = self.tokens(found)
+            first.append(len(cut))
+            cut += [ids[w.first : w.stop] for w in windows(len(ids), window, (window + 1) // 2)] or [ids]
+        asked = self._embed([self.tokens(found)[:LONGEST] for _, found in questions])
+        return np.maximum.reduceat(asked @ self._embed(cut).T, first, axis=1)
+
+    def _embed(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
+        """(B, E)."""
+        cls, sep, pad = self.specials
+        framed = [np.concatenate([[cls], ids, [sep]]).astype(np.int64) for ids in sequences]
+        run, device = lambda ids, mask, segments: self.run(ids, mask), device_of("auto")
+        return torch.stack(
+            run_model(run, device, [(ids, len(ids)) for ids in framed], partial(collate, pad=pad), BATCH, self.bf16)
+        ).numpy()
+
+
+def embedder_of_words(name: str, bf16: bool) -> Embedder:
+    """name: of a text encoder. Raises InputError where it cannot be loaded."""
+    model, tokenizer = load_text_encoder(name)
+    model.to(device_of("auto"))
+
+    def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return mean_pooled(model(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
+
+    def encode(transcript: Transcript) -> np.ndarray:
+        return np.array(tokenizer(transcript.text, add_special_tokens=False)["input_ids"], np.int64)
+
+    card = {"text_encoder": hash_weights(model)} | ({"bf16": True} if bf16 else {})
+    return Embedder(run, encode, special_tokens(tokenizer), card, longest_sequence(model), bf16)
+
+
+def embedder_of_units(models: Path, extractor: UnitExtractor) -> Embedder:
+    """By the table of the DUAL in a model folder. Raises InputError where it is missing or of other units."""
+    model, layout, card = load_reader(models / "dual")
+    check_units_of(models / "dual", card, extractor, models / "units.safetensors")
+    table = model.embedding.to(device_of("auto"))
+    specials = layout.cls, layout.sep, layout.pad
+    return Embedder(lambda ids, mask: mean_pooled(table(ids), mask), lambda runs: runs.units, specials, {"dual": card["weights"]})
+
+
+def mean_pooled(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """(B, S, E) and (B, S) -> (B, E), of length 1."""
+    return functional.normalize((hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1)
+
+
+def shared_terms(method: str, n: int | None, questions: Sequence[Found], passages: Sequence[Found]) -> np.ndarray:
+    """(Q, P) by `bm25` or `tfidf`. n: letters or units of a term; None: words, or of units `NGRAM`."""
+
+    def terms(record: Record, found: Content) -> Terms:
+        if isinstance(found, RunLength):
+            return ngrams(found.units.tolist(), n or NGRAM)
+        return ngrams(normalise(found.text, record.language), n) if n else tokens(found.text, record.language)
+
+    score = {"bm25": bm25, "tfidf": tfidf}[method]
+    return score([terms(*q) for q in questions], [terms(*p) for p in passages])
+
+
+NAMES = re.compile(rf"({'|'.join(METHODS)})-([^@]+)(?:@([1-9]\d*))?")
+
+
+def load_retrievers(
+    models: Path, names: Sequence[str], text_encoder: str = MINILM, bf16: bool = False, language: str | None = None
+) -> list[Retriever]:
+    """names: METHOD-SOURCE or METHOD-SOURCE@N. text_encoder: for embeddings of words; bf16: it reads under autocast.
+
+    language: of the speech, for Whisper. Raises InputError for a system that there is not, and for parts that are missing
+    or do not fit each other.
+    """
+    matched = [(name, NAMES.fullmatch(name)) for name in names]
+    for name, match in matched:
+        if match is None:
+            known = ", ".join(f"{method}-SOURCE" for method in METHODS)
+            raise InputError(f"there is no system {name!r}; choose {known}, of the sources text, given, units, ctc or a MODEL")
+    split = [match.groups() for _, match in matched if match]  # method, source, N
+    spoken = {source for _, source, _ in split if source not in WRITTEN}
+    encoder: Any = shared_encoder(models) if spoken else None
+    extractor: Any = extractor_of(encoder, load_codebook(models / "units.safetensors")) if UNITS in spoken else None
+
+    def load_source(source: str) -> tuple[str, Callable[[Record, Any], Content], Mapping[str, Any]]:
+        """What it is called, how it encodes, and its card."""
+        if source in WRITTEN:
+            return source, lambda record, _: given_words(WRITTEN[source], record), {"reads": source}
+        if source == UNITS:
+            return source, of_samples(extractor.units), extractor.card
+        recogniser, made = load_recogniser(models, source, encoder, language)
+        return recogniser.name, of_samples(recogniser.transcribe), {"asr": made}
+
+    sources = {source: load_source(source) for source in dict.fromkeys(source for _, source, _ in split)}
+    embedders: dict[bool, Embedder] = {}  # of units, and of words
+    found = []
+    for method, source, number in split:
+        name, encode, card = sources[source]
+        n, of_units = int(number) if number else None, source == UNITS
+        card = {"method": method, "n": n, **card}
+        score = partial(shared_terms, method, n)
+        if method == "embeddings":
+            if of_units not in embedders:
+                embedders[of_units] = embedder_of_units(models, extractor) if of_units else embedder_of_words(text_encoder, bf16)
+            embedder, window = embedders[of_units], n or LONGEST
+            if embedder.longest is not None and max(window, LONGEST) + 2 > embedder.longest:
+                most = embedder.longest - 2
+                raise InputError(f"the text encoder of {method}-{source} reads {most} tokens at once, not {max(window, LONGEST)}")
+            score = partial(embedder.score, window)
+            card |= embedder.card
+        suffix = f"@{n}" if n else ""
+        found.append(Retriever(f"{method}-{name}{suffix}", encode, score, card, source not in WRITTEN))
+    return found
+
+
+def of_samples(encode: Callable[[np.ndarray], Content]) -> Callable[[Record, Any], Content]:
+    """Every thread remembers the last recording, so that systems with one source encode it once."""
+    last = threading.local()
+
+    def encode_once(_: Record, samples: np.ndarray) -> Content:
+        if getattr(last, "samples", None) is not samples:
+            last.content, last.samples = encode(samples), samples
+        return last.content
+
+    return encode_once
+
+
+# ---- evaluation: systems x conditions
 
 METRICS = ("r1", "r10", "mrr")
 BEST = 10  # passages that predictions list

@@ -69,7 +69,7 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     """
     encoders = parse_named(o.encoders, "--encoders")
     data = {task: Path(where) for task, where in parse_named(o.tasks, "--tasks").items()}
-    settings = settings_of(o.seen, o.unseen, o.snr)
+    settings = settings_of(o.noise.seen, o.noise.unseen, o.noise.snr)
     if len(settings) == 1:
         raise InputError("the grid has no noise; name a condition with --seen or --unseen")
     if not re.fullmatch(r"[\w-][\w.-]*", o.split) or o.split in ("heads", "scores"):
@@ -84,7 +84,7 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     for task, where in data.items():
         if not where.exists():
             raise InputError(f"the data {where} of the task {task} does not exist; check the path")
-    distorter = Distorter(o.seed, o.voices, noise_folders(o.noise), o.snr_over)
+    distorter = Distorter(o.seed, o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
     check_conditions(settings, distorter)
     under_test = [load_tested(name, where) for name, where in encoders.items()]
     for tested in under_test:
@@ -104,9 +104,9 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     values = degradation(grid) | {"dual_against_cascade": against_cascade(grid)}
     spoken = [task for task, where in data.items() if synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
-    notes = [ON_DEV if o.split == "dev" else "", synthetic, snr_note(o.snr_over)]
-    lecture = lecture_table(grid, o.at, o.holm)
-    found = [lecture, *degradation_tables(values), *score_tables(grid, o.at, o.holm)]
+    notes = [ON_DEV if o.split == "dev" else "", synthetic, snr_note(o.noise.snr_over)]
+    lecture = lecture_table(grid, o.noise.at, o.holm)
+    found = [lecture, *degradation_tables(values), *score_tables(grid, o.noise.at, o.holm)]
     noted = [replace(t, note=" ".join(filter(None, [t.note, *notes]))) for t in found]
     tables = noted[1:]  # the lecture's stands in Markdown alone: its cells have several lines
     write_json(out / "degradation.json", values | {"tables": [t.values for t in tables]})

@@ -129,11 +129,12 @@ class Distortion:
     domain_adversary_frames: bool = option(False, "classify frames instead of their mean over time")
 
 
-def adversary_options(labels: str | None, name: str, values: dict[str, Any]) -> Any:
-    """An `AdversaryOptions` of the options --NAME-weight, ... that were given; None without labels."""
+def adversary_options(values: dict[str, Any]) -> Any:
+    """An `AdversaryOptions` of the options --domain-adversary, ... that were given; None without the first."""
     from speechssl.pretrain.auxiliary import AdversaryOptions
 
-    parts = {part: values.get(f"{name}_{part}") for part in ("layers", "weight", "mode", "schedule", "frames")}
+    parts = {part: values.get(f"domain_adversary_{part}") for part in ("layers", "weight", "mode", "schedule", "frames")}
+    labels = values["domain_adversary"]
     return AdversaryOptions(labels, **{part: v for part, v in parts.items() if v is not None}) if labels else None
 
 
@@ -154,7 +155,7 @@ class _Run:
         values = flat(self)
         chosen = with_options(preset, {name: value for name, value in values.items() if value is not None})
         distil = DistilOptions(values["distil"], values["distil_layers"] or ()) if values["distil"] else None
-        adversary = adversary_options(values["domain_adversary"], "domain_adversary", values)
+        adversary = adversary_options(values)
         distort = None
         if values["distort"] is not None:
             shares = values["distorted"] or ()
@@ -246,7 +247,7 @@ class Continue(_Run):
     the model and layer that --teacher, --layer or --codebook name. A wav2vec 2.0 identifies the quantised clean frames. Without
     --distort training continues on the recordings as they are. Options of the other kind of encoder are refused. A killed run
     resumes with the same command. --domain-adversary is domain-adversarial continual pre-training, a mode of ours: the paper's
-    domain-adversarial training (DAT) is that of a task's model, `speechssl superb run --dat`.
+    domain-adversarial training (DAT) is that of a task's model, `speechssl superb run --domain-adversary`.
 
     DISTORT lists kinds of distortion, with shares if they differ (m:0.3+g:0.4+r:0.3): m, noise of MUSAN (--noise
     musan=FOLDER) or of a generated stand-in; g, Gaussian noise; r, rooms, simulated or of --noise rir=FOLDER; p, pitch; v, another
@@ -337,7 +338,7 @@ class Spin:
     R-Spin (arXiv 2311.09117) adds noise to both versions and pseudo-labels, and trains the whole encoder:
 
       speechssl pretrain spin recordings/ exp/spin --start facebook/hubert-base-ls960
-      speechssl pretrain spin recordings/ exp/r-spin --start exp/spin/encoder --trained 0 --distort m+g --steps 10000 \\
+      speechssl pretrain spin recordings/ exp/r-spin --start exp/spin/encoder --trained-layers 0 --distort m+g --steps 10000 \\
         --warmup-steps 4000 --teacher exp/spin/encoder --codebook exp/spin/units.safetensors
       torchrun --nproc-per-node 2 -m speechssl pretrain spin librispeech.tsv exp/spin --start facebook/hubert-base-ls960
     """
@@ -345,7 +346,7 @@ class Spin:
     source: Path = argument(f"{SOURCE}; of a prepared corpus its training passages")
     out: Path = argument(f"folder for encoder/, units.safetensors, labels.safetensors and checkpoints/; {BESIDE}")
     start: str = option(MISSING, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
-    trained: Whole = option(2, "layers that are trained, up to the one that is clustered; 0: the whole encoder")
+    trained_layers: Whole = option(2, "layers that are trained, up to the one that is clustered; 0: the whole encoder")
     recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")
     device: str = option("auto", DEVICE)
     codes: Codes = group(Codes(), "codebook")
@@ -377,5 +378,5 @@ class Spin:
         use_device(self.device)
         names = {field.name for field in fields(SpinOptions)} - {"distort", "training", "trained"}
         given = {name: values[name] for name in names & values.keys()}
-        options = SpinOptions(**given, training=self.training, trained=self.trained or None, distort=distort)
+        options = SpinOptions(**given, training=self.training, trained=self.trained_layers or None, distort=distort)
         print(f"{self.out / 'encoder'}: {spin(self.source, self.out, options).hash}")

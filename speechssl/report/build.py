@@ -123,6 +123,12 @@ def build_report(
 # ---- from the folder of an evaluation
 
 
+def evaluated_split(out: Path) -> str:
+    """The split that the scores in a folder are of; test where they are of several, or none."""
+    splits = {read_json(path).get("split") for path in out.glob("scores/*/*.card.json")}
+    return str(splits.pop()) if len(splits) == 1 else "test"
+
+
 def write_report(o: Report) -> None:
     """Write `out`/report.html from `out`/results.jsonl, `out`/predictions and `out`/degradation.json, and from
     `out`/heads and `out`/details where SUPERB was run.
@@ -130,7 +136,7 @@ def write_report(o: Report) -> None:
     Without a corpus the folder holds a robustness grid, SUPERB, multiple choice or retrieval, which give nothing to listen to.
     Raises InputError when these files are not there or were made on other data.
     """
-    out, corpus, split, seed = o.out, o.corpus, o.split, o.seed
+    out, corpus, split, seed = o.out, o.corpus, o.split or evaluated_split(o.out), o.seed
     rows = read_rows(out / "results.jsonl")
     artefacts = read_artefacts(out, rows)
     stored = [(path, read_json(path)) for path in o.tables]
@@ -235,11 +241,12 @@ def audible_conditions(rows: Sequence[Row], voices: Sequence[Path] = ()) -> tupl
     noisy = sorted((c for c in best if c.snr_db is not None), key=lambda c: (c.snr_db, best[c]))
     if clean not in best or not noisy:
         return ([clean] if clean in best else list(best)[:1]), ""
-    heard = [c for c in noisy if best[c] >= best[clean] / 2]
-    chosen = heard[0] if heard else noisy[-1]
+    usable = [c for c in noisy if best[c] >= best[clean] / 2]
+    chosen = usable[0] if usable else noisy[-1]
     shown = f"{ShownCondition(chosen.short).family.lower()} at {decibels(chosen.snr_db or 0.0)}"
     rule, values = "the best FF1 is at least half of the best in clean speech", f"{best[chosen]:.1f} and {best[clean]:.1f}"
-    why = f"the noisiest condition in which {rule} ({values})" if heard else f"the quietest noise (there is none in which {rule})"
+    quietest = f"the quietest noise (there is none in which {rule})"
+    why = f"the noisiest condition in which {rule} ({values})" if usable else quietest
     return [clean, chosen], f"Two groups of questions, drawn at random: in clean speech, and in {shown}, {why}."
 
 

@@ -23,7 +23,7 @@ class Report:
 
     out: Path = argument("folder that `evaluate` or `superb run` wrote; report.html is written there")
     corpus: Path | None = argument("prepared corpus of the questions; not needed for a robustness grid or SUPERB", optional=True)
-    split: str = option("test", SPLIT)
+    split: str | None = option(None, f"{SPLIT}; default: the one that was evaluated")
     examples: Whole = option(20, "number of questions to listen to")
     conditions: tuple[str, ...] = option(
         (),

@@ -39,8 +39,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from speechssl.data.utterances import Utterance
-from speechssl.devices import trained_parameters
 from speechssl.errors import InputError
+from speechssl.finetuning import trained_parameters
 from speechssl.io import hash_files, hash_json, read_json, replacing, stage, write_json
 from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb.data import Loader

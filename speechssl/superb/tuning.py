@@ -36,12 +36,12 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.utterances import Utterance
-from speechssl.devices import merged, train_only
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.hubert import before_end, check_known, frames_of_samples
 from speechssl.encoders.load import load_checkpoint
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
+from speechssl.finetuning import merged, train_only
 from speechssl.io import hash_files, write_json
 from speechssl.pretrain.auxiliary import AdversaryOptions, DomainAdversary
 from speechssl.superb.data import Loader, OnlineLoader
@@ -51,7 +51,7 @@ from speechssl.superb.train import Run, Trainer
 UPSTREAM_RATE = 0.1  # of the head's; the authors' repository: "at least ten times smaller"
 SHARE = 0.5  # of the training recordings that are distorted; ours
 NO_HEADS = ("qbe", "se", "ss")  # tasks without a head, or whose targets are the waves themselves
-TRAINED = ("all", "frozen", "biases", "lora")  # of `devices`: what leaves an encoder as plain as it was
+TRAINED = ("all", "frozen", "biases", "lora")  # of `finetuning`: what leaves an encoder as plain as it was
 AHEAD = 4  # batches that are read and distorted in advance
 ROUND = 4_000  # samples: batches are padded to multiples of it
 
@@ -81,9 +81,9 @@ class Tuning:
                 f"{', '.join(TRAINED)} (without --finetune, a head reads the weighted sum of a frozen encoder)"
             )
         if self.adversary and self.distort is None:
-            raise InputError("--dat needs distorted speech; give --distort, such as m+g+r")
+            raise InputError("--domain-adversary needs distorted speech; give --distort, such as m+g+r")
         if self.adversary and self.rate is None:
-            raise InputError("--dat trains the encoder; give --finetune as well")
+            raise InputError("--domain-adversary trains the encoder; give --finetune as well")
 
     @property
     def name(self) -> str:
@@ -146,7 +146,7 @@ class TuningTrainer(Trainer):
         if tuning.adversary and tuning.distort:
             layers = self.loader.encoder.layers
             if not all(0 <= layer <= layers for layer in tuning.adversary.layers):
-                raise InputError(f"--dat-layers: {tuning.source} has the layers 0 to {layers}; choose among them")
+                raise InputError(f"--domain-adversary-layers: {tuning.source} has the layers 0 to {layers}; choose among them")
             views = replace(tuning.adversary, layers=tuple(range(len(tuning.adversary.layers) or 1)))
             models["adversary"] = DomainAdversary(self.loader.encoder.width, len(tuning.distort.domains), views)
         if tuning.rate is None:

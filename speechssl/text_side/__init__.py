@@ -21,6 +21,6 @@ item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their int
     surface     the loss around a trained reader, along lines and in planes                           (arXiv 1908.05620, 1712.09913)
     runs        what a run leaves; gains over scratch, drawn over seeds and items; all tables
 
-Which weights are trained is a matter of `speechssl.devices`. Spoken and written question answering are `speechssl train dual`,
+Which weights are trained is a matter of `speechssl.finetuning`. Spoken and written question answering are `speechssl train dual`,
 `train text-qa` and `evaluate qa`, which take every encoder that is made here.
 """

@@ -20,11 +20,11 @@ from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.config import settings
-from speechssl.devices import train_only, trained_parameters
 from speechssl.dual.data import Layout, collate, draw_batch
 from speechssl.dual.decode import run_model
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
+from speechssl.finetuning import train_only, trained_parameters
 from speechssl.io import stage
 from speechssl.text_side.config import ClassifyOptions
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, write_scores

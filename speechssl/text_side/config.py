@@ -179,7 +179,7 @@ class ClassifyOptions:
     batch: Count = option(32, BATCH)
     length: Count = option(128, "tokens in a sequence, specials included; longer texts lose their tail")
     dropout: bool = option(False, DROPOUT)
-    evaluate_every: Whole = option(0, "also score every N steps, for curves; 0: only at the end")
+    evaluate_every: Whole = option(0, "steps between scores, for curves; 0: only at the end", name="eval_every")
     trained: Trained = option("all", TRAINED)
 
 
@@ -226,7 +226,7 @@ class ComputeOptions:
     batch: Count = option(32, BATCH)
     size: Count | None = option(None, "bits of a string, or numbers in an expression; default: the paper's (1,000; 5; 512 tokens)")
     test: Count = option(500, "generated test examples; of images all are tested")
-    evaluate_every: Whole = option(0, "also score every N steps, for curves; 0: only at the end")
+    evaluate_every: Whole = option(0, "steps between scores, for curves; 0: only at the end", name="eval_every")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +309,7 @@ class UnitLmOptions:
     )
     split: str = option("train", "split of UNITS to train on")
     scored: str | None = option(None, "split of UNITS whose perplexity is taken in training")
-    evaluate_every: Whole = option(0, "take it every N steps, for curves; 0: only at the end")
+    evaluate_every: Whole = option(0, "steps between perplexities, for curves; 0: only at the end", name="eval_every")
     layers: Count = option(12, "layers of a GPT-2 that is made here")
     width: Count = option(768, "its width")
     heads: Count = option(12, "its attention heads")
@@ -330,7 +330,7 @@ class UnitLm:
       speechssl pretrain text exp/gpt --text texts/ --objective causal --layers 4 --width 128 --heads 4 --steps 2000
       speechssl text unit-lm units exp/lm-text --start exp/gpt/encoder
       speechssl text unit-lm units exp/lm-scratch --start exp/gpt/encoder --assignment scratch
-      speechssl text unit-lm units exp/lm-opt --start facebook/opt-125m --scored dev --evaluate-every 500
+      speechssl text unit-lm units exp/lm-opt --start facebook/opt-125m --scored dev --eval-every 500
     """
 
     units: Path = argument("folder of `speechssl units extract`")
@@ -571,7 +571,7 @@ class Translate:
     options: LanguageOptions = group(LanguageOptions(), "languages")
 
     def run(self) -> None:
-        from speechssl.text_side.translation import translate
+        from speechssl.text_side.languages import translate
 
         use_device(self.device)
         print(translate(self.first, self.second, self.encoder, self.results, self.arm, self.layers, self.alphas, self.options))

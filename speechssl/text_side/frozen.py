@@ -23,10 +23,10 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from speechssl.config import settings
-from speechssl.devices import train_only, trained_parameters
 from speechssl.dual.data import draw_batch
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
+from speechssl.finetuning import train_only, trained_parameters
 from speechssl.io import hash_bytes, stage
 from speechssl.text_side.config import ComputeOptions
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, write_scores

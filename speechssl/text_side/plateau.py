@@ -14,13 +14,13 @@ from typing import Any
 
 from speechssl.config import settings
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
-from speechssl.devices import train_only, trained_parameters
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import check_times, unit_examples, unit_source
 from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.model import SpanModel
 from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.finetuning import train_only, trained_parameters
 from speechssl.io import stage
 from speechssl.metrics import frame_f1
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, steps_to, write_scores

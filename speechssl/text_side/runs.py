@@ -19,10 +19,10 @@ import numpy as np
 from torch import nn
 
 from speechssl.config import TrainingOptions
-from speechssl.devices import DEVICES
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.eval.tables import Table, interval_text
+from speechssl.finetuning import METHODS
 from speechssl.io import hash_files, hash_json, read_json, write_json
 from speechssl.results import DEFAULT, Row, append_rows, drawn_sentence, read_rows
 from speechssl.stats import RESAMPLES, Estimate, Interval, Units, choose_units, drawn_counts, mean_of
@@ -64,7 +64,7 @@ _QA = re.compile(r"(?:dual|text\+text)-([^~]+)-(\d+)(~.+)?")  # what stands behi
 DECIMALS = {PERPLEXITY: 2, NATS: 3}  # metrics that are not shares, and their decimals
 _ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
 EQUAL_LOSS = "Test score at equal training loss"
-TUNED = {"finetuned": "all"} | {device: device for device in DEVICES}  # what `superb run` adds to an encoder's name
+TUNED = {"finetuned": "all"} | {device: device for device in METHODS}  # what `superb run` adds to an encoder's name
 Point = tuple[float, float, float]  # steps, training loss, score
 
 
@@ -589,7 +589,7 @@ def device_table(results: Path, seed: int) -> Table:
         append_rows(results / "results.jsonl", rows, any_card=True)
     tasks = list(dict.fromkeys(task for task, _ in costs))
     lines = []
-    for device in (d for d in DEVICES if any((task, d) in costs for task in tasks)):
+    for device in (d for d in METHODS if any((task, d) in costs for task in tasks)):
         line: list[Any] = [device]
         for task in tasks:
             cost = costs.get((task, device), Cost())

@@ -25,12 +25,12 @@ from tqdm import tqdm
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.train import begin_text
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.devices import add, added
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, unit_examples, unit_source
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.train import unit_encoder
 from speechssl.errors import InputError
+from speechssl.finetuning import add, added
 from speechssl.io import replacing, stage, write_json
 from speechssl.shift import SHIFT, load_shift
 from speechssl.stats import Units
@@ -92,9 +92,9 @@ def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | N
             about = {"kind": kind, "arm": arm, "seed": seed, "splits": list(splits), "directions": o.seed}
             write_json(folder / "surface.json", about | {"parts": means})
             for task, items in numbers(lines, kind, *splits).items():
-                told = {"reader": card["weights"], "options": asdict(o), "curve": []}
+                facts = {"reader": card["weights"], "options": asdict(o), "curve": []}
                 drawn = Units("window", tuple((name,) for name in items))
-                write_scores(results, run_folder(results, task, arm, seed), task, NATS, arm, seed, items, told, drawn)
+                write_scores(results, run_folder(results, task, arm, seed), task, NATS, arm, seed, items, facts, drawn)
             step.finish(about | {"points": losses.count, "windows": {name: len(w) for name, w in windows.items()}})
         done = step.card
     return f"{folder}: {done['points']} points of the loss of {kind} ({arm}, seed {done['seed']})"

@@ -140,8 +140,9 @@ class Extract:
             print(f"{out}: the parts of shard {self.shard} are written; the last of the other shards writes the card")
             return {"out": str(out), "card": None, "failed": made.failed}
         tell_set_aside(made.failed, f"{out / FAILED}")
-        length, parts = shown_length(made.card["seconds"]), len(made.card["parts"])
-        counts = f"{made.card['recordings']} recordings ({length}) in {parts} parts; {len(made.failed)} set aside"
+        length, pieces = shown_length(made.card["seconds"]), len(made.card["parts"])
+        parts = f"{pieces} part{'s' if pieces != 1 else ''}"
+        counts = f"{made.card['recordings']} recordings ({length}) in {parts}; {len(made.failed)} set aside"
         print(f"{out}: units of {counts}")
         return {"out": str(out), "card": made.card, "failed": made.failed}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from speechssl.cli import main, versions
-from speechssl.cli.completion import script
+from speechssl.cli.config import script
 from speechssl.cli.parser import Manner, take_manner
 from speechssl.cli.verbs import VERBS
 from speechssl.errors import InputError, tell_set_aside
@@ -52,6 +53,13 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def test_what_any_verb_takes_may_stand_anywhere_but_after_two_dashes() -> None:
     assert take_manner(["-v", "units", "fit", "--json", "x"]) == (Manner(json=True, verbose=True), ["units", "fit", "x"])
     assert take_manner(["answer", "--quiet", "--", "-q"]) == (Manner(quiet=True), ["answer", "--", "-q"])
+
+
+def test_a_reader_that_has_enough_ends_the_command_without_a_word() -> None:
+    ran = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m speechssl --help | true; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True
+    )
+    assert ran.stderr == "" and ran.stdout.strip() in ("0", "141")  # 0: it was written before the pipe closed
 
 
 def test_json_is_all_there_is_on_stdout(call: Any, tmp_path: Path) -> None:

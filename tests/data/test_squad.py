@@ -297,6 +297,18 @@ def test_segments_from_1_a_hole_and_recordings_of_nothing(tmp_path, squad_json, 
     assert found["questions without recordings"] == 1
 
 
+def test_one_folder_of_recordings_for_two_splits(tmp_path, squad_json, recording):
+    squad_json(tmp_path / "in/train.json", (TEXT, ASKED[:1]))
+    squad_json(tmp_path / "in/test.json", ("More.", [("q3", "What?", [("More", 0)])]))
+    for name in ("q1", "q3", "else"):
+        recording(tmp_path / f"in/audio/{name}.wav")
+    report = prepare_squad(tmp_path / "in", tmp_path / "out")
+    counts = [remarks_of(report, split).get("recordings of no passage or question", 0) for split in ("train", "test")]
+    assert sorted(counts) == [0, 1]  # what another split uses is not without use
+    card = json.loads((tmp_path / "out/card.json").read_text())
+    assert card["title"] == "JSON in the layout of SQuAD" and "licence" not in card  # not the published files
+
+
 def test_a_passage_and_a_question_of_one_id_are_two_files(tmp_path, squad_json, recording):
     path = squad_json(tmp_path / "in/test.json", ("Rome it is.", [("x", "Where?", [("Rome", 0)])]))
     content = json.loads(path.read_text())

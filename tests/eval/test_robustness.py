@@ -17,7 +17,7 @@ from speechssl.augment import parse_condition
 from speechssl.cascade.config import ReaderOptions
 from speechssl.config import parse_named
 from speechssl.errors import InputError
-from speechssl.eval.config import Robustness
+from speechssl.eval.config import Noisy, Robustness
 from speechssl.eval.grid import Cell, Setting, settings_of
 from speechssl.eval.grid_tasks import MAKERS, load_tested
 from speechssl.eval.robustness import (
@@ -89,7 +89,9 @@ def test_an_encoder_alone_has_no_reader(hubert_folder, tmp_path):
 
 def options(folder, encoders, tasks, **more):
     named = {kind: tuple(f"{k}={v}" for k, v in found.items()) for kind, found in (("encoders", encoders), ("tasks", tasks))}
-    return Robustness(out=folder / "out", **named, **more)
+    made = Robustness(out=folder / "out", **named)
+    noise = {name: more.pop(name) for name in list(more) if hasattr(made.noise, name)}
+    return replace(made, noise=replace(made.noise, **noise), **more)
 
 
 def makers(folder, made=None):
@@ -142,7 +144,7 @@ def test_snrs_over_the_whole_signal_are_another_grid_and_the_tables_say_so(tmp_p
     out = tmp_path / "out"
     assert "whole signal" not in run_robustness(plan, makers(tmp_path / "audio"))
     before = {path: read_json(path)["made_from"] for path in (out / "scores").rglob("*.json")}
-    text = run_robustness(replace(plan, snr_over="signal"), makers(tmp_path / "audio"))
+    text = run_robustness(replace(plan, noise=replace(plan.noise, snr_over="signal")), makers(tmp_path / "audio"))
     assert "SNRs are over the whole signal" in text and "SNRs are over the whole signal" in (out / "tables.md").read_text()
     changed = {path for path, made_from in before.items() if read_json(path)["made_from"] != made_from}
     assert changed == {path for path in before if "clean" not in path.name} and len(changed) < len(before)
@@ -178,7 +180,7 @@ def test_another_condition_leaves_the_cells_that_are_there(tmp_path, plan):
     out = tmp_path / "out"
     run_robustness(plan, makers(tmp_path / "audio"))
     before = {p: p.stat().st_mtime_ns for p in (out / "scores").rglob("*.json")}
-    run_robustness(replace(plan, unseen=("gaussian", "reverb")), makers(tmp_path / "audio"))
+    run_robustness(replace(plan, noise=replace(plan.noise, unseen=("gaussian", "reverb"))), makers(tmp_path / "audio"))
     assert {p: p.stat().st_mtime_ns for p in before} == before
     assert len(list((out / "scores").rglob("*.json"))) == len(before) + 4
 
@@ -190,7 +192,7 @@ def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(t
     recordings(tmp_path / "dev", 9, seed=1)
     run_robustness(plan, makers(tmp_path / "audio", made))
     before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
-    on_dev = replace(plan, unseen=("dev",), split="dev")
+    on_dev = replace(plan, noise=replace(plan.noise, unseen=("dev",)), split="dev")
     text = run_robustness(on_dev, makers(tmp_path / "dev", made))
     assert {p: p.read_bytes() for p in before} == before and set(made[:4]) == set(made[4:])
     assert {p.relative_to(out).parts[0] for p in out.rglob("*") if p.is_file() and p not in before} == {"dev"}
@@ -209,9 +211,9 @@ def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(t
         ({"tasks": ("ks=nowhere",)}, "the data nowhere of the task ks"),
         ({"encoders": ("a/b=x",)}, "cannot name a folder"),
         ({"encoders": ("a=no-such-encoder",)}, "no-such-encoder"),
-        ({"seen": (), "unseen": ()}, "has no noise"),
+        ({"noise": Noisy()}, "has no noise"),
         ({"reading": ReaderOptions("someone/reader")}, "no task reads words; leave out --reader"),
-        ({"seen": ("pink", "pink")}, "have the name 'seen-pink 10 dB'"),
+        ({"noise": Noisy(("pink", "pink"), snr=(10.0,))}, "have the name 'seen-pink 10 dB'"),
     ],
 )
 def test_bad_plans_are_refused_before_anything_is_made(tmp_path, plan, change, message):

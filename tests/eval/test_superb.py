@@ -184,8 +184,8 @@ def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
         "4",
     ]
     common += ["--workers", "2", "--device", "cpu", "--learning-rates"]
-    dat = ["--finetune", "--distort", "g:0.7+b:0.3", "--distorted", "0.6", "--snr-range", "0", "10", "--dat", "binary"]
-    assert main([*common, *dat, "--dat-weight", "0.3", "--dat-mode", "alternating", "--train-only"]) == 0
+    dat = ["--finetune", "--distort", "g:0.7+b:0.3", "--distorted", "0.6", "--snr-range", "0", "10", "--domain-adversary", "binary"]
+    assert main([*common, *dat, "--domain-adversary-weight", "0.3", "--domain-adversary-mode", "alternating", "--train-only"]) == 0
     assert "the test set was not used" in capsys.readouterr().out
     folder = tmp_path / "out/heads/tiny+dat-binary-alternating-0.3/ks/seed-0"
     options = read_json(folder / "encoder/card.json")["options"]
@@ -196,19 +196,22 @@ def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
     )
     assert [kind["share"] for kind in options["distort"]["kinds"]] == [0.7, 0.3] and options["distort"]["snr"] == [0.0, 10.0]
     for wrong, printed in (
-        (["--dat", "binary"], "give --distort"),
-        (["--dat", "binary", "--distort", "g"], "give --finetune"),
+        (["--domain-adversary", "binary"], "give --distort"),
+        (["--domain-adversary", "binary", "--distort", "g"], "give --finetune"),
         (["--upstream-rate", "0.2"], "--upstream-rate would have no effect without --finetune"),
         (["--trained", "biases"], "--trained would have no effect without --finetune"),
         (["--finetune", "--trained", "adapters"], "which --trained adapters does not leave"),
-        (["--finetune", "--dat-weight", "1"], "--dat-weight would have no effect without --dat"),
+        (
+            ["--finetune", "--domain-adversary-weight", "1"],
+            "--domain-adversary-weight would have no effect without --domain-adversary",
+        ),
         (["--finetune", "--distorted", "1"], "--distorted would have no effect without --distort"),
     ):
         assert main([*common, *wrong]) == 2
         assert printed in capsys.readouterr().err
     everything = ["superb", "run", str(tmp_path / "none"), *common[3:5], "--finetune"]
     assert main(everything) == 2 and "qbe, se, ss cannot be trained with --finetune" in capsys.readouterr().err
-    assert main([*everything, "--tasks", "ks", "--dat", "binary"]) == 2 and "give --distort" in capsys.readouterr().err
+    assert main([*everything, "--tasks", "ks", "--domain-adversary", "binary"]) == 2 and "give --distort" in capsys.readouterr().err
     assert not (tmp_path / "none/data").exists()  # no set was spoken for nothing
 
 

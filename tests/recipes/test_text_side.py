@@ -9,7 +9,7 @@ import pytest
 
 from speechssl.cli.parser import check_section
 from speechssl.cli.verbs import config_of
-from speechssl.devices import DEVICES
+from speechssl.finetuning import METHODS
 from speechssl.io import read_json
 from speechssl.results import read_rows
 from speechssl.text_side.frozen import TASKS
@@ -78,7 +78,7 @@ def test_sections_hold_only_options_and_names_that_exist(config: str) -> None:
     for name in {*recipe["data"], *recipe.get("warm-up", ())} - {"unigram", "bigram", "units"}:
         make_stream(name, found["english"]["vocabulary"] // 2)
     assert set(recipe["languages"]) <= set(LANGUAGES) & set(found)
-    assert set(recipe["symbols"]) <= set(SOURCES) and set(recipe["devices"]) <= set(DEVICES)
+    assert set(recipe["symbols"]) <= set(SOURCES) and set(recipe["devices"]) <= set(METHODS)
     assert set(recipe["readers"]) <= {"scratch", "english", *recipe["data"]}
     assert {name.lower() for name in recipe.get("glue", ())} <= set(GLUE) and set(recipe["frozen-tasks"]) <= set(TASKS)
     assert {f"compute-{task}" for task in recipe["frozen-tasks"]} <= set(found)

@@ -18,9 +18,9 @@ from speechssl.errors import InputError
 from speechssl.io import read_json
 from speechssl.results import read_rows
 from speechssl.shift import Shift, changed, layers_of, listening, load_shift
-from speechssl.synth.minisqa_lexicon import LEXICON
+from speechssl.synth.minisqa_mandarin import LEXICON
 from speechssl.synth.minisqa_text import load_language
-from speechssl.text_side import translation
+from speechssl.text_side import languages
 from speechssl.text_side.config import LanguageOptions, TextPretraining
 from speechssl.text_side.languages import (
     align,
@@ -28,6 +28,7 @@ from speechssl.text_side.languages import (
     finder,
     language_vector,
     load_body,
+    load_predictor,
     read_lexicon,
     reciprocal_ranks,
     states_of,
@@ -37,7 +38,6 @@ from speechssl.text_side.languages import (
 from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.runs import gains_tables
 from speechssl.text_side.texts import Text, read_text, respell
-from speechssl.text_side.translation import load_predictor
 from speechssl.textlm import load_text_encoder
 from speechssl.timing import FrameGrid, RunLength
 
@@ -244,7 +244,7 @@ def test_a_lexicon_of_other_texts_is_refused(bilingual: Path, texts: tuple[Path,
         align(*texts, str(bilingual), tmp_path / "out", "x", replace(OPTIONS, units=tmp_path))
     (tmp_path / "words.txt").write_text("unicorn\t独角兽\n", encoding="utf-8")
     with pytest.raises(InputError, match="has no word of the lexicon"):
-        translation.translate(*texts, str(bilingual), tmp_path / "out", "x", (1,), (1.0,), lexicon)
+        languages.translate(*texts, str(bilingual), tmp_path / "out", "x", (1,), (1.0,), lexicon)
     assert not list((tmp_path / "out").glob("runs/*/*"))
 
 
@@ -263,8 +263,8 @@ def test_the_language_vector_turns_tokens_into_the_other_language(
         logits[..., red], logits[..., lamp] = 100 * side, -100 * side
         return logits
 
-    monkeypatch.setattr(translation, "load_predictor", lambda _: (body, predict))
-    said = translation.translate(*texts, str(bilingual), tmp_path, "bilingual", (2,), (0.0, 20.0), OPTIONS)
+    monkeypatch.setattr(languages, "load_predictor", lambda _: (body, predict))
+    said = languages.translate(*texts, str(bilingual), tmp_path, "bilingual", (2,), (0.0, 20.0), OPTIONS)
     plain, moved = read_json(tmp_path / "runs/translation/bilingual-0/card.json")["cells"]
     assert moved["converted"] == 100 > plain["converted"] and "one token everywhere" in said
     # red lamp old; red lamp; cat grey dog red: one token of each is 红
@@ -273,7 +273,7 @@ def test_the_language_vector_turns_tokens_into_the_other_language(
     tables = {table.title: table for table in gains_tables(tmp_path, (), "scratch", 0)}
     assert [row[2] for row in tables["Token translation"].rows] == ["0", "20"] and "Token translation: examples" in tables
     with pytest.raises(InputError, match="has no layer 9"):
-        translation.translate(*texts, str(bilingual), tmp_path, "far", (9,), (1.0,), OPTIONS)
+        languages.translate(*texts, str(bilingual), tmp_path, "far", (9,), (1.0,), OPTIONS)
 
 
 @pytest.mark.parametrize("family", ["BERT", "XLM-RoBERTa"])

@@ -19,7 +19,7 @@ from speechssl.dual.model import load_reader
 from speechssl.dual.train import train_dual
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
-from speechssl.report.surfaces import read_surfaces, surface_figures
+from speechssl.report.text_side import read_surfaces, surface_figures
 from speechssl.results import read_rows
 from speechssl.text_side import surface as room
 from speechssl.text_side.config import SurfaceOptions

@@ -1,5 +1,5 @@
-"""Which weights of an encoder are trained: all, or few. What is read in and written out (embeddings of symbols, heads) always is;
-the rows of tokens that an encoder was pre-trained with belong to it.
+"""Methods of fine-tuning: which weights of an encoder are trained, all or few. What is read in and written out (embeddings of
+symbols, heads) is always trained; the rows of tokens that an encoder was pre-trained with belong to the encoder.
 
 all           every weight
 frozen        layer norms and positions: the frozen pre-trained transformer (arXiv 2103.05247)
@@ -17,14 +17,15 @@ tokens in a sequence, H width of the encoder, L layers, A width of a bottleneck.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
 
+from speechssl.config import Trained
 from speechssl.errors import InputError, MissingExtra
 
-DEVICES = ("all", "frozen", "biases", "adapters", "lora", "weighted-sum", "none")
+METHODS = get_args(Trained)
 BOTTLENECK = 64  # A
 RANK, SCALE = 8, 16  # of LoRA: rank, and alpha
 # the last matrix of attention and of feed-forward: what its output is added to is the residual stream
@@ -36,9 +37,9 @@ _ASKED = r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj|Se
 
 
 def train_only(encoder: nn.Module, trained: str) -> None:
-    """Add what a device needs, and let nothing else of the encoder be trained. trained: one of DEVICES.
+    """Add what a method needs, and let nothing else of the encoder be trained. trained: one of METHODS.
 
-    Raises InputError for an encoder in which the device finds no place; MissingExtra for lora without peft.
+    Raises InputError for an encoder in which the method finds no place; MissingExtra for lora without peft.
     """
     if trained == "adapters":
         add(encoder, {"adapters": BOTTLENECK})
@@ -69,7 +70,7 @@ def trained_parameters(model: nn.Module) -> int:
 
 
 def added(encoder: nn.Module) -> dict[str, Any]:
-    """What devices have added to an encoder and stays there, as `add` takes it."""
+    """What methods have added to an encoder and stays there, as `add` takes it."""
     width = next((m.down.out_features for m in encoder.modules() if isinstance(m, Bottleneck)), None)
     return ({"adapters": width} if width else {}) | ({"weighted_sum": True} if hasattr(encoder, "layer_shares") else {})
 

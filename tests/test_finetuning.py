@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from speechssl.config import TEXT_FAMILIES
-from speechssl.devices import BOTTLENECK, DEVICES, RANK, add, added, merged, train_only, trained_parameters
 from speechssl.errors import InputError, MissingExtra
+from speechssl.finetuning import BOTTLENECK, METHODS, RANK, add, added, merged, train_only, trained_parameters
 from speechssl.text_side.frozen import Computer, load_puzzle
 from speechssl.textlm import load_text_encoder
 
@@ -30,7 +30,7 @@ def computer(family: str, checkpoint: Any) -> Computer:
 @pytest.mark.parametrize("family", ["BERT", "DistilBERT", "ModernBERT", "T5"])
 def test_devices_train_what_they_say_and_always_what_reads_and_writes(family: str, checkpoint: Any) -> None:
     counts = {}
-    for device in (d for d in DEVICES if d != "lora"):
+    for device in (d for d in METHODS if d != "lora"):
         model = computer(family, checkpoint)
         train_only(model.encoder, device)
         learnt = {name for name, weight in model.named_parameters() if weight.requires_grad}
