@@ -245,11 +245,8 @@ class QA:
             raise InputError(f"{names} can only listen; record the question, or add a cascade that reads it (cascade-ctc)")
         details: list[dict[str, Detail]] = [{} for _ in questions]
         for system in self.systems:
-            if (
-                isinstance(system, Cascade)
-                and system.spoken_language
-                and (found := system.spoken_language(samples)) != self.language
-            ):
+            detect = system.spoken_language if isinstance(system, Cascade) else None
+            if detect and (found := detect(samples)) != self.language:
                 spoken = f"the passage sounds like the language {found!r}, or holds no speech"
                 print(f"{spoken}, and the models are for {self.language!r}", file=sys.stderr)
             encoded = _encoded(system, samples, "the passage")
