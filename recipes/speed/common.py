@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def sentences(count: int) -> Iterator[np.ndarray]:
 def machine() -> dict[str, Any]:
     """What the numbers depend on."""
     names = (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    packages = {name: version(name) for name in ("torch", "torchaudio", "transformers")}
+    compared = "torch torchaudio transformers s3prl openvino nncf onnxruntime".split()
+    packages = {name: version(name) for name in compared if find_spec(name)}
     return {"cpu": next(names, "unknown"), "threads": torch.get_num_threads(), **packages}
 
 

@@ -11,6 +11,7 @@ from speechssl.eval.tables import Table
 from speechssl.results import Row, read_rows
 
 OURS = "speechssl"
+ONCE = {"conversion_seconds": "conversion, s", "start_seconds": "start-up, s"}
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
@@ -32,10 +33,19 @@ def encoders(rows: list[Row]) -> None:
     for system in (s for s in systems if s.startswith(OURS)):
         lines.append(line(system, "ratio_fp32", f"{system}, over the fastest other in fp32", ".2f"))
         lines.append(line(system, "ratio_bf16", f"{system}, over the fastest other in bf16", ".2f"))
+        lines.append(line(system, "ratio_openvino", f"{system}, over OpenVINO in the same precision", ".2f"))
     lines.append(line(f"{OURS} bf16", "share_of_limit", f"{OURS} bf16, % of the limit", ".1f"))
     lines.append(line("matrix product bf16", "gflops", "measured bf16 matrix rate, GFLOP/s", ".0f"))
     lines.append(line("matrix product fp32", "gflops", "measured fp32 matrix rate, GFLOP/s", ".0f"))
-    table(["x real time", *(f"{shape}, {condition}" for shape, condition in workloads)], lines)
+    shapes = list(dict.fromkeys(shape for shape, _ in workloads))
+    for cells in lines:
+        once = [(shape, found.get((shape, "once", cells[0], metric))) for shape in shapes for metric in ONCE]
+        cells += [f"{r.value:.1f}" if r else "" for _, r in once]
+    head = [
+        *(f"{shape}, {condition}" for shape, condition in workloads),
+        *(f"{s}, {what}" for s in shapes for what in ONCE.values()),
+    ]
+    table(["x real time", *head], [cells for cells in lines if any(cells[1:])])
 
 
 def plain(rows: list[Row], metrics: Sequence[str], where: str = "") -> None:

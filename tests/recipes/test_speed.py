@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from speechssl.results import read_rows
@@ -18,6 +19,13 @@ def test_smoke_run_leaves_rows_and_prints_tables(tmp_path: Path, quick: str) -> 
     promised |= {"ratio_sklearn", "same_units", "steps_per_second", "steps_over_fp32", "steps_over_bf16", "over_training"}
     assert {r.metric for r in rows} >= promised
     assert {r.system for r in rows} >= {"transformers fp32", "torchaudio fp32", "s3prl fp32", "speechssl fp32", "speechssl int8"}
+    errors = {r.system: r.value for r in rows if r.metric == "relative_error"}
+    assert max(error for system, error in errors.items() if system.endswith("fp32")) < 1e-5
+    for metric in ("start_seconds", "conversion_seconds"):
+        assert errors.keys() <= {r.system for r in rows if r.metric == metric}
+    for system, package in {"OpenVINO fp32": "openvino", "OpenVINO int8": "nncf", "ONNX Runtime int8": "onnxruntime"}.items():
+        assert (system in errors) == (find_spec(package) is not None)
+    assert "left out, because not installed: espnet-s3prl" in done.stdout  # the configuration names no folder
     assert all(r.value > 0 for r in rows if r.metric in ("x_realtime", "ratio_fp32", "ratio_bf16", "unit_agreement"))
     assert next(r.value for r in rows if r.metric == "same_units") == 100
     assert "| speechssl bf16, % of the limit |" in done.stdout and "| changed_units | context 0 s | context 1 s |" in done.stdout
