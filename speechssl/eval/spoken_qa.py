@@ -98,19 +98,19 @@ def evaluate(
     """
     asked: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
     records = {r.id: r for r in asked}
-    unheard = {q.id: q for q in corpus.answerable if not q.audio and q.text.strip()}
-    if unheard and any(s.needs_audio for s in systems):
+    written = {q.id: q for q in corpus.answerable if not q.audio and q.text.strip()}
+    if written and any(s.needs_audio for s in systems):
         print(
-            f"{len(unheard)} questions have no recording: cascades read their text, other systems cannot be asked", file=sys.stderr
+            f"{len(written)} questions have no recording: cascades read their text, other systems cannot be asked", file=sys.stderr
         )
 
     def encoding(s: System) -> Encoding[str]:
-        spoken = records.keys() - unheard.keys() if isinstance(s, Cascade) and s.needs_audio else None
+        spoken = records.keys() - written.keys() if isinstance(s, Cascade) and s.needs_audio else None
         return Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio, spoken)
 
     def answer(s: System, features: Mapping[str, Any], condition: Condition) -> dict[str, dict[str, Any]]:
         if isinstance(s, Cascade) and s.needs_audio:
-            features = {**features, **{i: s.read(q.text, q.language) for i, q in unheard.items()}}
+            features = {**features, **{i: s.read(q.text, q.language) for i, q in written.items()}}
         return answer_questions(s, corpus, features, condition.label)
 
     def score(system: System, predictions: Mapping[str, Any]) -> tuple[Any, ...]:
