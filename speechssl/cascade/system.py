@@ -34,7 +34,7 @@ class Cascade:
     qa: TextQa
     card: Mapping[str, Any]
     needs_audio: bool = True
-    spoken_language: Callable[[Any], str] | None = None  # samples -> language, where the recogniser tells languages apart
+    spoken_languages: Callable[[Any], Mapping[str, float]] | None = None  # of samples, where the recogniser tells them apart
 
     def read(self, text: str, language: str) -> Transcript:
         """A written text in the place of a recording; its words have no times."""
@@ -163,9 +163,9 @@ def load_recogniser(models: Path, engine: str, encoder: Any, language: str | Non
 
 def load_cascade(qa: TextQa, recogniser: Recogniser, recogniser_card: Any) -> Cascade:
     """recogniser_card: what the card of the system says of the recogniser."""
-    name, detect = f"cascade-{recogniser.name}{qa.suffix}", getattr(recogniser, "spoken_language", None)
+    name, detect = f"cascade-{recogniser.name}{qa.suffix}", getattr(recogniser, "spoken_languages", None)
     words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
-    return Cascade(name, words, qa, {"asr": recogniser_card} | qa.card, spoken_language=detect)
+    return Cascade(name, words, qa, {"asr": recogniser_card} | qa.card, spoken_languages=detect)
 
 
 def load_text(qa: TextQa, name: str) -> Cascade:
