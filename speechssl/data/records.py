@@ -211,8 +211,9 @@ def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterato
                 if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
                     raise InputError(f"{path}:{number}: the {name} of this question are not a list of texts; correct the line")
                 values[name] = tuple(texts)
-            for audio in values["option_audio"] if root is not None else ():
-                check_inside(root, audio, f"{path}:{number}")
+            if root is not None:
+                for audio in values["option_audio"]:
+                    check_inside(root, audio, f"{path}:{number}")
             right = values.get("correct")  # none, one, or a list
             values["correct"] = () if right is None else tuple(right) if isinstance(right, list) else (right,)
         if unknown := sorted(set(values) - known):
