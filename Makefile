@@ -7,7 +7,7 @@ EXTRAS := synth,chinese,pocketsphinx,voices,minilm,s3prl,ray,serve,tensorboard,p
 FOLDERS := $(addprefix tests/,cascade dual encoders multiple_choice pretrain speechbert superb units)
 OTHERS := tests $(addprefix --ignore=,$(FOLDERS) tests/recipes)
 
-.PHONY: help demo test test-recipes test-folders test-others test-fast fast-folders fast-others check package docs
+.PHONY: help demo test test-recipes test-folders test-others test-fast fast-folders fast-others faults check package docs
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12]"
@@ -41,6 +41,11 @@ fast-folders: .venv/ready
 
 fast-others: .venv/ready
 	$(BIN)/python -m pytest $(OTHERS) -m "not slow"
+
+faults: export OMP_NUM_THREADS = 1
+
+faults: .venv/ready ## what tests/faults tries a sample of, all of it, and the table of what happened: half an hour (CASES=100000)
+	FAULTS=$(or $(CASES),100000) $(BIN)/python -m pytest tests/faults
 
 check: .venv/ready ## ruff, mypy and import contracts
 	$(BIN)/ruff check .

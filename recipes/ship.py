@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout
 from speechssl.dual.model import load_reader, save_reader
-from speechssl.encoders.load import load_encoder
+from speechssl.encoders.load import file_hashes, load_encoder
 from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files, read_json, replacing, write_json
 from speechssl.results import read_rows
@@ -59,6 +59,7 @@ def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
     weights, head_weights = (dequantise(load_file(p)) for p in (models / "encoder/model.safetensors", ctc / "head.safetensors"))
     save(quantise(weights, kernels=True), out / "encoder" / "model.safetensors")
     save(quantise(head_weights), out / "ctc" / "head.safetensors")
+    write_json(card_of(out, "encoder"), read_json(card_of(out, "encoder")) | {"files": file_hashes(out / "encoder")})
     rounded = load_encoder(out / "encoder").hash
     for part in ("units", "ctc"):
         card = read_json(card_of(out, part))

@@ -151,13 +151,13 @@ class Cascade:
 
         Raises InputError as `transcribe` does, and for a text without words.
         """
-        heard = passage if isinstance(passage, Transcript) else self.transcribe(passage)
+        words = passage if isinstance(passage, Transcript) else self.transcribe(passage)
         asked = question if isinstance(question, Transcript) else read_question(question)
         if isinstance(asked, str):
             asked = self.system.read(asked, self.language)
         elif isinstance(asked, np.ndarray):
             asked = self.transcribe(asked)
-        return self.system.answer_all([(asked, heard)])[0]
+        return self.system.answer_all([(asked, words)])[0]
 
 
 def evaluate(

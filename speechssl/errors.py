@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from speechssl.processes import is_main
 
+LONGEST = 1_000  # characters of a sentence
 FEW = 3  # items that are listed one by one although they have one reason
 _SET_ASIDE = [0]  # items of this process, which --strict asks for
 
@@ -37,6 +38,12 @@ def packages_of(extra: str) -> list[str]:
 
     end = re.compile(rf"""\s*;\s*extra == ['"]{re.escape(extra)}['"]$""")
     return [end.sub("", line) for line in requires("speechssl") or () if end.search(line)]
+
+
+def one_line(sentence: str) -> str:
+    """A sentence for the terminal: line breaks in what it quotes are escaped, and the middle is left out where that is too much."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
+    return line if len(line) <= LONGEST else f"{line[: LONGEST * 2 // 3]} ... {line[-LONGEST // 4 :]}"
 
 
 def printable(text: str) -> str:

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,12 +24,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from speechssl.errors import InputError
 from speechssl.processes import agreed, is_main, main_first
 
-CARD, MADE_FROM = "card.json", "made_from.json"
+CARD, MADE_FROM, CHECKSUM = "card.json", "made_from.json", "checksum"
 LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
 _LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
+_TOLD: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
 _HELD: dict[Path, int] = {}  # how often each of them is held
 _REFUSED = re.compile(r"\(os error (\d+)\)$")
 
@@ -86,18 +90,65 @@ def write_text(path: Path | str, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+class MissingEntry(InputError, KeyError):
+    """A card does not say what it is asked for."""
+
+    __str__ = Exception.__str__
+
+
+class Card(dict[str, Any]):
+    """What a card says. Raises MissingEntry for what it does not."""
+
+    path: Path
+
+    def __missing__(self, name: str) -> Any:
+        raise MissingEntry(f"{self.path} does not say {name}; make it again with the command that wrote it")
+
+
 def write_json(path: Path | str, value: Any) -> None:
+    """A card also gets a `checksum` over all that it says."""
+    if isinstance(value, dict) and Path(path).name.endswith(CARD):
+        value = {k: v for k, v in value.items() if k != CHECKSUM}
+        value[CHECKSUM] = hash_json(json.loads(json.dumps(value)))
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
 
 
 def read_json(path: Path | str) -> Any:
-    """Raises InputError when the file is missing or is not JSON."""
+    """What `write_json` was given. Raises InputError when the file is missing or is not JSON, or a card is not an object.
+
+    Of a card that was changed after it was written, by hand or by a fault, stderr says so, once.
+    """
+    value = _read_json(path)
+    if not Path(path).name.endswith(CARD):
+        return value
+    if not isinstance(value, dict):
+        raise InputError(f"{path} is not a JSON object; make it again with the command that wrote it")
+    card = Card(value)
+    card.path = Path(path)
+    stated = card.pop(CHECKSUM, None)
+    found = hash_json(card)
+    if stated not in (None, found) and (str(path), found) not in _TOLD:  # cards of others and older ones have none
+        _TOLD.add((str(path), found))
+        say = f"{path} was changed after it was written; make it again with the command that wrote it where that was not meant"
+        tqdm.write(say, file=sys.stderr)
+    return card
+
+
+def _read_json(path: Path | str) -> Any:
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return parse_json(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"cannot read {path} as JSON (there is no such file); check the path") from error
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path} as JSON ({error}); make it again with the command that wrote it") from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Raises ValueError for what is not JSON, or is nested more deeply than anything that is meant to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def hash_bytes(*parts: bytes) -> str:
@@ -111,11 +162,16 @@ def hash_bytes(*parts: bytes) -> str:
 
 def hash_files(paths: Iterable[Path]) -> str:
     """16 hex digits over the contents of the files, in the order given."""
-    return hash_bytes(*(hashlib.sha256(Path(p).read_bytes()).digest() for p in paths))
+
+    def digest(path: Path) -> bytes:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+
+    return hash_bytes(*map(digest, map(Path, paths)))
 
 
 def hash_json(value: Any) -> str:
-    return hash_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())
+    return hash_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def differing(a: Any, b: Any, name: str = "") -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.errors import InputError
-from speechssl.io import locked, write_text
+from speechssl.io import hash_json, locked, parse_json, write_text
 from speechssl.stats import Interval
 
 DEFAULT = "_default"  # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
@@ -122,8 +122,13 @@ def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False, b
             kept = [replace(row, encoder=names.get((row.system, row.made), row.encoder)) for row in kept]
         merged = {row.key: row for row in (*kept, *new)}
         if tuple(merged.values()) != old or not path.exists():
-            lines = (json.dumps(asdict(row), ensure_ascii=False, allow_nan=False) + "\n" for row in merged.values())
+            lines = (json.dumps(_signed(asdict(row)), ensure_ascii=False, allow_nan=False) + "\n" for row in merged.values())
             write_text(path, "".join(lines))
+
+
+def _signed(values: dict[str, Any]) -> dict[str, Any]:
+    """A row with the hash of all that it says, by which a changed one is noticed."""
+    return values | {"hash": hash_json(values)}
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -156,9 +161,13 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
 
 def _parse(line: str, place: str) -> Row:
     try:
-        values = json.loads(line)
+        values = parse_json(line)
     except ValueError as error:
         raise InputError(f"{place} is not JSON ({error}); remove the line and run its evaluation again") from error
+    if isinstance(values, dict) and "hash" in values and _signed({k: v for k, v in values.items() if k != "hash"}) != values:
+        raise InputError(f"{place} was changed after it was written; remove the line and run its evaluation again")
+    if isinstance(values, dict):
+        values.pop("hash", None)  # older rows have none
     names = {field.name: field.default is MISSING for field in fields(Row)}  # and whether a line must have it
     if not isinstance(values, dict) or set(values) - set(names) or {name for name, must in names.items() if must} - set(values):
         raise InputError(f"{place} is not a result with the fields {', '.join(names)}; remove the line")

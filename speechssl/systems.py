@@ -9,8 +9,7 @@ not belong together are refused when they are loaded.
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
@@ -38,6 +37,7 @@ from speechssl.dual.system import Dual, TimedAnswer, load_dual
 from speechssl.encoders.load import SharedEncoder, shared_encoder
 from speechssl.errors import InputError
 from speechssl.io import DEFAULT, found_checkpoint, model_folder, read_json
+from speechssl.signal import level_range
 from speechssl.speechbert.system import load_speechbert
 from speechssl.terms import NGRAM
 from speechssl.text import language_of
@@ -87,7 +87,7 @@ def load_systems(
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
     encoder: of these models, where it has been loaded already. errors: of `evaluate confusions`; None: those of the models; seed:
     of simulated errors. reading: what reads in the systems that read words, which are called after it where it is not that of the
-    models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, which Whisper is told. Raises InputError for a system that
+    models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper. Raises InputError for a system that
     there is not, for parts that are missing or do not fit each other, and for a reader where no system reads words.
     """
     for name in names:
@@ -166,6 +166,8 @@ READERS = (
     "speechssl/real-questions",  # of recipes/real_questions
 )
 _FILE_NAME = re.compile(r"\S+\.[A-Za-z0-9]{2,4}")
+STEADY = 1.2  # dB: the level of noise and tones stays within this (0 to 0.9), that of speech at 0 dB in white noise does not (1.6)
+FOREIGN = 0.1  # least share that Whisper gives the language of the models: 0.6 to 0.99 for English, less than 0.1 for others
 LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
 
 
@@ -205,8 +207,8 @@ class QA:
             reader = reader or best
         if not systems:
             raise InputError(f"there are no systems to ask; name some, or give models with dual/ or ctc/ ({folder} has neither)")
-        if unheard := [name for name in systems if name in TEXT_SYSTEMS or name.startswith(SIMULATED)]:
-            raise InputError(f"{unheard[0]} reads transcripts and cannot listen; choose dual, speechbert, or cascade-ENGINE")
+        if textual := [name for name in systems if name in TEXT_SYSTEMS or name.startswith(SIMULATED)]:
+            raise InputError(f"{textual[0]} reads transcripts and cannot listen; choose dual, speechbert, or cascade-ENGINE")
         reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
         self.systems: list[System] = load_systems(folder, systems, reading=reading, language=self.language)
         shipped = f"{folder.name}{_trained_on(folder / 'encoder')}"
@@ -224,31 +226,34 @@ class QA:
         return f"QA({'; '.join(f'{name}: {about}' for name, about in self.about.items())})"
 
     def answer(
-        self, passage: Path | str | np.ndarray, questions: Sequence[Path | str | np.ndarray]
+        self, passage: Path | str | np.ndarray, questions: Sequence[Path | str | np.ndarray], name: str | None = None
     ) -> list[dict[str, TimedAnswer]]:
         """For every question the answers by name of the system: start and end in seconds, confidence in [0, 1], and the words where
         the system has words (none where nothing was recognised, or nothing is the answer).
 
         passage: a recording of any length, as an audio file or samples (N,) float32 at 16 kHz; questions: recordings, or texts,
-        which cascades alone can read: answers to a text have no other systems. Raises InputError for audio that cannot be used, for
-        a text without words, for one that none of the systems reads, and for a question that is not in a list.
+        which cascades alone can read: answers to a text have no other systems. name: of the passage in messages. Raises InputError
+        for audio that cannot be used or holds no speech, for a passage that a Whisper of many languages takes for another language,
+        for a text without words, for one that none of the systems reads, and for a question that is not in a list.
         """
-        return [{name: found.answer for name, found in by_system.items()} for by_system in self.details(passage, questions)]
+        return [{s: found.answer for s, found in by_system.items()} for by_system in self.details(passage, questions, name)]
 
-    def details(self, passage: Path | str | np.ndarray, questions: Sequence[Path | str | np.ndarray]) -> list[dict[str, Detail]]:
+    def details(
+        self, passage: Path | str | np.ndarray, questions: Sequence[Path | str | np.ndarray], name: str | None = None
+    ) -> list[dict[str, Detail]]:
         """As `answer`, with what every system read of the passage and of the question."""
         if isinstance(questions, str | Path | np.ndarray):
             raise InputError("questions come in a list, also one alone: answer(passage, [question])")
-        heard, asked = read_recording(passage), [read_question(question) for question in questions]
+        samples, asked = read_speech(passage), [read_question(question) for question in questions]
+        name = name or ("the passage" if isinstance(passage, np.ndarray) else str(passage))
         if any(isinstance(q, str) for q in asked) and not any(isinstance(s, Cascade) for s in self.systems):
             names = ", ".join(system.name for system in self.systems)
             raise InputError(f"{names} can only listen; record the question, or add a cascade that reads it (cascade-ctc)")
         details: list[dict[str, Detail]] = [{} for _ in questions]
         for system in self.systems:
-            if isinstance(system, Cascade) and system.language_heard and (found := system.language_heard(heard)) != self.language:
-                spoken = f"the passage sounds like the language {found!r}, or holds no speech"
-                print(f"{spoken}, and the models are for {self.language!r}", file=sys.stderr)
-            encoded = _encoded(system, heard, "the passage")
+            if isinstance(system, Cascade) and system.spoken_languages:
+                check_language(system.spoken_languages, samples, self.language, name)
+            encoded = _encoded(system, samples, name)
             for number, question in enumerate(asked):
                 if not isinstance(question, str):
                     coded = _encoded(system, question, "the question")
@@ -282,8 +287,9 @@ def answer(
     language: str = "en",
 ) -> dict[str, TimedAnswer]:
     """Ask one question, see `QA`: name of the system -> answer."""
-    heard, asked = read_recording(passage), read_question(question)  # before models are loaded
-    return QA(models, systems, reader, language, null_threshold).answer(heard, [asked])[0]
+    samples, asked = read_speech(passage), read_question(question)  # before models are loaded
+    name = None if isinstance(passage, np.ndarray) else str(passage)
+    return QA(models, systems, reader, language, null_threshold).answer(samples, [asked], name)[0]
 
 
 def _trained_on(folder: Path) -> str:
@@ -302,11 +308,39 @@ def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
     return source.astype(np.float32, copy=False)
 
 
+def read_speech(source: Path | str | np.ndarray) -> np.ndarray:
+    """As `read_recording`; also raises InputError for a file of noise, hum or a tone alone: its level does not change."""
+    samples = read_recording(source)
+    if not isinstance(source, np.ndarray) and len(samples) >= SAMPLE_RATE and level_range(samples) < STEADY:
+        raise InputError(f"{source} holds no speech, but a steady sound (its level does not change); check the recording")
+    return samples
+
+
+def check_language(
+    spoken_languages: Callable[[np.ndarray], Mapping[str, float]], samples: np.ndarray, language: str, name: str
+) -> None:
+    """Raises InputError where a recording is in another language at its beginning, in its middle, and at its end.
+
+    spoken_languages: samples (N,) -> the share of every language in their first half minute; language: that it should be in.
+    """
+    window, half = 30 * SAMPLE_RATE, len(samples) // 2
+    shares: Mapping[str, float] = {}
+    for first in dict.fromkeys((0, max(half - window // 2, 0), max(len(samples) - window, 0))):
+        shares = spoken_languages(samples[first : first + window])
+        if shares.get(language, 0.0) >= FOREIGN:
+            return
+    found = max(shares, key=lambda code: shares[code])
+    raise InputError(
+        f"{name} sounds like the language {found!r}, or holds no speech, and the models are for {language!r}; give a recording in "
+        "it, or --language and models of the other one"
+    )
+
+
 def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
     """A question as `QA.answer` takes it: a text as it is, a recording as samples. A string is a text where no file has that name,
     and it does not look like one: it does not end like a recording, nor is it one word with a suffix ("question.m4a").
 
-    Raises InputError as `read_recording` does, for a text without words, and for a recording longer than LONGEST_QUESTION.
+    Raises InputError as `read_speech` does, for a text without words, and for a recording longer than LONGEST_QUESTION.
     """
     if isinstance(source, str) and Path(source).suffix.lower() not in SUFFIXES and not _FILE_NAME.fullmatch(source):
         try:
@@ -317,7 +351,7 @@ def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
             if not any(map(str.isalnum, source)):
                 raise InputError(f"the question {source!r} has no words; give a text, or a recording")
             return source
-    samples = read_recording(source)
+    samples = read_speech(source)
     if (seconds := len(samples) / SAMPLE_RATE) > LONGEST_QUESTION:
         name = "the question" if isinstance(source, np.ndarray) else source
         remedy = "give the question, or the part of the recording that has it"

@@ -34,10 +34,11 @@ from transformers.integrations import TensorBoardCallback
 
 from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.errors import InputError
-from speechssl.io import read_json, write_json, write_text
+from speechssl.io import hash_files, read_json, write_json, write_text
 from speechssl.processes import agreed, is_main, mean_of_processes, peak_gpu_memory, peak_memory, processes, rank
 
 Batch = dict[str, torch.Tensor]
+SUMS, SUMMED = "sums.json", ("model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json")  # of a checkpoint
 PATIENCE = 20  # updates in a row that may be dropped
 
 
@@ -196,7 +197,11 @@ class Watch(TrainerCallback):
                 file.write(json.dumps({"step": state.global_step} | values) + "\n")
 
     def on_save(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        write_json(Path(args.output_dir) / f"checkpoint-{state.global_step}" / f"tally-{rank()}.json", self.kept)
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        write_json(checkpoint / f"tally-{rank()}.json", self.kept)
+        if state.is_world_process_zero:
+            there = (checkpoint / name for name in SUMMED)
+            write_json(checkpoint / SUMS, {path.name: hash_files([path]) for path in there if path.is_file()})
 
 
 class Curves(TensorBoardCallback):
@@ -305,6 +310,7 @@ def fit(
     watch = Watch(folder, options, audio_seconds, evaluation)
     evaluation = watch.evaluation
     if last is not None:
+        check_sums(last)
         watch.load(last)
         state = read_json(last / "trainer_state.json")
         if state["global_step"] >= options.steps or (evaluation and evaluation.is_over(state)):
@@ -370,6 +376,15 @@ def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Pa
         about = {"split": evaluation.options.eval_split, "items": evaluation.items}
         result["best"] = {"step": step, "metric": evaluation.metric, "score": round(score, 5)} | about
     return result
+
+
+def check_sums(checkpoint: Path) -> None:
+    """Raises InputError for a file that is not as it was saved. A run that was killed before it wrote the sums left none."""
+    path = checkpoint / SUMS
+    for name, wanted in read_json(path).items() if path.is_file() else ():
+        if hash_files([checkpoint / name]) != wanted:
+            remedy = f"delete {checkpoint} and give the same command, which goes on without it"
+            raise InputError(f"{checkpoint / name} is not as it was saved; {remedy}")
 
 
 def last_checkpoint(folder: Path) -> Path | None:

@@ -11,9 +11,10 @@ import soundfile
 
 import speechssl
 from speechssl.cli import main
+from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.io import model_folder
-from speechssl.systems import best_systems, read_question
+from speechssl.systems import best_systems, check_language, read_question, read_speech
 
 ROOT = Path(__file__).parents[1]
 REAL = ROOT.parent / "shared/data/nmsqa/context-34_4_4.mp3"
@@ -34,7 +35,7 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     rng = np.random.default_rng(0)
     passage = rng.normal(0, 0.1, (48_000 * 4, 2)) * np.repeat(rng.random(16), 12_000)[:, None]
     soundfile.write(folder / "passage.flac", passage, 48_000)
-    soundfile.write(folder / "question.wav", rng.normal(0, 0.1, 8_000), 8_000)
+    soundfile.write(folder / "question.wav", rng.normal(0, 0.1, 8_000) * np.repeat(rng.random(8), 1_000), 8_000)
     return folder / "passage.flac", folder / "question.wav"
 
 
@@ -94,6 +95,45 @@ def test_audio_without_speech_is_one_sentence(samples, rate, expected, speech: t
     assert str(path) in message and expected in message and message.count("\n") == 1
 
 
+def steady_sounds() -> list[np.ndarray]:
+    rng, seconds = np.random.default_rng(0), np.arange(48_000) / 16_000
+    spectrum = np.fft.rfft(rng.normal(size=48_000))
+    pink = np.fft.irfft(spectrum / np.sqrt(np.arange(1, len(spectrum) + 1)))
+    return [rng.normal(0, 0.001, 16_000), 0.1 * pink / pink.std(), 0.1 * np.sin(2 * np.pi * 440 * seconds)]
+
+
+@pytest.mark.parametrize("samples", steady_sounds(), ids=["white", "pink", "tone"])
+@pytest.mark.parametrize("part", ["--passage", "--question"])
+def test_a_steady_sound_is_no_speech(samples, part: str, speech: tuple[Path, Path], tmp_path: Path, capsys) -> None:
+    path = tmp_path / "noise.wav"
+    soundfile.write(path, samples, 16_000)
+    files = {"--passage": str(speech[0]), "--question": str(speech[1]), part: str(path)}
+    assert main(["answer", *(word for pair in files.items() for word in pair)]) == 2
+    message = capsys.readouterr().err
+    assert f"{path} holds no speech" in message and message.count("\n") == 1
+
+
+def test_speech_as_loud_as_white_noise_is_read(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    bursts = rng.normal(0, 1, 64_000) * np.repeat(rng.random(40), 1_600) ** 2  # a tenth of a second each
+    soundfile.write(tmp_path / "noisy.wav", 0.05 * (bursts / bursts.std() + rng.normal(0, 1, 64_000)), 16_000)
+    assert len(read_speech(tmp_path / "noisy.wav")) == 64_000
+
+
+def test_a_passage_in_another_language_is_refused_and_one_that_only_begins_in_it_is_not() -> None:
+    shares = {"de": 0.9, "en": 0.05}
+    with pytest.raises(InputError, match="x.mp3 sounds like the language 'de', .* and the models are for 'en'; give a recording"):
+        check_language(lambda _: shares, np.ones(16_000 * 100), "en", "x.mp3")
+    parts: list[int] = []
+
+    def only_at_the_end(samples: np.ndarray) -> dict[str, float]:
+        parts.append(int(samples[0]))
+        return {"en": 0.9} if samples[0] == 70 else shares
+
+    check_language(only_at_the_end, np.repeat(np.arange(100), 16_000), "en", "x.mp3")
+    assert parts == [0, 35, 70]
+
+
 @pytest.mark.parametrize("samples", [np.zeros(16_000), np.full(16_000, np.nan), np.ones((16_000, 2)), np.zeros(0)])
 def test_arrays_are_checked_like_files(samples, speech: tuple[Path, Path]) -> None:
     with pytest.raises(InputError, match="the array given"):
@@ -114,6 +154,23 @@ def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(
     assert main([*asked, "--null-threshold", "-1000000", "--clip", str(clip)]) == 0
     printed = capsys.readouterr().out
     assert f"{name}  no answer" in printed and "not written, cascade-ctc has no answer" in printed and not clip.exists()
+
+
+@pytest.mark.slow
+def test_a_clip_is_of_the_first_system_that_has_an_answer(speech: tuple[Path, Path], tmp_path: Path, monkeypatch, capsys) -> None:
+    none, some = TimedAnswer(0.0, 0.0, 0.0, ""), TimedAnswer(1.0, 2.0, 0.5, "a word")
+    monkeypatch.setattr(speechssl.QA, "answer", lambda *_: [{"cascade-ctc": none, "cascade-b": some}])
+    clip = tmp_path / "clip.wav"
+    asked = ["--passage", str(speech[0]), "--question", str(speech[1]), "--systems", "cascade-ctc", "--clip", str(clip)]
+    assert main(["answer", *asked]) == 0
+    assert f"{clip}: the answer of cascade-b" in capsys.readouterr().out
+    assert soundfile.info(clip).duration == pytest.approx(1.0)
+
+
+def test_a_threshold_that_is_no_number_is_refused(speech: tuple[Path, Path], capsys) -> None:
+    asked = ["--passage", str(speech[0]), "--question", "Who?", "--null-threshold", "nan"]
+    assert main(["answer", *asked]) == 2
+    assert "--null-threshold nan is no threshold; give a number" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -85,6 +85,30 @@ def test_what_is_not_json_is_named(tmp_path, content):
         read_json(path)
 
 
+def test_a_card_that_was_changed_is_named_once_and_what_it_does_not_say_is_one_sentence(tmp_path, capsys):
+    path = tmp_path / "units.card.json"
+    write_json(path, {"K": 50, "layer": 6})
+    assert read_json(path) == {"K": 50, "layer": 6} and capsys.readouterr().err == ""
+    path.write_text(path.read_text().replace("50", "51"))
+    assert [read_json(path)["K"] for _ in range(2)] == [51, 51]
+    assert capsys.readouterr().err.count(f"{path} was changed after it was written") == 1
+    write_json(path, read_json(path) | {"licence": "CC0"})  # written again it is whole
+    assert read_json(path)["licence"] == "CC0" and capsys.readouterr().err == ""
+    with pytest.raises(InputError, match=r"units\.card\.json does not say weights; make it again"):
+        read_json(path)["weights"]
+    with pytest.raises(KeyError):
+        read_json(path)["weights"]
+    path.write_text("[1]")
+    with pytest.raises(InputError, match=r"units\.card\.json is not a JSON object"):
+        read_json(path)
+
+
+def test_json_that_is_nested_too_deeply_is_named(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"deep\.json as JSON \(it is nested too deeply\)"):
+        read_json(tmp_path / "deep.json")
+
+
 def test_json_files_do_not_depend_on_the_order_of_keys_and_hashes_tell_contents_apart(tmp_path):
     write_json(tmp_path / "a.json", {"b": 1, "a": "语"})
     write_json(tmp_path / "b.json", {"a": "语", "b": 1})

@@ -114,12 +114,12 @@ def test_what_the_systems_get_has_the_snr_of_the_slider(snr_db: float) -> None:
     qa: Any = SimpleNamespace(systems=[], details=details)
     given = [noise(2.0), noise(1.0)]
     page = answered(qa, *given, "pink", snr_db)
-    for heard, clean in zip(got, given, strict=True):
-        assert active_level(clean) - rms_level(heard - clean) == pytest.approx(snr_db, abs=0.05)
+    for noisy, clean in zip(got, given, strict=True):
+        assert active_level(clean) - rms_level(noisy - clean) == pytest.approx(snr_db, abs=0.05)
     assert f"Passage, pink {snr_db:g} dB" in page
     got.clear()
     answered(qa, *given, "clean", snr_db)
-    assert all(np.array_equal(heard, clean) for heard, clean in zip(got, given, strict=True))
+    assert all(np.array_equal(noisy, clean) for noisy, clean in zip(got, given, strict=True))
 
 
 # ---- answers

@@ -28,7 +28,7 @@ def main(exp: Path, *others: str) -> None:
     found = [{row.system: row for row in group} for group in groups.values()]
     lines = [(system, *(interval_text(rows.get(system)) for rows in found)) for system in systems]
     note = "The models learned from other voices of espeak-ng and from two of flite, half of it distorted. "
-    note += "They never heard festival, nor pink noise."
+    note += "Neither festival nor pink noise was used in training."
     if not others:
         note += " No other synthesiser is installed here (Debian packages festival or flite)."
     table = Table(

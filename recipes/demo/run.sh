@@ -17,7 +17,7 @@ WHISPERS=$(python "$(dirname "$0")/../whispers.py" openai/whisper-tiny.en openai
 [ -z "$WHISPERS" ] || speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $WHISPERS --conditions clean pink@5 reverb \
   --passages "${WHISPER_PASSAGES:-4}"
 
-# another synthesiser: festival, which no model has heard, or flite, two of whose voices the models learned from
+# another synthesiser: festival, which no model was trained on, or flite, two of whose voices the models learned from
 groups=()
 for other in festival flite; do
   if command -v $other > /dev/null; then

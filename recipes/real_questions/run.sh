@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A reader of real questions (SQuAD's, by way of NMSQA's dev table), on what recognisers write of speech that they never heard.
+# A reader of real questions (SQuAD's, by way of NMSQA's dev table), on what recognisers write of speech by other synthesisers.
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/real_questions/run.sh recipes/real_questions/base.yaml exp/real_questions /data/NMSQA    dev.parquet is needed; train.parquet, where it is, trains
 #   bash recipes/real_questions/run.sh recipes/real_questions/smoke.yaml exp/real_questions-smoke         an invented miniature, a minute
@@ -27,12 +27,12 @@ borrow "$(setting models)" "$EXP/models" encoder ctc
 for split in dev test; do
   speechssl evaluate qa "$EXP/corpus" "$EXP/written-$split" --models "$EXP/models" --systems text --conditions clean --split $split
 done
-mkdir -p "$EXP/heard-only"
-[ -e "$EXP/heard-only/test.json" ] || ln -s "$(realpath "$EXP/squad/test.json")" "$EXP/heard-only/test.json"
-speechssl prepare squad "$EXP/heard-only" "$EXP/heard" --speak $(with heard)
+mkdir -p "$EXP/test-only"
+[ -e "$EXP/test-only/test.json" ] || ln -s "$(realpath "$EXP/squad/test.json")" "$EXP/test-only/test.json"
+speechssl prepare squad "$EXP/test-only" "$EXP/test" --speak $(with speak)
 get_whispers
-speechssl evaluate qa "$EXP/heard" "$EXP/spoken" --models "$EXP/models" --systems text cascade-ctc $WHISPERS $(with evaluate)
-speechssl report "$EXP/spoken" "$EXP/heard"
+speechssl evaluate qa "$EXP/test" "$EXP/spoken" --models "$EXP/models" --systems text cascade-ctc $WHISPERS $(with evaluate)
+speechssl report "$EXP/spoken" "$EXP/test"
 
 stage "4 the reader is put where \`speechssl answer\` looks for it"
 folder=$(python -c 'from speechssl.io import models_root; print(models_root() / "speechssl/real-questions")')

@@ -1,4 +1,4 @@
-"""The table of heard.sh, in the order of DUAL's Table 1: python recipes/real_questions/table.py OUT
+"""The table of textless.sh, in the order of DUAL's Table 1: python recipes/real_questions/table.py OUT
 
 Reads OUT/on-dev, on-test and on-some, writes OUT/table.json and prints it.
 """
@@ -34,7 +34,7 @@ def main(out: Path) -> None:
     notes = [f"{label}: {text}" for label, text in zip(PARTS.values(), drawn, strict=True) if text]
     notes += [f"{split}: {synthetic_note(out / split)}" for split in ("train", "dev", "test")]
     columns = ("articles", "system", "condition", *(metric.upper() for metric in METRICS), "published FF1 / AOS")
-    table = Table("Real questions, heard", columns, tuple(rows), " ".join(notes))
+    table = Table("Real questions, spoken", columns, tuple(rows), " ".join(notes))
     print(table.markdown)
     write_json(out / "table.json", table.values)
     for part in ("on-dev", "on-test"):

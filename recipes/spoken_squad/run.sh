@@ -32,12 +32,12 @@ WHISPERS=$(whispers)
 topline=$(find "$SOURCE" -name dev-v1.1.json) # SQuAD's own text of the tests, which is not in the release
 for split in $(splits); do
   has "$split" || continue
-  heard=$WHISPERS # the clean splits alone have recordings; questions are written
+  whispers=$WHISPERS # the clean splits alone have recordings; questions are written
   if [ -n "$WHISPERS" ] && grep -q '"audio": ""' "$EXP/corpus/$split/passages.jsonl"; then
-    heard=
+    whispers=
     echo "left out: $WHISPERS, since $split is text only"
   fi
-  speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models" --systems cascade-given $heard ${topline:+text} \
+  speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models" --systems cascade-given $whispers ${topline:+text} \
     --split "$split" $(with evaluate)
   speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
 done

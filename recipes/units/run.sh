@@ -50,7 +50,7 @@ fi
 [ -n "$(ls "$EXP/lists")" ] || python recipes/units/lists.py measure "$EXP/lists" "$CORPUS" --others "$EXP/piper" "$EXP/festival" \
   ${FSDD:+--fsdd "$FSDD"} ${PRECISE:+--precise "$PRECISE"}
 
-stage "3 targets: clusters of a teacher that has heard people"
+stage "3 targets: clusters of a teacher that was trained on human speech"
 case $TEACHER in openai/*) speechssl models get "${TEACHER#openai/}" ;; esac
 speechssl units fit "$EXP/speech.txt" "$TEACHER" "$EXP/teacher.safetensors" $(with teacher)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from speechssl.encoders.load import load_encoder
+from speechssl.encoders.load import file_hashes, load_encoder
 from speechssl.int8 import dequantise, quantise
 from speechssl.io import read_json, replacing, write_json
 from speechssl.units.kmeans import load_codebook
@@ -48,6 +48,7 @@ for path in sorted((exp / "quality").glob(f"{arm}-{read}-*.json")):
     scores[path.stem.removeprefix(f"{arm}-{read}-")] = {"same_text": rows, "unit_edit_distance": noise}
 recipe = {"recipe": f"recipes/units/run.sh, base.yaml: {arm}"}
 codebook = load_codebook(exp / arm / f"{read}-out.safetensors")
+write_json(out / "encoder" / "card.json", read_json(out / "encoder" / "card.json") | {"files": file_hashes(out / "encoder")})
 rounded = load_encoder(out / "encoder").hash
 card = codebook.card | recipe | LICENCE | {"encoder": rounded, "made_for": codebook.card["encoder"], "scores": scores}
 replace(codebook, card=card).save(out / "words.safetensors")

@@ -20,7 +20,7 @@ from speechssl.audio import to_int16
 from speechssl.augment.conditions import Condition, Distorter, parse_condition, perform
 from speechssl.augment.noise import NoiseBank, Piece, recording, replay
 from speechssl.errors import InputError
-from speechssl.io import write_text
+from speechssl.io import parse_json, write_text
 from speechssl.signal import ACTIVE
 
 Row = dict[str, Any]
@@ -83,7 +83,7 @@ class FrozenDistorter:
             raise InputError(f"cannot read the frozen noises {path}; give a manifest that freezing wrote") from error
         for number, line in enumerate(lines, 1):
             try:
-                row = json.loads(line)
+                row = parse_json(line)
                 self._rows[row["utterance"], row["condition"]] = row
                 _ = int(row["samples"]), int(row["seed"]), [step["apply"] for step in row["steps"]]
             except (ValueError, KeyError, TypeError) as error:

@@ -55,7 +55,7 @@ SIGNS = "&%@#"  # spoken, as currencies and the signs of mathematics are; other 
 @dataclass(frozen=True)
 class Alignment:
     """The words of one recording with their times. losses: (W,) nats by which the known words are less likely than what the
-    recogniser finds likeliest; symbols: (W,) how many symbols it judges in each.
+    recogniser finds likeliest; symbols: (W,) how many symbols it scores in each.
     """
 
     words: tuple[Span, ...]
@@ -295,8 +295,8 @@ class WhisperAligner:
         owners = np.zeros(len(words), np.int64)
         if len(pieces) > 1:
             bar = tqdm(pieces, "recognising", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)
-            heard = ["".join(word.text for word in self.engine.decode(samples[a:b])) for a, b in bar]
-            owners = shared_out(words, heard)
+            recognised = ["".join(word.text for word in self.engine.decode(samples[a:b])) for a, b in bar]
+            owners = shared_out(words, recognised)
         found: list[Span] = []
         losses, symbols = [], []
         bar = tqdm(pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)
@@ -371,15 +371,15 @@ def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
     return steps[np.r_[True, np.diff(steps[:, 0]) > 0], 1] * TOKEN_SECONDS
 
 
-def shared_out(words: Sequence[str], heard: Sequence[str]) -> np.ndarray:
-    """(W,) the number of the piece that each known word is spoken in, in order. heard: what was recognised in every piece.
+def shared_out(words: Sequence[str], recognised: Sequence[str]) -> np.ndarray:
+    """(W,) the number of the piece that each known word is spoken in, in order. recognised: what was recognised in every piece.
 
     Letters of both are matched by the fewest edits; a word is where its middle letter is. Raises ValueError where there is
     nothing to match.
     """
     letters = [fold_letters("".join(filter(str.isalnum, word))) for word in words]
-    found = [fold_letters("".join(filter(str.isalnum, text))) for text in heard]
-    pieces = np.repeat(np.arange(len(heard)), [len(text) for text in found])
+    found = [fold_letters("".join(filter(str.isalnum, text))) for text in recognised]
+    pieces = np.repeat(np.arange(len(recognised)), [len(text) for text in found])
     if not len(pieces):
         raise ValueError("nothing was recognised in it")
     match = Levenshtein.opcodes("".join(letters), "".join(found))

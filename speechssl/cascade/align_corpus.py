@@ -2,7 +2,7 @@
 
 The manifests are written anew, recordings stay where they are. Words are those of the text (of the transcript where there is
 no text) as they are spelt there; words and answers that have times stay as they are. A recording whose text is not what is
-spoken is set aside with the reason; an answer whose words are not heard in their place gets no times.
+spoken is set aside with the reason; an answer whose words are not recognised in their place gets no times.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OTHER_TEXT = "its text is not what its recording says (low confidence)"
 LOST = "its passage is set aside"
 FOREIGN_WORDS = "answers of passages whose words are not those of their text"
 SILENT = "answers of which nothing is spoken"
-UNHEARD = "answers whose words are not heard in their place (low confidence)"
+UNRECOGNISED = "answers whose words are not recognised in their place (low confidence)"
 Record = Passage | Question
 
 
@@ -140,7 +140,7 @@ class AlignedSplit:
             if inside is None:
                 why = why or (SILENT if spoken is not None else FOREIGN_WORDS)
             elif alignment and alignment.confidence(max(inside[0] - CONTEXT, 0), inside[1] + CONTEXT) < self.confidence:
-                why = UNHEARD
+                why = UNRECOGNISED
             if inside is None or why:
                 report.remark(self.data.split, why, UNTIMED)
                 answers.append(answer)

@@ -57,9 +57,11 @@ class HuggingFaceRecogniser:
             raise InputError(f"{source} is a {kind}, which has no word times; give a CTC model (...ForCTC) or Whisper")
 
     @property
-    def language_heard(self) -> Callable[[np.ndarray], str] | None:
-        """What language the first half minute of samples (N,) is in, as its code (en, zh); None where the model knows one alone."""
-        return self.engine.language_heard if isinstance(self.engine, WhisperCheckpoint) and self.engine.multilingual else None
+    def spoken_languages(self) -> Callable[[np.ndarray], dict[str, float]] | None:
+        """Which languages the first half minute of samples (N,) may be in: code (en, zh) -> share; None where the model knows one
+        alone.
+        """
+        return self.engine.spoken_languages if isinstance(self.engine, WhisperCheckpoint) and self.engine.multilingual else None
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """samples: (N,) float32 at 16 kHz. Long audio is decoded in pieces cut at pauses.
@@ -142,11 +144,14 @@ class WhisperCheckpoint:
         if self.multilingual:  # without a task, transformers repeats words endlessly
             self._options |= {"task": "transcribe"} | ({"language": language} if language else {})
 
-    def language_heard(self, samples: np.ndarray) -> str:
-        extractor, tokenizer, model = self._pipeline.feature_extractor, self._pipeline.tokenizer, self._pipeline.model
-        features = extractor(samples[: int(WHISPER_LONGEST * SAMPLE_RATE)], sampling_rate=SAMPLE_RATE, return_tensors="pt")
-        token = model.detect_language(input_features=features.input_features.to(model.device))
-        return str(tokenizer.convert_ids_to_tokens(int(token[0]))).strip("<|>")
+    @torch.inference_mode()
+    def spoken_languages(self, samples: np.ndarray) -> dict[str, float]:
+        features = self.extractor(samples[: int(WHISPER_LONGEST * SAMPLE_RATE)], sampling_rate=SAMPLE_RATE, return_tensors="pt")
+        device, settings = self.model.device, self.model.generation_config
+        start = torch.tensor([[settings.decoder_start_token_id]], device=device)  # after which the language comes
+        logits = self.model(input_features=features.input_features.to(device), decoder_input_ids=start).logits[0, -1]
+        shares = logits[list(settings.lang_to_id.values())].float().softmax(-1).tolist()
+        return {code.strip("<|>"): share for code, share in zip(settings.lang_to_id, shares, strict=True)}
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
         audio = {"raw": samples, "sampling_rate": SAMPLE_RATE}

@@ -29,7 +29,7 @@ from speechssl.dual.data import Window
 from speechssl.dual.decode import Reader, best_span_of_windows, device_of, most_alike, run_model
 from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
-from speechssl.io import WEIGHTS, checkpoint_folder, hash_files, read_json
+from speechssl.io import FILES, WEIGHTS, checkpoint_folder, hash_files, read_json
 from speechssl.shift import SHIFT, load_shift
 from speechssl.textlm import TextCodec, has_vocabulary, load_tokenizer, longest_sequence, reason_of, text_config
 
@@ -87,6 +87,8 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
     added, shifted = load_shift(shift) if shift else (None, {})
     card |= {"shift": shifted} if added else {}
     reader: WordReader
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} has no config.json, so it is no reader; give a folder with {FILES['reader']}")
     if "symbols" not in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
         reader = load_huggingface(folder, options, bf16)
         if added:

@@ -34,7 +34,7 @@ class Cascade:
     qa: TextQa
     card: Mapping[str, Any]
     needs_audio: bool = True
-    language_heard: Callable[[Any], str] | None = None  # samples -> language, where the recogniser tells languages apart
+    spoken_languages: Callable[[Any], Mapping[str, float]] | None = None  # of samples, where the recogniser tells them apart
 
     def read(self, text: str, language: str) -> Transcript:
         """A written text in the place of a recording; its words have no times."""
@@ -142,7 +142,7 @@ def load_recogniser(models: Path, engine: str, encoder: Any, language: str | Non
     """A recogniser, and what the card of a system says of it.
 
     engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`; `pocketsphinx`; or the folder or hub id of a Hugging
-    Face recogniser. language: of the speech, which Whisper is told. Raises InputError for a head that is missing or of another
+    Face recogniser. language: of the speech, for Whisper. Raises InputError for a head that is missing or of another
     encoder.
     """
     if is_ctc_head(engine):
@@ -163,9 +163,9 @@ def load_recogniser(models: Path, engine: str, encoder: Any, language: str | Non
 
 def load_cascade(qa: TextQa, recogniser: Recogniser, recogniser_card: Any) -> Cascade:
     """recogniser_card: what the card of the system says of the recogniser."""
-    name, heard = f"cascade-{recogniser.name}{qa.suffix}", getattr(recogniser, "language_heard", None)
+    name, detect = f"cascade-{recogniser.name}{qa.suffix}", getattr(recogniser, "spoken_languages", None)
     words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
-    return Cascade(name, words, qa, {"asr": recogniser_card} | qa.card, language_heard=heard)
+    return Cascade(name, words, qa, {"asr": recogniser_card} | qa.card, spoken_languages=detect)
 
 
 def load_text(qa: TextQa, name: str) -> Cascade:

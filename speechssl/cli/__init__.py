@@ -17,7 +17,7 @@ from typing import Any
 from speechssl import __version__
 from speechssl.cli.parser import Manner, about, meant, parse, take_manner
 from speechssl.cli.verbs import GROUPS, VERBS, config_of
-from speechssl.errors import InputError, set_aside
+from speechssl.errors import InputError, one_line, set_aside
 from speechssl.io import read_json, refusals, unusable
 from speechssl.processes import is_main, leave, peak_gpu_memory, peak_memory
 
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InputError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
         if manner.verbose:
             traceback.print_exc()
-        print(f"speechssl: {error if isinstance(error, InputError) else unusable(error)}", file=sys.stderr)
+        print(f"speechssl: {one_line(str(error) if isinstance(error, InputError) else unusable(error))}", file=sys.stderr)
         return 2
     except FloatingPointError as error:
         print(f"speechssl: training stopped: {error}", file=sys.stderr)

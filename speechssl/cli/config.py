@@ -37,7 +37,7 @@ class Answer:
     reading: ReaderOptions = group(
         ReaderOptions(), "reader of words", without=("max_seq_length", "doc_stride", "max_answer_length", "shift")
     )
-    language: str = option("en", "language of the speech, en or zh: Whisper is told, and texts are read by its rules")
+    language: str = option("en", "language of the speech, en or zh: for Whisper, and for the rules by which texts are read")
     clip: Path | None = option(
         None, "write the answer of the first system that has one to this audio file; with several questions: FILE-1, ..."
     )
@@ -45,7 +45,7 @@ class Answer:
 
     def run(self) -> dict[str, Any]:
         from speechssl.audio import check_clip, write_clip
-        from speechssl.systems import QA, read_question, read_recording
+        from speechssl.systems import QA, read_question, read_speech
         from speechssl.text import language_of
 
         clips: list[Path] = []
@@ -58,9 +58,9 @@ class Answer:
                 raise InputError(f"--clip would overwrite the recording {path}; give another name")
         language_of(self.language)
         use_device(self.device)
-        passage, asked = read_recording(self.passage), [read_question(question) for question in self.question]
+        passage, asked = read_speech(self.passage), [read_question(question) for question in self.question]
         qa = QA(self.models, self.systems, self.reading.reader, self.language, self.reading.null_threshold)
-        answers = qa.answer(passage, asked)
+        answers = qa.answer(passage, asked, str(self.passage))
         rows = [
             {"question": question, "system": name} | {k: _number(v) for k, v in asdict(found).items()}
             for question, by_system in zip(self.question, answers, strict=True)
@@ -79,10 +79,10 @@ class Answer:
         for name, made_of in qa.about.items():
             print(f"{name}: {made_of}")
         for path, by_system in zip(clips, answers, strict=False):
-            name, first = next(iter(by_system.items()))
-            if first.text != "":
-                write_clip(path, passage, first.start, first.end)
-            made = f"the answer of {name}" if first.text != "" else f"not written, {name} has no answer"
+            first = next(((name, answer) for name, answer in by_system.items() if answer.text != ""), None)
+            if first:
+                write_clip(path, passage, first[1].start, first[1].end)
+            made = f"the answer of {first[0]}" if first else f"not written, {' and '.join(by_system)} has no answer"
             print(f"{path}: {made}")
         return {"passage": str(self.passage), "systems": qa.about, "answers": rows}
 
@@ -104,7 +104,7 @@ class Serve:
     reading: ReaderOptions = group(
         ReaderOptions(), "reader of words", without=("max_seq_length", "doc_stride", "max_answer_length")
     )
-    language: str = option("en", "language of the speech, en or zh: Whisper is told, and texts are read by its rules")
+    language: str = option("en", "language of the speech, en or zh: for Whisper, and for the rules by which texts are read")
     conditions: tuple[str, ...] = option(
         ("pink", "gaussian", "held-out", "reverb"), "conditions that can be chosen, beside clean", least=1
     )

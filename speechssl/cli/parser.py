@@ -253,7 +253,9 @@ def read_section(path: Path, stage: str | None) -> dict[str, Any]:
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except RecursionError:
+        raise InputError(f"cannot read the config {path} (it is nested too deeply); write its options as `name: value`") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: a date that there is not
         raise InputError(f"cannot read the config {path} ({str(error).splitlines()[0]}); check the path") from error
     if stage is not None:
         if not isinstance(content, dict) or stage not in content:

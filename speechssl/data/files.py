@@ -9,7 +9,6 @@ guess.
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
 import re
@@ -33,7 +32,7 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio, read_native, resample, write_flac
 from speechssl.data.sources import SUFFIXES
 from speechssl.errors import InputError
-from speechssl.io import hash_bytes, read_json, replacing, write_json
+from speechssl.io import hash_bytes, parse_json, read_json, replacing, write_json
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -99,10 +98,10 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 def load_json(path: Path) -> Any:
     """What a JSON file of a corpus holds. Raises InputError for one that cannot be read or is not whole."""
     try:
-        return json.loads(path.read_bytes().decode("utf-8-sig"))
+        return parse_json(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f"{path} is not whole JSON ({error}); copy or download it again") from error
 
 

@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration
 from speechssl.data.files import archives_in, safe_name, write_joined
-from speechssl.data.records import INVENTED, Passage, Question, locate, write_records
+from speechssl.data.records import INVENTED, Passage, Question, data_hash, locate, write_records
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json, write_text
 from speechssl.text import answer_tokens, language_of
@@ -425,7 +425,7 @@ def write_corpus(
     content = report.to_json(splits)
     write_lines(out / "set_aside.jsonl", report.aside)
     write_json(out / "data_report.json", content)
-    manifests = hash_files(sorted(out.glob("*/*.jsonl")))
+    manifests = {split: data_hash(out, split) for split in splits}
     synthetic = _synthetic(splits, report.invented, wanted.synthesiser)
     write_json(out / "card.json", {"corpus": report.corpus, **about, **synthetic, "manifests": manifests})
     for split in splits:

@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tqdm import tqdm
+
 from speechssl.audio import length
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, write_text
+from speechssl.io import hash_files, parse_json, read_json, write_text
+from speechssl.processes import is_main
 from speechssl.stats import Units, choose_units, unknown_voice
 
 R = TypeVar("R", "Passage", "Question")
@@ -248,6 +252,8 @@ def _answer(**values: Any) -> Answer:
     answer = Answer(**values)
     if not isinstance(answer.text, str):
         raise TypeError(f"its text is {answer.text!r}")
+    if not isinstance(answer.char_start, int | None):
+        raise TypeError(f"its char_start is {answer.char_start!r}")
     if (answer.start is None) != (answer.end is None):
         raise ValueError("it has only one of start and end")
     if answer.start is not None and answer.end is not None and not math.isfinite(answer.start + answer.end):
@@ -295,6 +301,7 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
         known = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))
         found = f"it has the splits {', '.join(known)}: name one (--split)" if known else "prepare one with `speechssl prepare`"
         raise InputError(f"{folder} is not a split of a prepared corpus (no passages.jsonl); {found}")
+    tell_changed(root, split)
     passages: dict[str, Passage] = {}
     questions: dict[str, Question] = {}
     kinds: tuple[tuple[str, Any, dict[str, Any]], ...] = (("passages", Passage, passages), ("questions", Question, questions))
@@ -337,6 +344,15 @@ def _check_question(question: Question, passages: Mapping[str, Passage], place: 
             )
 
 
+def tell_changed(root: Path, split: str) -> None:
+    """Say on stderr where the manifests of a split are not those that the card of the corpus names: edited, or damaged."""
+    card = root / "card.json"
+    known = read_json(card).get("manifests") if card.is_file() else None
+    if isinstance(known, dict) and known.get(split, found := data_hash(root, split)) != found and is_main():
+        say = f"{root / split}: the manifests were changed after the corpus was prepared"
+        tqdm.write(f"{say}; prepare it again where that was not meant", file=sys.stderr)
+
+
 def first_passages(corpus: Corpus, count: int | None) -> Corpus:
     """The first `count` passages with their questions; None: all."""
     if count is None:
@@ -355,7 +371,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            values = json.loads(line)
+            values = parse_json(line)
         except ValueError as error:
             raise InputError(f"{path}:{number} is not JSON ({error}); correct or remove the line") from error
         if not isinstance(values, dict):

@@ -11,7 +11,6 @@ as JSON. Without SPLIT in between, the split is `test`. Recordings that are file
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from speechssl.data.files import decoded, open_csv, read_parquet, safe_name
 from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, Wanted, prepared, write_corpus
 from speechssl.data.records import Answer, Passage, Question, Span, read_lines
 from speechssl.errors import InputError
-from speechssl.io import hash_files, stage
+from speechssl.io import hash_files, parse_json, stage
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")  # "": a folder of `datasets.Dataset.save_to_disk`
 KINDS = ("passages", "questions")
@@ -183,9 +182,10 @@ class _Split:
         if given is None:
             return "", 0.0
         if isinstance(given, str | Path):
-            path = (base / given).resolve()
+            path = base / given
             if not path.is_file():
                 raise InputError(f"{place} names {path}, which does not exist; paths are relative to {base}")
+            path = path.resolve()
             try:
                 return str(path), length(path)
             except InputError:
@@ -236,7 +236,7 @@ def _json(value: Any, name: str, place: str) -> Any:
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value
     try:
-        return json.loads(value)
+        return parse_json(value)
     except ValueError as error:
         raise InputError(f"{place}: {name} is not whole JSON ({error}); correct it") from error
 

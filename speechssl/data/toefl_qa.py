@@ -172,7 +172,7 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
     asked = Counter((sentences, q.text, q.options) for sentences, q in kept.values())
     odd = {
         "stories whose questions do not agree about their sentences": sum(n > 1 for n in versions.values()),
-        "stories that are told again under another name": sum(n - 1 for n in repeated.values()),
+        "stories that occur again under another name": sum(n - 1 for n in repeated.values()),
         "questions that are asked again of the same story": sum(n - 1 for n in asked.values()),
         "questions of which an option is given twice": sum(len(set(q.options)) < len(q.options) for _, q in kept.values()),
     }

@@ -7,8 +7,9 @@ Letters: B sequences, S tokens in a sequence, Q tokens in a question, P tokens i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,14 @@ class Layout:
     answer: int = MAX_TOKENS  # longest answer
     start_weight: float = 1.0  # of the start and the end in a span's score: BERT's; DUAL's reader has its own, see `decode`
     end_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for sizes and weights that cannot be."""
+        sizes = self.size, self.stride, self.question, self.answer
+        ids = self.cls, self.sep, self.pad
+        counts = all(isinstance(x, int) for x in (*ids, *sizes)) and min(ids) >= 0 and min(sizes) > 0
+        if not counts or not all(isinstance(x, int | float) and math.isfinite(x) for x in (self.start_weight, self.end_weight)):
+            raise ValueError(f"a layout of {asdict(self)}")
 
     def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
         """Ids (S,) and the position of the window's first token."""

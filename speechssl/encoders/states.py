@@ -1,8 +1,9 @@
 """The feature store: hidden states of a frozen encoder, computed once and kept on disk in shards that are read as they are needed.
 
 A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at the end `card.json`. A shard is
-there whole or not at all, so a killed run goes on with the next. What is kept of a recording is either its (T, S, D) hidden states
-or, for heads that see their mean over time alone, (S, D). Whoever needs one layer takes `store[id][:, layer]`.
+there whole or not at all, so a killed run goes on with the next; it has a checksum of its index and of every recording. What is
+kept of a recording is either its (T, S, D) hidden states or, for heads that see their mean over time alone, (S, D). Whoever needs
+one layer takes `store[id][:, layer]`.
 
 Letters: S hidden states (the encoder's layers and the input of the first), T frames, D width, R recordings.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,8 +31,9 @@ from speechssl.augment import Condition, Distorter
 from speechssl.data.sources import Recording
 from speechssl.encoders.base import SpeechEncoder, single_threaded
 from speechssl.errors import InputError, first_line, tell_set_aside
-from speechssl.io import hash_json, read_json, replacing, stage
+from speechssl.io import hash_bytes, hash_json, read_json, replacing, stage
 
+MADE_AGAIN = "delete it and give the same command, which makes it again"
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -76,19 +79,27 @@ class CachedStates:
 
     folder: Path
     pooled: bool
-    rows: dict[str, tuple[Path, int, int]]  # shard, first row, rows
+    rows: dict[str, tuple[Path, int, int, int | None]]  # shard, first row, rows, checksum (of older shards none)
     failed: dict[str, str]  # id -> why it has none
     _open: dict[Path, Any] = field(default_factory=dict, repr=False, compare=False)
+    _sound: set[str] = field(default_factory=set, repr=False, compare=False)  # recordings that have been found as they were written
 
     def __contains__(self, name: str) -> bool:
         return name in self.rows
 
     def __getitem__(self, name: str) -> Tensor:
-        """(S, D) of a pooled recording, else (T, S, D), in the precision of the cache; only this is read. Raises KeyError."""
-        path, first, count = self.rows[name]
+        """(S, D) of a pooled recording, else (T, S, D), in the precision of the cache; only this is read.
+
+        Raises KeyError for a recording that is not there, InputError where its states are not those that were written.
+        """
+        path, first, count, wanted = self.rows[name]
         if path not in self._open:
             self._open[path] = _opened(path)
         found: Tensor = self._open[path].get_slice("states")[first : first + count]
+        if wanted is not None and name not in self._sound:
+            if checksum(found) != wanted:
+                raise InputError(f"{path} is damaged (the states of {name} are not those that were written); {MADE_AGAIN}")
+            self._sound.add(name)
         return found[0] if self.pooled else found
 
     def stacked(self, names: Sequence[str]) -> Tensor:
@@ -99,14 +110,14 @@ class CachedStates:
     def load(cls, folder: Path | str) -> CachedStates:
         """A finished store. Raises InputError where the folder is none or a shard is damaged."""
         folder = Path(folder)
-        rows: dict[str, tuple[Path, int, int]] = {}
+        rows: dict[str, tuple[Path, int, int, int | None]] = {}
         failed: dict[str, str] = {}
         card = read_json(folder / "card.json")
         for path in [folder / name for name in card["shards"]]:
             index, at = _index(path), 0
-            for name, count in index["rows"]:
+            for name, count, *wanted in index["rows"]:
                 if count:
-                    rows[name] = (path, at, count)
+                    rows[name] = (path, at, count, *(wanted or [None]))
                 at += count
             failed |= index["failed"]
         return cls(folder, bool(card["made_from"]["options"]["pooled"]), rows, failed)
@@ -200,7 +211,7 @@ def _compute(
 
     with single_threaded(workers) as pool, tqdm(total=len(recordings), desc=f"hidden states, {encoder.name}", unit="file") as bar:
         for path, part in missing.items():
-            rows: list[tuple[str, int]] = []
+            rows: list[tuple[str, int, int]] = []
             failed: dict[str, str] = {}
             whole: list[Tensor] = []
             for recording, states in zip(part, pool.map(encode, part), strict=True):
@@ -208,20 +219,37 @@ def _compute(
                     failed[recording.id] = states
                 else:
                     whole.append(states)
-                rows.append((recording.id, 0 if isinstance(states, str) else len(states)))
+                rows.append((recording.id, 0, 0) if isinstance(states, str) else (recording.id, len(states), checksum(states)))
                 bar.update()
             tensors = {"states": torch.cat(whole) if whole else torch.zeros(0, 1, 1)}
             with replacing(path) as temporary:
-                temporary.write_bytes(save(tensors, {"index": json.dumps({"rows": rows, "failed": failed})}))
+                index = json.dumps({"rows": rows, "failed": failed})
+                temporary.write_bytes(save(tensors, {"index": index, "hash": hash_bytes(index.encode())}))
+
+
+def checksum(states: Tensor) -> int:
+    """CRC-32 of what is stored."""
+    return zlib.crc32(states.contiguous().view(torch.uint8).numpy())
 
 
 def _opened(path: Path) -> Any:
+    """Raises InputError for a file that is not whole or has no states."""
     try:
-        return safe_open(path, "pt")
+        file = safe_open(path, "pt")
+        file.get_slice("states")
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} is missing or damaged ({first_line(error)}); delete its folder and compute it again") from error
+        raise InputError(f"{path} is missing or damaged ({first_line(error)}); {MADE_AGAIN}") from error
+    return file
 
 
 def _index(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((_opened(path).metadata() or {}).get("index", '{"rows": [], "failed": {}}'))
+    """Raises InputError for one that is not what was written. Older shards have neither hash nor checksums."""
+    about = _opened(path).metadata() or {}
+    try:
+        found: dict[str, Any] = json.loads(about["index"])
+        older = all(len(row) == 2 for row in found["rows"])
+        if not older and about["hash"] != hash_bytes(about["index"].encode()):
+            raise ValueError("its index is not the one that was written")
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged ({first_line(error)}); {MADE_AGAIN}") from error
     return found

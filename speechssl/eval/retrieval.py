@@ -168,7 +168,7 @@ def load_retrievers(
 ) -> list[Retriever]:
     """names: METHOD-SOURCE or METHOD-SOURCE@N. text_encoder: for embeddings of words; bf16: it reads under autocast.
 
-    language: of the speech, which Whisper is told. Raises InputError for a system that there is not, and for parts that are missing
+    language: of the speech, for Whisper. Raises InputError for a system that there is not, and for parts that are missing
     or do not fit each other.
     """
     matched = [(name, NAMES.fullmatch(name)) for name in names]

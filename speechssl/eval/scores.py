@@ -19,7 +19,7 @@ from rapidfuzz.distance import Levenshtein
 from speechssl.augment import Condition
 from speechssl.data.records import Corpus, Passage, Question, corpus_card, voices_of
 from speechssl.errors import InputError
-from speechssl.io import hash_bytes, write_json, write_text
+from speechssl.io import hash_bytes, parse_json, write_json, write_text
 from speechssl.multiple_choice.decode import ScoredChoice
 from speechssl.text import answer_tokens, language_of, pieces, tokens
 
@@ -279,7 +279,7 @@ def sentence(text: str, start: int, end: int, language: str) -> tuple[int, int]:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a scores file. Raises InputError for a file that is missing or damaged."""
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+        lines = [parse_json(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the scores {path} ({error}); evaluate again") from error
     if not lines or not all(isinstance(line, dict) and isinstance(line.get("id"), str) for line in lines):

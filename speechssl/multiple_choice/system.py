@@ -107,7 +107,7 @@ def load_choice_systems(
 ) -> list[ChoiceSystem]:
     """names: `units`, `speechbert`, `cascade-<engine>` (see `load_recogniser`), `text`, `cascade-given`, and the baselines.
 
-    language: of the speech, which Whisper is told. Raises InputError for a system that there is not, and for parts that are missing
+    language: of the speech, for Whisper. Raises InputError for a system that there is not, and for parts that are missing
     or do not belong together.
     """
     encoder: Any = None

@@ -21,7 +21,7 @@ from speechssl.config import settings
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.hubert import check_known
-from speechssl.encoders.load import load_checkpoint, load_encoder
+from speechssl.encoders.load import file_hashes, load_checkpoint, load_encoder
 from speechssl.errors import InputError
 from speechssl.io import hash_json, stage, write_json
 from speechssl.pretrain.auxiliary import auxiliary_losses
@@ -121,7 +121,7 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
                 else:
                     save_pretraining(model, folder)
                     card |= {"what": "wav2vec 2.0 with its heads"}
-                write_json(folder / "card.json", card)
+                write_json(folder / "card.json", card | {"files": file_hashes(folder)})
         return load_encoder(out / "encoder")
 
 

@@ -27,7 +27,7 @@ from speechssl.config import TrainingOptions, settings
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.hubert import check_known
-from speechssl.encoders.load import load_checkpoint, load_encoder
+from speechssl.encoders.load import file_hashes, load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.io import stage, write_json
@@ -210,5 +210,6 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
                     name: "/".join(Path(value).parts[-2:]) for name in ("start", "teacher", "codebook") if (value := decisive[name])
                 }
                 card = {"what": "encoder trained by Spin", "options": decisive | names, "corpus": data.card, "training": result}
-                write_json(out / "encoder" / "card.json", card | {"targets": codebook.card if codebook else None})
+                made_of = {"targets": codebook.card if codebook else None, "files": file_hashes(out / "encoder")}
+                write_json(out / "encoder" / "card.json", card | made_of)
         return load_encoder(out / "encoder")

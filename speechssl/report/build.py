@@ -241,11 +241,12 @@ def audible_conditions(rows: Sequence[Row], voices: Sequence[Path] = ()) -> tupl
     noisy = sorted((c for c in best if c.snr_db is not None), key=lambda c: (c.snr_db, best[c]))
     if clean not in best or not noisy:
         return ([clean] if clean in best else list(best)[:1]), ""
-    heard = [c for c in noisy if best[c] >= best[clean] / 2]
-    chosen = heard[0] if heard else noisy[-1]
+    usable = [c for c in noisy if best[c] >= best[clean] / 2]
+    chosen = usable[0] if usable else noisy[-1]
     shown = f"{ShownCondition(chosen.short).family.lower()} at {decibels(chosen.snr_db or 0.0)}"
     rule, values = "the best FF1 is at least half of the best in clean speech", f"{best[chosen]:.1f} and {best[clean]:.1f}"
-    why = f"the noisiest condition in which {rule} ({values})" if heard else f"the quietest noise (there is none in which {rule})"
+    quietest = f"the quietest noise (there is none in which {rule})"
+    why = f"the noisiest condition in which {rule} ({values})" if usable else quietest
     return [clean, chosen], f"Two groups of questions, drawn at random: in clean speech, and in {shown}, {why}."
 
 

@@ -85,7 +85,7 @@ METRICS = {  # in the order of the page: short name, what it is
     "wer_lm": ("WER with LM", "word error rate of the transcript, decoded with an n-gram language model"),
     "mtwv": ("MTWV", "maximum term-weighted value, times 100"),
     "eer": ("EER", "equal error rate: where as many impostors are let in as speakers are turned away"),
-    "der": ("DER", "diarisation error rate: time missed, wrongly claimed or given to another speaker, over the time spoken"),
+    "der": ("DER", "diarisation error rate: time missed, falsely detected or given to another speaker, over the time spoken"),
     "slot_f1": ("slot F1", "F1 of the slot types"),
     "slot_cer": ("slot CER", "character error rate of the values of the slots"),
     "pesq": ("PESQ", "perceptual evaluation of speech quality (wide band), from 1 to 4.6"),

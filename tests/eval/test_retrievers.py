@@ -20,33 +20,33 @@ def record(name="p", text="", language="en"):
     return Passage(name, "", 1.0, text, "s", language)
 
 
-def said(text, language="en"):
+def spoken(text, language="en"):
     separator = "" if language == "zh" else " "
     return record(language=language), Transcript(tuple(TimedWord(w, 0, 1, 1) for w in text.split()), separator)
 
 
-def heard(*units):
+def units(*units):
     return record(), RunLength(np.array(units), np.ones(len(units), int))
 
 
 @pytest.mark.parametrize("method", ["bm25", "tfidf"])
 def test_words_are_compared_in_one_form_and_chinese_by_character(method):
-    (scores,) = shared_terms(method, None, [said("Which COLOUR?")], [said("the color"), said("colouring")])
+    (scores,) = shared_terms(method, None, [spoken("Which COLOUR?")], [spoken("the color"), spoken("colouring")])
     assert scores[0] > scores[1] == 0
-    (scores,) = shared_terms(method, None, [said("貓 在 哪裡", "zh")], [said("一隻 猫", "zh"), said("狗", "zh")])
+    (scores,) = shared_terms(method, None, [spoken("貓 在 哪裡", "zh")], [spoken("一隻 猫", "zh"), spoken("狗", "zh")])
     assert scores[0] > scores[1] == 0
 
 
 @pytest.mark.parametrize("method", ["bm25", "tfidf"])
 def test_ngrams_forgive_what_is_misheard(method):
-    passages = [said("lantern"), said("peacock")]
-    assert not shared_terms(method, None, [said("lentern")], passages).any()
-    (scores,) = shared_terms(method, 3, [said("lentern")], passages)
+    passages = [spoken("lantern"), spoken("peacock")]
+    assert not shared_terms(method, None, [spoken("lentern")], passages).any()
+    (scores,) = shared_terms(method, 3, [spoken("lentern")], passages)
     assert scores[0] > scores[1] == 0
 
 
 def test_terms_of_units_are_trigrams_or_as_long_as_they_are_asked_for():
-    question, passages = [heard(1, 2, 3, 4)], [heard(9, 1, 2, 3, 9), heard(3, 4, 9)]
+    question, passages = [units(1, 2, 3, 4)], [units(9, 1, 2, 3, 9), units(3, 4, 9)]
     (three,) = shared_terms("tfidf", None, question, passages)
     assert three[0] > three[1] == 0
     assert (shared_terms("tfidf", 2, question, passages) > 0).all()
@@ -60,15 +60,15 @@ def one_hot(longest=None):
 
 
 def test_the_best_window_of_a_passage_counts():
-    passages = [heard(*[5] * 8, 1, 2, *[5] * 8), heard(1, 5, 5, 5)]
-    (narrow,) = one_hot().score(2, [heard(1, 2)], passages)
+    passages = [units(*[5] * 8, 1, 2, *[5] * 8), units(1, 5, 5, 5)]
+    (narrow,) = one_hot().score(2, [units(1, 2)], passages)
     assert narrow == pytest.approx([1, 0.5])  # (1, 2) is a window; (1, 5) shares one of two
-    (wide,) = one_hot().score(100, [heard(1, 2)], passages)
+    (wide,) = one_hot().score(100, [units(1, 2)], passages)
     assert wide == pytest.approx([2**0.5 / (2 + 16**2) ** 0.5, 1 / (2 * 10) ** 0.5])
 
 
 def test_a_passage_without_words_is_like_nothing():
-    assert one_hot().score(4, [heard(1)], [heard(), heard(1)]).tolist() == [[0, 1]]
+    assert one_hot().score(4, [units(1)], [units(), units(1)]).tolist() == [[0, 1]]
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_vector_is_the_mean_over_all_tokens_whatever_else_is_in_the_batch(fold
     with torch.no_grad():
         hidden = [text_encoder("bert")(**tokenizer(t, return_tensors="pt")).last_hidden_state[0].mean(0) for t in texts]
     wanted = torch.stack([h / h.norm() for h in hidden]).numpy()
-    found = embedder.score(100, [said(texts[0])], [said(t) for t in texts])
+    found = embedder.score(100, [spoken(texts[0])], [spoken(t) for t in texts])
     assert found == pytest.approx(wanted[:1] @ wanted.T, abs=1e-5)
 
 

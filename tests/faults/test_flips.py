@@ -1,0 +1,163 @@
+"""One flipped bit in an artefact: whoever reads it names the file, makes it again, or is not concerned."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from speechssl.cli import main
+from speechssl.data.records import data_hash
+from speechssl.data.sources import list_recordings
+from speechssl.encoders.load import load_encoder
+from speechssl.encoders.states import CachedStates, CacheOptions, cache_states
+from speechssl.errors import InputError
+from speechssl.io import write_json
+
+from .conftest import CASES, Stages
+
+Read = Callable[[Path], str]  # a folder with the damaged file -> what was said of it; "" where it was read as it was written
+
+
+@pytest.fixture(scope="module")
+def whole(chain: Path, workshop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All artefacts of the chain, and a corpus whose card names its manifests."""
+    root: Path = tmp_path_factory.mktemp("artefacts") / "all"
+    shutil.copytree(chain, root)
+    shutil.copytree(workshop / "corpus", root / "corpus")
+    hashes = {split: data_hash(root / "corpus", split) for split in ("train", "test")}
+    write_json(root / "corpus/card.json", {"corpus": "invented", "licence": "CC0", "manifests": hashes})
+    recordings = list_recordings(root / "corpus", "test")
+    for name, pooled in (("means", True), ("frames", False)):
+        options = CacheOptions(pooled=pooled, precision="float32" if pooled else "bfloat16", shard_mb=0.02)
+        cache_states(load_encoder(root / "models/encoder"), recordings, root / name, options)
+    return root
+
+
+def readers(stages: Stages, chain: Path) -> dict[str, Read]:
+    """Who reads each kind of artefact."""
+    expected: dict[str, Any] = {}
+
+    def loud(*arguments: object) -> str:
+        """With what is set aside and reported."""
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main(list(map(str, arguments)))
+        notes = [line for line in err.getvalue().splitlines() if "|" not in line]  # without bars
+        return "\n".join(notes) if code in (0, 2) else f"unexpected code {code}"
+
+    def extract(root: Path) -> str:
+        models = root / "models"
+        source = ("units", "extract", root / "corpus", models / "encoder", models / "units.safetensors", root / "new")
+        found = loud(*source, "--split", "test", "--shard-size", 1, "--workers", 1)
+        if not found:  # nothing was said: then the units are what they were
+            for part in (chain / "units/test").glob("part-*"):
+                if (root / "new/test" / part.name).read_bytes() != part.read_bytes():
+                    return "UNNOTICED: other units"
+        return found
+
+    def train(root: Path) -> str:
+        arguments = list(stages.commands(root)["train dual"])
+        arguments[2], arguments[4] = root / "corpus", root / "new"
+        return loud(*arguments)
+
+    def resume(root: Path) -> str:
+        arguments = list(stages.commands(root, steps=6)["train dual"])
+        arguments[2] = root / "corpus"
+        return loud(*arguments)
+
+    def evaluate(root: Path) -> str:
+        arguments = list(stages.commands(root)["evaluate qa"])
+        arguments[2], arguments[3] = root / "corpus", root / "new"
+        found = loud(*arguments)
+        if not found:
+            for name in ("clean", "pink-5-dB"):
+                new, old = (json.loads((at / f"predictions/dual/{name}.json").read_text()) for at in (root / "new", chain / "qa"))
+                if new["answers"] != old["answers"]:
+                    return "UNNOTICED: other answers"
+        return found
+
+    def again(root: Path) -> str:
+        arguments = list(stages.commands(root)["evaluate qa"])
+        arguments[2] = root / "corpus"
+        return loud(*arguments)
+
+    def states(name: str) -> Read:
+        def read(root: Path) -> str:
+            try:
+                found = CachedStates.load(root / name)
+                values = {key: found[key] for key in found.rows}
+            except InputError as error:
+                return str(error)
+            wanted = expected.setdefault(name, values)  # the first reads what is whole
+            return "" if all(torch.equal(values[key], wanted[key]) for key in wanted) else "UNNOTICED: other states"
+
+        return read
+
+    return {
+        "corpus/test/passages.jsonl": extract,
+        "corpus/test/audio/p0.flac": extract,
+        "models/units.safetensors": extract,
+        "models/units.card.json": extract,
+        "models/encoder/model.safetensors": extract,
+        "models/encoder/config.json": extract,
+        "models/encoder/preprocessor_config.json": extract,
+        "models/encoder/card.json": extract,
+        "models/dual/model.safetensors": evaluate,
+        "models/dual/config.json": evaluate,
+        "models/dual/card.json": evaluate,
+        "models/dual/made_from.json": resume,
+        "models/dual/checkpoints/checkpoint-4/model.safetensors": resume,
+        "models/dual/checkpoints/checkpoint-4/optimizer.pt": resume,
+        "models/dual/checkpoints/checkpoint-4/trainer_state.json": resume,
+        "units/train/part-00001.parquet": train,
+        "units/train/_card.json": train,
+        "means/shard-00000.safetensors": states("means"),
+        "frames/shard-00000.safetensors": states("frames"),
+        "frames/card.json": states("frames"),
+        "qa/predictions/dual/clean.json": again,
+        "qa/scores/dual/clean.jsonl": lambda root: loud("compare", root / "qa", "--out", root / "new"),
+        "qa/scores/dual/clean.card.json": lambda root: loud("compare", root / "qa", "--out", root / "new"),
+        "qa/results.jsonl": lambda root: loud("report", root / "qa", root / "corpus", "--models", root / "models"),
+    }
+
+
+NAMES = tuple(readers(None, Path()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_flipped_bit_is_noticed_by_name(
+    name: str, whole: Path, stages: Stages, chain: Path, tmp_path: Path, tell: Callable[[str, Sequence[str]], None]
+) -> None:
+    read, chance, happened = readers(stages, chain)[name], random.Random(name), list[str]()
+    path = Path(name)
+    root = tmp_path / "all"
+    content = (whole / name).read_bytes()
+    for number in range(-1, (CASES // 1_000 or 2)):
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(whole, root)
+        if number >= 0:
+            at = chance.randrange(len(content))
+            damaged = bytearray(content)
+            damaged[at] ^= 1 << chance.randrange(8)
+            (root / name).write_bytes(damaged)
+        said = read(root)
+        if number < 0:  # whole
+            assert said == "", said
+        elif not said:
+            happened.append("read as it was written")
+        elif path.name in said or re.search(rf"{path.parent}(?![\w/])", said):  # the file or its folder
+            happened.append("made again" if "made again" in said else "named")
+        else:
+            happened.append(f"UNNOTICED at byte {at} of {len(content)}: {said[-400:]}")
+    tell(f"flipped bit: {name}", happened)
+    assert not [x for x in happened if "UNNOTICED" in x or "unexpected" in x], happened
