@@ -92,7 +92,7 @@ def fit(frames: int, clusters: int, beside: bool) -> dict[str, float]:
     spent = time.process_time() - begun
     found = {"fit_seconds": spent, "inertia": inertia}
     if beside:
-        settings_of_hubert = {
+        hubert = {
             "batch_size": 10_000,
             "max_iter": 100,
             "tol": 0.0,
