@@ -96,7 +96,7 @@ def licences(corpus: Path, text_encoder: str | None = None, start: Path | None =
 
     corpus: prepared; text_encoder: that it began as; start: or a reader that it goes on from, whose licences it takes over.
     """
-    card = read_json(corpus / "card.json")
+    card = read_json(corpus / "card.json") if (corpus / "card.json").is_file() else {}  # what is written by hand has none
     found = {"trained_on": [_licensed(str(card.get("corpus", corpus.name)), card.get("licence"))], "contains": []}
     if start is not None:
         before = read_json(start / "card.json")
