@@ -131,6 +131,24 @@ def noise_folders(pairs: Iterable[str]) -> dict[str, Path]:
     return {name: Path(folder) for name, folder in parse_named(pairs, "--noise").items()}
 
 
+def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[str]]) -> None:
+    """rules: an option -> those that mean nothing without it. Raises InputError for the latter alone."""
+    for needed, names in rules.items():
+        if not given_of((needed,), given) and (stray := given_of(names, given)):
+            raise InputError(f"{flags(stray)} would have no effect without {flags([needed])}; give both or neither")
+
+
+def given_of(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
+    """Those that were given: neither None nor a switch that was left alone, which is True for a --no-... and else False."""
+    off = {"reference": True}
+    return [name for name in names if given.get(name) is not None and given[name] is not off.get(name, False)]
+
+
+def flags(names: Iterable[str]) -> str:
+    """Options as they are typed."""
+    return " and ".join("--no-reference" if name == "reference" else f"--{name.replace('_', '-')}" for name in names)
+
+
 def use_device(name: str) -> None:
     """Let this process see no GPU (cpu) or one (cuda:N); auto changes nothing, for a GPU is used where there is one. To be called
     before a model is loaded. Raises InputError for a device that there is not."""

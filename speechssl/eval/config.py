@@ -28,6 +28,7 @@ from speechssl.config import (
     group,
     noise_folders,
     option,
+    refuse_ineffective,
     use_device,
 )
 from speechssl.errors import InputError
@@ -431,12 +432,11 @@ class Superb:
     def _tuning(self) -> Any:
         """None where heads are trained on clean speech and a frozen encoder."""
         from speechssl.augment.training import SNR, parse_distortions
-        from speechssl.pretrain.presets import refuse_lonely
         from speechssl.superb.tuning import SHARE, UPSTREAM_RATE, Tuning
 
         o, values = self.training, flat(self.training)
-        refuse_lonely(values, NEEDED)
-        adversary = adversary_options(values)
+        refuse_ineffective(values, NEEDED)
+        adversary = adversary_options(values) if o.domain_adversary else None
         if not (o.finetune or o.distort or adversary):
             if o.start:
                 raise InputError("--start needs --finetune or --distort; give one of them as well")
