@@ -3,7 +3,7 @@
     python recipes/faults/million.py CONFIG EXP
 
 Every line of the manifest is a recording of 7.2 s (a million: 2,000 h), all of which are links to a few short files, and one in a
-thousand is no audio. For every number of lines of the section `million`: a run that is killed and goes on; three processes with
+hundred is no audio. For every number of lines of the section `million`: a run that is killed and goes on; three processes with
 `--shard i/3`, of which one is killed and started again; and planning alone, which is measured up to more lines. Writes million.md,
 a table with time and the greatest memory of every process, and ends with exit code 1 where a row is missing or there twice.
 """
@@ -33,7 +33,7 @@ from speechssl.units.features import Features, UnitExtractor
 from speechssl.units.kmeans import Codebook
 from speechssl.units.storage import iterate_units, part_columns
 
-SECONDS, FILES, BROKEN = 7.2, 16, 1_000  # of a recording as the manifest has it; different files; every so many lines no audio
+SECONDS, FILES, BROKEN = 7.2, 16, 100  # of a recording as the manifest has it; different files; every so many lines no audio
 SIZE = 200  # recordings of a shard at most
 GRID = FrameGrid.of_convolutions(16_000, small_config().conv_kernel, small_config().conv_stride)
 
