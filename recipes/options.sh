@@ -38,6 +38,9 @@ while [ $# -gt 0 ]; do
   esac
 done
 set -- ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}
+STAGES=$(sed -nE "$RECIPE_STAGES" "$0" | grep -oE '^ +[0-9]+' | tail -n 1 | tr -d ' ' || true)
+[ "$FIRST" -le "${STAGES:-$FIRST}" ] || refuse "--stage $FIRST is behind the last stage, $STAGES; \`bash $0 --help\` lists them"
+[ "$FIRST" -le "$LAST" ] || refuse "--stage $FIRST is behind --stop-stage $LAST; give them in their order"
 type -P speechssl > /dev/null \
   || refuse "the command is not on the PATH; run \`make .venv/ready\` and \`source .venv/bin/activate\` first"
 
@@ -45,6 +48,7 @@ type -P speechssl > /dev/null \
 configure() {
   export SPEECHSSL_USAGE=$EXP/usage.jsonl
   RECIPE=${CONFIG%/*}
+  [ -f "$CONFIG" ] || refuse "there is no configuration $CONFIG; give one of $(echo "$(dirname "$0")"/*.yaml)"
   [ ${#SETTINGS[@]} -gt 0 ] || return 0
   command python recipes/settings.py "$CONFIG" --set "$EXP/config.yaml" "${SETTINGS[@]}" || exit 2
   CONFIG=$EXP/config.yaml

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,6 +166,20 @@ def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: s
     ):
         for at in range(0, len(samples), BLOCK_FRAMES):
             file.write(samples[at : at + BLOCK_FRAMES])
+
+
+@contextmanager
+def quiet_decoders() -> Iterator[None]:
+    """Nothing that C libraries write to stderr is seen: libmpg123 has lines for every odd frame. Not while other threads write."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 @contextmanager

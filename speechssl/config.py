@@ -41,6 +41,7 @@ Portion = Annotated[float, Range(0, 1, zero=False)]
 Amount = Annotated[float, Range(zero=False)]
 Weight = Annotated[float, Range()]
 Precision = Literal["fp32", "bf16", "int8"]
+PrecisionOrAuto = Literal["auto", "fp32", "bf16", "int8"]  # where a card names what it came to
 SnrOver = Literal["active", "signal"]
 
 ENCODERS = "encoder folder, .pt file, hub id, shipped name, torchaudio:NAME or s3prl:NAME"
@@ -129,6 +130,24 @@ def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
 def noise_folders(pairs: Iterable[str]) -> dict[str, Path]:
     """The folders of --noise NAME=FOLDER ..."""
     return {name: Path(folder) for name, folder in parse_named(pairs, "--noise").items()}
+
+
+def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[str]]) -> None:
+    """rules: an option -> those that mean nothing without it. Raises InputError for the latter alone."""
+    for needed, names in rules.items():
+        if not given_of((needed,), given) and (stray := given_of(names, given)):
+            raise InputError(f"{flags(stray)} would have no effect without {flags([needed])}; give both or neither")
+
+
+def given_of(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
+    """Those that were given: neither None nor a switch that was left alone, which is True for a --no-... and else False."""
+    off = {"reference": True}
+    return [name for name in names if given.get(name) is not None and given[name] is not off.get(name, False)]
+
+
+def flags(names: Iterable[str]) -> str:
+    """Options as they are typed."""
+    return " and ".join("--no-reference" if name == "reference" else f"--{name.replace('_', '-')}" for name in names)
 
 
 def use_device(name: str) -> None:

@@ -332,8 +332,9 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
         for system, made in about.items()
     ]
     rules = (
-        f"A passage may last {limits.seconds:g} s and have {limits.megabytes:g} MB. Nothing is kept: recordings go to the machine "
-        "that serves this page and nowhere else, files are removed when they have been read, and closing the page removes the rest."
+        f"A passage may last up to {limits.seconds:g} s and be as large as {limits.megabytes:g} MB. Nothing is kept: recordings go "
+        "to the machine that serves this page and nowhere else, files are removed when they have been read, and closing the page "
+        "removes the rest."
     )
     with gradio.Blocks(title="speechssl", analytics_enabled=False, delete_cache=(60, 60)) as page:
         gradio.Markdown(f"# Ask a recording\n{rules}")

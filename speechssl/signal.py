@@ -81,11 +81,6 @@ def speech_level(samples: np.ndarray, over: str = ACTIVE) -> float:
     return active_level(samples) if over == ACTIVE else rms_level(samples)
 
 
-def snr_note(over: str) -> str:
-    """A sentence below tables; none where SNRs are over active speech, as they are by default."""
-    return "" if over == ACTIVE else "SNRs are over the whole signal, pauses and all."
-
-
 def guard(samples: np.ndarray) -> np.ndarray:
     """samples (N,) as float32, scaled down to full scale where beyond: quieter is harmless, clipped is another distortion."""
     return np.asarray(samples / max(1.0, float(np.abs(samples).max(initial=0))), np.float32)

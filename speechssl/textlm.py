@@ -79,14 +79,14 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         half = encoder_half(config)
         model, info = (half or AutoModel).from_pretrained(source, config=config, dtype=torch.float32, output_loading_info=True)
         model = model.get_encoder() if half else model
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # transformers, safetensors and the hub client each raise their own
         raise InputError(f"cannot load the text encoder {source} ({reason_of(error)}); {remedy}") from error
     missing = sorted(k for k in info["missing_keys"] if not k.startswith("pooler."))  # the pooler is not used
     if missing:
         some = ", ".join(missing[:3])
         raise InputError(f"the checkpoint {source} lacks {len(missing)} weights ({some} ...); fetch or make it again")
-    if reason := why_unfit(model) or ("" if has_vocabulary(tokenizer) else "it has no tokeniser"):
+    tokenizer = read_tokenizer(source, remedy)
+    if reason := why_unfit(model):
         raise InputError(f"{source} ({config.model_type}) cannot be a text encoder here: {reason}; {remedy}")
     return model, tokenizer
 
@@ -96,7 +96,7 @@ def licences(corpus: Path, text_encoder: str | None = None, start: Path | None =
 
     corpus: prepared; text_encoder: that it began as; start: or a reader that it goes on from, whose licences it takes over.
     """
-    card = read_json(corpus / "card.json")
+    card = read_json(corpus / "card.json") if (corpus / "card.json").is_file() else {}  # what is written by hand has none
     found = {"trained_on": [_licensed(str(card.get("corpus", corpus.name)), card.get("licence"))], "contains": []}
     if start is not None:
         before = read_json(start / "card.json")
@@ -170,20 +170,29 @@ def has_vocabulary(tokenizer: PreTrainedTokenizerBase) -> bool:
     return len(special.symmetric_difference(tokenizer.get_vocab().values())) > 1
 
 
+def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
+    """The tokeniser of a checkpoint. Raises InputError, with the remedy, where there is none (of which transformers makes an empty
+    one, whose ids mean nothing to a model).
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    except Exception as error:  # transformers, tokenizers and the hub client each raise their own
+        raise InputError(f"cannot load the tokeniser in {source} ({reason_of(error)}); {remedy}") from error
+    if not has_vocabulary(tokenizer):
+        raise InputError(f"{source} has no tokeniser; {remedy}")
+    return tokenizer
+
+
 def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
     """The tokeniser that was saved beside a reader of words. rows: of the reader's embedding table.
 
     Raises InputError where there is none, or it is another model's: tables are padded, at most by a few rows in a thousand
-    (mDeBERTa's 251,000 are for 250,102 tokens). (transformers makes an empty one where files are missing, whose ids mean nothing to
-    the reader.)
+    (mDeBERTa's 251,000 are for 250,102 tokens).
     """
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
         raise InputError(f"{folder} has no tokeniser (tokenizer.json); give a model that reads words, or train or fetch it again")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{folder} has no tokeniser that can be read; train or fetch the model again") from error
-    if not has_vocabulary(tokenizer) or not rows - max(PADDING, rows // 100) <= len(tokenizer) <= rows:
+    tokenizer = read_tokenizer(folder, "train or fetch the model again")
+    if not rows - max(PADDING, rows // 100) <= len(tokenizer) <= rows:
         raise InputError(f"the tokeniser in {folder} has {len(tokenizer)} entries and its model {rows}; train or fetch it again")
     return tokenizer
 

@@ -78,6 +78,15 @@ def test_bad_audio_is_one_sentence_and_exit_code_2(
     assert not clip.exists()
 
 
+def test_of_a_broken_mp3_the_decoder_says_nothing_of_its_own(tmp_path: Path, capfd) -> None:
+    path = tmp_path / "broken.mp3"
+    soundfile.write(path, np.random.default_rng(0).normal(0, 0.1, 80_000), 8_000)
+    path.write_bytes(path.read_bytes()[1_000:5_000] + bytes(3_000))
+    assert main(["answer", "--passage", str(path), "--question", "Who?"]) == 2
+    message = capfd.readouterr().err
+    assert message.startswith("speechssl: ") and str(path) in message and message.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("samples", "rate", "expected"),
     [

@@ -251,6 +251,8 @@ def test_licences_are_those_of_the_data_the_text_encoder_and_the_start(tmp_path)
         (tmp_path / name / "card.json").write_text(json.dumps(card))
     page = tmp_path / "mine/README.md"
     page.write_text("---\nlanguage: en\nlicense: apache-2.0\ntags: [a]\n---\nlicense: none\n")
+    (tmp_path / "by hand").mkdir()
+    assert licences(tmp_path / "by hand")["licences"]["trained_on"] == ["by hand, licence not known"]  # it needs no card
     squad = ["squad, CC BY-SA 4.0"]
     made = licences(tmp_path / "squad", MINILM)
     assert made == {"licences": {"trained_on": squad, "contains": ["all-MiniLM-L6-v2, Apache-2.0"]}}

@@ -1,4 +1,6 @@
-"""Assigning frames to clusters: speechssl against scikit-learn, in one process, on the same float32 numbers, with equal threads.
+"""Assigning frames to clusters, and fitting many: speechssl against scikit-learn, in one process, on the same float32 numbers.
+
+Assignment has equal threads. Fitting is measured in processor time, which other work does not change.
 
 python recipes/speed/kmeans.py CONFIG EXP
 """
@@ -16,7 +18,7 @@ from common import row, save, settings
 from sklearn.cluster import MiniBatchKMeans
 from threadpoolctl import threadpool_limits
 
-from speechssl.units.kmeans import Codebook
+from speechssl.units.kmeans import MOST_STARTS, Codebook, lloyd
 
 FRAMES = (1_500, 9_000, 90_000)  # of 30 s, 3 min, 30 min
 CLUSTERS = (100, 500, 2_000)
@@ -73,8 +75,47 @@ def _interleaved(repeats: int, *contenders: Callable[[], Any]) -> list[float]:
     return [float(np.median(times)) for times in found]
 
 
+def speechlike(count: int, seed: int = 0) -> np.ndarray:
+    """(T, D) float32: 400 clouds whose variance falls from dimension to dimension, as that of features does, turned at random."""
+    rng = np.random.default_rng(seed)
+    turned = np.linalg.qr(rng.standard_normal((WIDTH, WIDTH)))[0].astype(np.float32)
+    scale = (1 / np.sqrt(np.arange(1, WIDTH + 1))).astype(np.float32)
+    clouds = rng.standard_normal((400, WIDTH), np.float32) * scale
+    return (clouds[rng.integers(0, 400, count)] + 0.7 * rng.standard_normal((count, WIDTH), np.float32) * scale) @ turned
+
+
+def fit(frames: int, clusters: int, beside: bool) -> dict[str, float]:
+    """Processor seconds and inertia of ours, and where `beside`, how many times as much scikit-learn's mini-batches take."""
+    features = speechlike(frames)
+    begun = time.process_time()
+    _, inertia = lloyd(features, clusters, 0, MOST_STARTS)
+    spent = time.process_time() - begun
+    found = {"fit_seconds": spent, "inertia": inertia}
+    if beside:
+        hubert = {
+            "batch_size": 10_000,
+            "max_iter": 100,
+            "tol": 0.0,
+            "max_no_improvement": 100,
+            "reassignment_ratio": 0.0,
+        }
+        begun = time.process_time()
+        with threadpool_limits(torch.get_num_threads()):
+            theirs = MiniBatchKMeans(clusters, n_init=MOST_STARTS, random_state=0, **hubert).fit(features)
+        found |= {
+            "fit_ratio_sklearn": (time.process_time() - begun) / spent,
+            "inertia_over_sklearn": inertia / (theirs.inertia_ / frames),
+        }
+    return found
+
+
 def main() -> None:
     step = settings("kmeans")
+    sizes = step.values.pop("fits")
+    for frames, clusters, beside in sizes:
+        condition = f"fit {clusters} clusters of {frames} frames"
+        results = fit(frames, clusters, beside)
+        save(step.exp, [row("speechssl", "kmeans", condition, metric, value, None, 1) for metric, value in results.items()])
     for found in compare(**step.values):
         condition, n = f"{found['frames']} frames, K {found['clusters']}", step.values["repeats"]
         ratio = row("speechssl", "kmeans", condition, "ratio_sklearn", found["ratio_sklearn"], None, n)

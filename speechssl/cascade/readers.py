@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import TimedWord, Transcript
@@ -31,7 +31,7 @@ from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
 from speechssl.io import FILES, WEIGHTS, checkpoint_folder, hash_files, read_json
 from speechssl.shift import SHIFT, load_shift
-from speechssl.textlm import TextCodec, has_vocabulary, load_tokenizer, longest_sequence, reason_of, text_config
+from speechssl.textlm import TextCodec, load_tokenizer, longest_sequence, read_tokenizer, reason_of, text_config
 
 
 @dataclass(frozen=True)
@@ -169,13 +169,11 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
         model, info = loader.from_pretrained(
             folder, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
         )
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:  # transformers, safetensors and tokenizers each raise their own
+    except Exception as error:  # transformers and safetensors each raise their own
         raise InputError(f"cannot load the reader {folder} ({reason_of(error)}); {remedy}") from error
     if lacking := sorted(info["missing_keys"]):
         raise InputError(f"the reader {folder} lacks {len(lacking)} weights ({', '.join(lacking[:3])}); {remedy}")
-    if not has_vocabulary(tokenizer):
-        raise InputError(f"the reader {folder} has no tokeniser; {remedy}")
+    tokenizer = read_tokenizer(folder, remedy)
     reader = HuggingFaceReader(model.eval().requires_grad_(False), tokenizer, options, bf16)
     question, passage = (
         Transcript(tuple(TimedWord(w, math.nan, math.nan, math.nan) for w in text.split())) for text in ("who is it", "it is anna")

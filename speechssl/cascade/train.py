@@ -85,7 +85,8 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
             if bounds[record.id][0] < bounds[record.id][1]:
                 recordings.append((tuple(w for w in spelt if w.text.strip("'")), *bounds[record.id]))
         if not recordings:
-            raise InputError("no training recording has words with times; a CTC head cannot be trained on this corpus")
+            lack = "no training recording has words with times, which a CTC head learns from"
+            raise InputError(f"{lack}; `speechssl align` finds those of texts")
         words = (w.text for some, _, _ in recordings for w in some)
         vocabulary = CtcVocabulary.english() if english else CtcVocabulary.of_characters(words)
         states = 1 if layer is not None else encoder.layers + 1

@@ -44,7 +44,7 @@ class Answer:
     device: str = option("auto", DEVICE)
 
     def run(self) -> dict[str, Any]:
-        from speechssl.audio import check_clip, write_clip
+        from speechssl.audio import check_clip, quiet_decoders, write_clip
         from speechssl.systems import QA, read_question, read_speech
         from speechssl.text import language_of
 
@@ -58,7 +58,8 @@ class Answer:
                 raise InputError(f"--clip would overwrite the recording {path}; give another name")
         language_of(self.language)
         use_device(self.device)
-        passage, asked = read_speech(self.passage), [read_question(question) for question in self.question]
+        with quiet_decoders():
+            passage, asked = read_speech(self.passage), [read_question(question) for question in self.question]
         qa = QA(self.models, self.systems, self.reading.reader, self.language, self.reading.null_threshold)
         answers = qa.answer(passage, asked, str(self.passage))
         rows = [

@@ -28,7 +28,7 @@ from speechssl.audio import SAMPLE_RATE, duration
 from speechssl.data.files import archives_in, safe_name, write_joined
 from speechssl.data.records import INVENTED, Passage, Question, data_hash, locate, write_records
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, write_json, write_text
+from speechssl.io import hash_files, locked, read_json, write_json, write_text
 from speechssl.text import answer_tokens, language_of
 from speechssl.timing import shown_length
 
@@ -288,19 +288,20 @@ def prepared(
     out = Path(out)
     empty = out.is_dir() and not any(out.iterdir())
     fresh = empty or not out.exists()
-    begin_folder(out, {"corpus": corpus, "source": str(source), **wanted.settings, **settings}, corpus)
-    if (out / "card.json").is_file():
-        tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
-        return dict(read_json(out / "data_report.json"))
-    try:
-        report = PrepareReport(corpus, published, wanted.passages, is_invented(source))
-        return write_corpus(out, read(report), report, about, wanted)
-    except InputError:
-        if fresh and not (out / "unpacked").exists():
-            shutil.rmtree(out)
-            if empty:
-                out.mkdir()
-        raise
+    with locked(out, wait=False):
+        begin_folder(out, {"corpus": corpus, "source": str(source), **wanted.settings, **settings}, corpus)
+        if (out / "card.json").is_file():
+            tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
+            return dict(read_json(out / "data_report.json"))
+        try:
+            report = PrepareReport(corpus, published, wanted.passages, is_invented(source))
+            return write_corpus(out, read(report), report, about, wanted)
+        except InputError:
+            if fresh and not (out / "unpacked").exists():
+                shutil.rmtree(out)
+                if empty:
+                    out.mkdir()
+            raise
 
 
 def prepared_texts(

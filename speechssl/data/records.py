@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -197,6 +198,7 @@ def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterato
         values = DEFAULTS | values
         if root is not None and isinstance(values["audio"], str):
             values["audio"] = _below(root, path.parent, values["audio"])
+            check_inside(root, values["audio"], f"{path}:{number}")
         if values.get("seconds") is None:
             values["seconds"] = _seconds(values["audio"], root, f"{path}:{number}")
         if kind is Question:
@@ -209,6 +211,9 @@ def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterato
                 if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
                     raise InputError(f"{path}:{number}: the {name} of this question are not a list of texts; correct the line")
                 values[name] = tuple(texts)
+            if root is not None:
+                for audio in values["option_audio"]:
+                    check_inside(root, audio, f"{path}:{number}")
             right = values.get("correct")  # none, one, or a list
             values["correct"] = () if right is None else tuple(right) if isinstance(right, list) else (right,)
         if unknown := sorted(set(values) - known):
@@ -232,6 +237,13 @@ def _below(root: Path, folder: Path, audio: str) -> str:
     if not audio or Path(audio).is_absolute() or not (folder / audio).is_file():
         return audio
     return (folder.relative_to(root) / audio).as_posix()
+
+
+def check_inside(root: Path, audio: str, place: str) -> None:
+    """Raises InputError for a relative path that leads out of the root by `..`: of a list that came from elsewhere it could be any
+    file of this machine. Who means such a file writes its absolute path."""
+    if not Path(audio).is_absolute() and ".." in Path(audio).parts and os.path.normpath(audio).split(os.sep)[0] == "..":
+        raise InputError(f"{place} names {audio}, which leads out of {root}; move the file there, or give its absolute path")
 
 
 def _seconds(audio: Any, root: Path | None, place: str) -> float:
@@ -361,15 +373,18 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
     return replace(corpus, passages=kept, questions=tuple(q for q in corpus.questions if q.passage in kept))
 
 
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(number, text) of every line that is not empty, one in memory at a time. Raises InputError for what is no text."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:  # not splitlines: a text may hold U+0085 or U+2028
+            yield from ((number, line.removesuffix("\n")) for number, line in enumerate(file, 1) if line.strip())
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
+
+
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number, object) of every line that is not empty. Raises InputError for a line that is not a JSON object, naming it."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")  # not splitlines: a text may hold U+0085 or U+2028
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, line in text_lines(path):
         try:
             values = parse_json(line)
         except ValueError as error:

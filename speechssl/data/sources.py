@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from speechssl.data.records import Passage, Question, data_hash, first_passages, load_corpus, read_lines
+from speechssl.data.records import Passage, Question, check_inside, data_hash, first_passages, load_corpus, read_lines
 from speechssl.errors import InputError, printable
 from speechssl.processes import is_main
 
@@ -21,7 +21,7 @@ UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # au
 MANIFESTS = (".jsonl", ".txt", ".tsv")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Recording:
     """A file to be read, and the name of what is made from it."""
 
@@ -66,12 +66,11 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
         )
     if not found:
         raise InputError(f"{source / (split or '')} has no recordings; give a corpus, manifest or folder that has some")
-    places: dict[str, str] = {}
+    first: dict[str, Recording] = {}
     for r in found:
-        place = f"{r.path}" + (f" (line {r.line})" if r.line else "")
-        if r.id in places:
-            raise InputError(f"{source} gives the id {r.id} to {places[r.id]} and {place}; make ids unique")
-        places[r.id] = place
+        if (other := first.setdefault(r.id, r)) is not r:
+            places = (f"{x.path}" + (f" (line {x.line})" if x.line else "") for x in (other, r))
+            raise InputError(f"{source} gives the id {r.id} to {' and '.join(places)}; make ids unique")
     return found
 
 
@@ -121,6 +120,7 @@ def read_manifest(path: Path) -> Iterator[Recording]:
             if not isinstance(audio, str) or not audio:
                 wanted = "give every line the path of its recording, relative to the manifest"
                 raise InputError(f"{path}:{number} has no `audio`; {wanted}")
+            check_inside(path.parent, audio, f"{path}:{number}")
             name = values.get("id", _stem(audio))
             if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
                 raise InputError(f"{path}:{number} has the id {name!r}; give a text that no other line has")
@@ -134,10 +134,15 @@ def read_manifest(path: Path) -> Iterator[Recording]:
     table, root = path.suffix.lower() == ".tsv", path.parent
     numbered = [(n, line.strip("\r").split("\t")) for n, line in enumerate(lines, 1) if line.strip()]
     names = [(n, (cells[0] if table else "\t".join(cells)).strip()) for n, cells in numbered]
-    if names and (root / names[0][1]).is_dir():  # fairseq's: the root, then paths and their numbers of samples
+    rooted = bool(names) and (root / names[0][1]).is_dir()
+    if rooted:  # fairseq's: the root, then paths and their numbers of samples
         root /= names.pop(0)[1]
     elif table and len(names) > 1 and [len(cells) > 1 for _, cells in numbered] == [False] + [True] * (len(names) - 1):
         number, name = names[0]  # one column where all other lines have more: a root, unless it is a recording by its name
         if Path(name).suffix.lower() not in SUFFIXES:
             raise InputError(f"the root {name} in line {number} of {path} does not exist; correct line {number}")
+    for number, name in names:
+        check_inside(root, name, f"{path}:{number}")
+        if rooted and Path(name).is_absolute() and root.resolve() not in Path(name).resolve().parents:
+            raise InputError(f"{path}:{number} names {name}, which is not in the root {root} of its first line; correct the line")
     yield from (Recording(_stem(Path(name).as_posix()), root / name, line=n) for n, name in names)

@@ -161,7 +161,8 @@ def fit_spans(
     """Fit a span model on examples and save it. Raises InputError where there are none, or as `fit_reader` does."""
     if not examples:
         raise InputError(
-            f"the split {options.split} has no answerable question to train on; choose another split or prepare the corpus again"
+            f"no question of the split {options.split} can be trained on: units and audio words need the times of answers, which "
+            "`speechssl align` finds, and text QA needs answers that occur in the words of their passage"
         )
     cut = sum(len(e.question) > layout.question for e in examples)
     if cut and is_main():

@@ -97,7 +97,7 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
       a fairseq checkpoint            `.pt`, HuBERT or wav2vec 2.0, pre-trained or fine-tuned; fairseq is not needed
       an s3prl upstream               `s3prl:NAME` or `s3prl:NAME@PATH` (needs speechssl[s3prl])
     precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the third digit; int8 (on a CPU) is
-    faster still, and differs in the second.
+    faster still, and differs in the second; auto is bf16 where the processor or GPU has it, else fp32, and the encoder says which.
     device: cpu, cuda, cuda:N, or auto: a GPU where there is one.
     What is left out (heads, quantisers) and what a file does not say (strides, heads) is reported on stderr.
     Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is missing, damaged or left over.
@@ -107,7 +107,7 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
 
         if device not in ("auto", "cpu"):
             raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
-        return load_s3prl(str(name), precision)
+        return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
     encoder = as_encoder(load_checkpoint(name), precision, device)
     gc.collect()  # a model of transformers refers to itself: its weights would stay beside those of the engine
     return encoder
@@ -115,7 +115,7 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
 
 def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
     """Give a checkpoint the fastest engine that computes its architecture. The engine takes the model over."""
-    if precision not in PRECISIONS:
+    if precision not in (*PRECISIONS, "auto"):
         raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"  # int8 is for CPUs
@@ -123,6 +123,8 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         on_cpu = torch.empty(0, device=device).is_cpu
     except (RuntimeError, AssertionError) as error:  # torch's words for a name it does not know, and for no driver
         raise InputError(f"there is no device {device} ({first_line(error)}); leave out --device, or choose cpu") from error
+    if precision == "auto":
+        precision = "bf16" if has_bf16(on_cpu) else "fp32"
     config: Any = checkpoint.model.config
     whisper = config.model_type == "whisper"
     grid = WHISPER_GRID if whisper else FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
@@ -154,6 +156,13 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         engine=engine,
         chunking=WhisperChunking() if whisper else Chunking(),
     )
+
+
+def has_bf16(on_cpu: bool) -> bool:
+    """Whether the processor, or else the GPU, has bf16 arithmetic."""
+    if on_cpu:
+        return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 class SharedEncoder:

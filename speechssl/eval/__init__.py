@@ -2,7 +2,7 @@
 
 run.py               the evaluation loop: encode -> cache -> score
 spoken_qa.py         systems x conditions on questions, with options or without; imported answers; errors of a recogniser, fitted
-metrics.py           FF1, AOS, EM, F1, word errors
+retrieval.py         first-stage retrieval: every question ranks the passages
 scores.py            a line a question, which comparisons are made from
 compare.py           systems paired on the same questions, where their lines cross, missed answers; tables and JSON of it
 grid.py              encoders x tasks x conditions; grid_tasks.py: the tasks

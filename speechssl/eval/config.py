@@ -28,6 +28,7 @@ from speechssl.config import (
     group,
     noise_folders,
     option,
+    refuse_ineffective,
     use_device,
 )
 from speechssl.errors import InputError
@@ -57,7 +58,7 @@ class Qa:
     With --reader, a question-answering model of Hugging Face reads the words; text-qa/ in --models may be one, too.
     Cascades read a question that has no recording as it is written; other systems cannot be asked it.
     Without a folder of models, --encoder, --codebook and --reader name its parts; --reader is then what `train dual` wrote.
-    Results are known by the contents of the models: one model under two names is one row, with the name given last.
+    Results are identified by a hash of the models: one model under two names is one row, with the name given last.
     Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or kitchen.wav@5; reverb or reverb@0.6 (seconds);
     pitch@-2; band@1000-2000 (Hz); codec@mp3:16; and several in order, joined by +.
 
@@ -431,12 +432,11 @@ class Superb:
     def _tuning(self) -> Any:
         """None where heads are trained on clean speech and a frozen encoder."""
         from speechssl.augment.training import SNR, parse_distortions
-        from speechssl.pretrain.presets import refuse_lonely
         from speechssl.superb.tuning import SHARE, UPSTREAM_RATE, Tuning
 
         o, values = self.training, flat(self.training)
-        refuse_lonely(values, NEEDED)
-        adversary = adversary_options(values)
+        refuse_ineffective(values, NEEDED)
+        adversary = adversary_options(values) if o.domain_adversary else None
         if not (o.finetune or o.distort or adversary):
             if o.start:
                 raise InputError("--start needs --finetune or --distort; give one of them as well")

@@ -30,10 +30,9 @@ from speechssl.eval.config import Robustness
 from speechssl.eval.grid import Cell, GridTask, Setting, freeze_mixtures, name_utterances, run_grid, settings_of
 from speechssl.eval.grid_tasks import MAKERS, TEST, Maker, load_tested
 from speechssl.eval.run import check_conditions
-from speechssl.eval.tables import Table, condition_name, interval_text, markdown
+from speechssl.eval.tables import Table, condition_name, interval_text, markdown, snr_note
 from speechssl.io import write_json, write_text
 from speechssl.results import CASCADE, LOWER_IS_BETTER, Row, append_rows, averaged, drawn_sentence
-from speechssl.signal import snr_note
 from speechssl.stats import (
     LEVEL,
     RESAMPLES,

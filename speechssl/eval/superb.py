@@ -51,10 +51,10 @@ from speechssl.eval.grid import (
     trained_noises,
 )
 from speechssl.eval.run import Encoded, ResultFile, check_conditions, evaluate_files
-from speechssl.eval.tables import Table, seeds_text
+from speechssl.eval.tables import Table, seeds_text, snr_note
 from speechssl.io import hash_bytes, hash_json, read_json, write_json, write_text
 from speechssl.results import DEFAULT, LOWER_IS_BETTER, Row, append_rows, decimals, drawn_sentence, read_rows, unit
-from speechssl.signal import ACTIVE, snr_note
+from speechssl.signal import ACTIVE
 from speechssl.stats import FEWEST
 from speechssl.superb.catalogue import (
     ABOUT,

@@ -126,3 +126,8 @@ def condition_name(condition: str, snr_db: float | None) -> str:
 def listed(parts: Sequence[str]) -> str:
     """ "a, b and c"."""
     return ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1] if parts else ""
+
+
+def snr_note(over: str) -> str:
+    """A sentence below tables; none where SNRs are over active speech, as they are by default."""
+    return "" if over == "active" else "SNRs are over the whole signal, pauses and all."

@@ -130,12 +130,11 @@ class Distortion:
 
 
 def adversary_options(values: dict[str, Any]) -> Any:
-    """An `AdversaryOptions` of the options --domain-adversary, ... that were given; None without the first."""
+    """An `AdversaryOptions` of the options --domain-adversary, ... that were given."""
     from speechssl.pretrain.auxiliary import AdversaryOptions
 
     parts = {part: values.get(f"domain_adversary_{part}") for part in ("layers", "weight", "mode", "schedule", "frames")}
-    labels = values["domain_adversary"]
-    return AdversaryOptions(labels, **{part: v for part, v in parts.items() if v is not None}) if labels else None
+    return AdversaryOptions(values["domain_adversary"], **{part: v for part, v in parts.items() if v is not None})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +154,7 @@ class _Run:
         values = flat(self)
         chosen = with_options(preset, {name: value for name, value in values.items() if value is not None})
         distil = DistilOptions(values["distil"], values["distil_layers"] or ()) if values["distil"] else None
-        adversary = adversary_options(values)
+        adversary = adversary_options(values) if values["domain_adversary"] else None
         distort = None
         if values["distort"] is not None:
             shares = values["distorted"] or ()

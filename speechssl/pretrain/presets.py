@@ -11,7 +11,7 @@ and accumulation can divide it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Mode
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions
-from speechssl.config import TrainingOptions
+from speechssl.config import TrainingOptions, flags, given_of, refuse_ineffective
 from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
 from speechssl.errors import InputError
 from speechssl.pretrain.auxiliary import AdversaryOptions, DistilOptions
@@ -312,22 +312,21 @@ NEEDED = {  # an option -> those that mean nothing without it
     "distil": ("distil_layers",),
     "domain_adversary": tuple(f"domain_adversary_{part}" for part in ("layers", "weight", "mode", "schedule", "frames")),
 }
-OFF = {"reference": True}  # switches that ask for nothing; others: False
 
 
 def with_options(preset: Options, given: Mapping[str, Any]) -> Options:
     """A preset in which options of the command line replace its own. Raises InputError for those that would change nothing."""
     contrastive = isinstance(preset, Wav2Vec2Options)
-    if stray := _asked(HUBERT_ONLY if contrastive else WAV2VEC2_ONLY, given):
+    if stray := given_of(HUBERT_ONLY if contrastive else WAV2VEC2_ONLY, given):
         kind, what = "wav2vec 2.0" if contrastive else "HuBERT", given.get("start") or "what is trained"
-        raise InputError(f"{_flags(stray)} would have no effect, since {what} is a {kind}; leave out options of the other kind")
-    refuse_lonely(given)
+        raise InputError(f"{flags(stray)} would have no effect, since {what} is a {kind}; leave out options of the other kind")
+    refuse_ineffective(given, NEEDED)
     if isinstance(preset, HubertOptions):  # a codebook says what it was fitted on and is not fitted again; MFCCs have no layers
         codebook, teacher = given.get("codebook"), given.get("teacher", preset.teacher)
-        if codebook and (stray := _asked(("layer", "smooth", "clusters", "share", "budget", "starts"), given)):
-            raise InputError(f"{_flags(stray)} would have no effect, since the codebook {codebook} determines it; leave it out")
-        if teacher == "mfcc" and (stray := _asked(("layer", "smooth", "precision"), given)):
-            raise InputError(f"{_flags(stray)} would have no effect with MFCCs; give an encoder with --teacher, or leave it out")
+        if codebook and (stray := given_of(("layer", "smooth", "clusters", "share", "budget", "starts"), given)):
+            raise InputError(f"{flags(stray)} would have no effect, since the codebook {codebook} determines it; leave it out")
+        if teacher == "mfcc" and (stray := given_of(("layer", "smooth", "precision"), given)):
+            raise InputError(f"{flags(stray)} would have no effect with MFCCs; give an encoder with --teacher, or leave it out")
     values = {NAMES.get(name, name): value for name, value in given.items()}
 
     def replaced(options: Any) -> Any:
@@ -348,18 +347,3 @@ def with_options(preset: Options, given: Mapping[str, Any]) -> Options:
     if "crops" not in values:
         made = replace(made, crops=max(made.crops // made.training.accumulation, 1))
     return made
-
-
-def refuse_lonely(given: Mapping[str, Any], rules: Mapping[str, Iterable[str]] = NEEDED) -> None:
-    """rules: an option -> those that mean nothing without it. Raises InputError for the latter alone."""
-    for needed, names in rules.items():
-        if not _asked((needed,), given) and (stray := _asked(names, given)):
-            raise InputError(f"{_flags(stray)} would have no effect without {_flags([needed])}; give both or neither")
-
-
-def _asked(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
-    return [name for name in names if given.get(name) is not None and given[name] is not OFF.get(name, False)]
-
-
-def _flags(names: Iterable[str]) -> str:
-    return " and ".join("--no-reference" if name == "reference" else f"--{name.replace('_', '-')}" for name in names)

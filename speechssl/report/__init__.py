@@ -6,6 +6,7 @@ figures.py      rows arranged (series, conditions, cells), and what all figures 
 spoken_qa.py    the section of question answering
 robustness.py   the section of a robustness grid
 superb.py       the section of a SUPERB run, from its rows and what it left beside them
+text_side.py    the section of the text side: gains, curves, loss surfaces
 build.py        `speechssl report`: the page of the folder of an evaluation
 comparison.py   `speechssl compare`: the page of systems beside each other
 """

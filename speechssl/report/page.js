@@ -60,15 +60,17 @@ const linesOf = (table) => {
 
 const csvOf = ({ heads, lines }) => {
   const quoted = (text) => (/[",\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text);
-  const wide = heads.map((_, i) => lines.some((line) => /^[-−\d.]+–[-−\d.]+$/.test(line[i].small)));
   const plain = (text) => text.replaceAll("\u00a0", " ").replaceAll("−", "-");
-  const numeric = (text) => plain(text).replace(/^(\d{1,3}(,\d{3})+)$/, (digits) => digits.replaceAll(",", ""));
   const name = ({ group, name }) => plain([group, name].filter(Boolean).join(" "));
-  const head = heads.flatMap((h, i) => (wide[i] ? [name(h), name(h) + " low", name(h) + " high"] : [name(h)]));
+  // columns of their own for what stands small below a value
+  const interval = (i) => lines.some((line) => /^[-−\d.]+–[-−\d.]+$/.test(line[i].small));
+  const below = heads.map((h, i) => h.below || (interval(i) ? [`${name(h)} low`, `${name(h)} high`] : []));
+  const numeric = (text) => plain(text).replace(/^(\d{1,3}(,\d{3})+)$/, (digits) => digits.replaceAll(",", ""));
+  const head = heads.flatMap((h, i) => [name(h), ...below[i]]);
   const body = lines.map((line) => line.flatMap(({ text, small }, i) => {
-    if (!wide[i]) return [numeric(text) + (small ? " " + plain(small) : "")];
-    const [low = "", high = ""] = plain(small).split("–");
-    return [numeric(text), low, high];
+    if (!below[i].length) return [numeric(text) + (small ? " " + plain(small) : "")];
+    const found = below[i].length > 1 ? plain(small).replace(/ s$/, "").split("–") : [small];
+    return [numeric(text), ...below[i].map((_, k) => found[k] || "")];
   }));
   return [head, ...body].map((line) => line.map(quoted).join(",")).join("\n") + "\n";
 };
@@ -128,10 +130,10 @@ document.querySelectorAll(".predictions").forEach((section) => {
   const span = (row) => (row.start === null ? "" : `${row.start.toFixed(2)}–${row.end.toFixed(2)} s`);
   // key: what a column is sorted by; text: what it says; from: the direction that a first click sorts in
   const columns = [
-    { name: "Question", key: (row) => row.order, text: (row) => row.question || row.id, small: (row) => (row.question ? row.id : ""), from: 1, wide: true },
+    { name: "Question", key: (row) => row.order, text: (row) => row.question || row.id, small: (row) => (row.question ? row.id : ""), below: ["id"], from: 1, wide: true },
     { name: "Condition", key: (row) => row.c, text: (row) => data.conditions[row.c], from: 1 },
     { name: "System", key: (row) => row.s, text: (row) => data.systems[row.s].label, from: 1, dot: (row) => data.systems[row.s].slot },
-    { name: "Answer", key: (row) => row.text || null, text: (row) => row.text, small: span, from: 1, wide: true, said: (row) => !data.systems[row.s].words },
+    { name: "Answer", key: (row) => row.text || null, text: (row) => row.text, small: span, below: ["start (s)", "end (s)"], from: 1, wide: true, said: (row) => !data.systems[row.s].words },
     { name: "Gold answer", key: (row) => row.gold || null, text: (row) => row.gold, from: 1, wide: true },
     { name: "FF1", key: (row) => row.ff1, text: (row) => number(row.ff1, 1), from: -1, numeric: true },
     { name: "F1", key: (row) => row.f1, text: (row) => number(row.f1, 1), from: -1, numeric: true },
@@ -220,7 +222,7 @@ document.querySelectorAll(".predictions").forEach((section) => {
   };
 
   table.allLines = () => ({
-    heads: columns.map((column) => ({ group: "", name: column.name, number: Boolean(column.numeric) })),
+    heads: columns.map((column) => ({ group: "", name: column.name, number: Boolean(column.numeric), below: column.below })),
     lines: shown.map((row) => columns.map((column) => ({ text: column.text(row), small: (column.small && column.small(row)) || "", best: false }))),
   });
   more.addEventListener("click", () => { const from = count; count += STEP; draw(from); });

@@ -30,7 +30,7 @@ from speechssl.report.figures import (
     svg_of,
 )
 from speechssl.report.page import Example, Method, Section, grid_of, lanes_of
-from speechssl.results import LOWER_IS_BETTER, drawn_sentence
+from speechssl.results import LOWER_IS_BETTER, counted_range, drawn_sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -353,7 +353,7 @@ def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1")
             place = (x, cell.high if cell.high is not None else cell.value)
             ax.annotate(f"{cell.value:.0f}", place, (0, 3), textcoords="offset points", ha="center", fontsize=7.5, color=MUTED)
         sizes = {b: {cell.n for (other, _), cell in cells.items() if other == b and cell.n} for b in buckets}
-        ax.set_xticks(range(len(buckets)), [b if len(n) != 1 else f"{b}\n{n.pop():,} questions" for b, n in sizes.items()])
+        ax.set_xticks(range(len(buckets)), [b if len(n) != 1 else f"{b}\n{counted_range(n, 'question')}" for b, n in sizes.items()])
         ax.tick_params(axis="x", length=0)
         ax.set_ylim(0, _top(cells.values()))
         ax.set_ylabel(f"{metric_name(metric)} (%)")

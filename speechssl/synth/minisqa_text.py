@@ -2,7 +2,8 @@
 
 A passage states some relations of two or three people, among neutral sentences. Every question that has an answer also
 has two kinds of decoy: another person with the same relation, and another fact about the same person. So neither the
-name nor the relation alone finds the answer. What a language says, and how, is data: `english.py`, `mandarin.py`.
+name nor the relation alone finds the answer. What a language says, and how, is data: `minisqa_english.py`,
+`minisqa_mandarin.py`.
 """
 
 import hashlib

@@ -13,8 +13,8 @@ item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their int
     plateau     DUAL's reader, scored as it learns
     symbols     DNA, proteins, music as tasks                                                         (arXiv 2103.07162)
     frozen      the frozen pre-trained transformer: bits, ListOps, images                             (arXiv 2103.05247)
-    languages   how near words and their translations lie, by layer; shifts between languages
-    translation tokens turned into another language's by the mean difference of both                  (arXiv 2010.10041)
+    languages   how near words and their translations lie, by layer; shifts between languages; tokens
+                turned into another language's by the mean difference of both                         (arXiv 2010.10041)
     causal      language models that read from left to right
     unit_lm     GPT on units, from a language model of text or none                                   (arXiv 2305.13009)
     spoken_words, probe, continuations    words and non-words, what a unit language model knows of them, how it goes on

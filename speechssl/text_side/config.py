@@ -631,8 +631,8 @@ class Gains:
 class DeviceTable:
     """print what training few weights costs and gives: parameters, score, time
 
-    Reads, below RESULTS/devices, what was trained with --trained: runs of `text plateau`, whose arms are called after the device
-    (runs/dual/lora-0); readers/text-DEVICE-SEED of `train text-qa` with answers/ of `evaluate qa`; and superb/ of `superb run`,
+    Reads, below RESULTS/devices, what was trained with --trained: runs of `text plateau`, whose arms are called after the method
+    (runs/dual/lora-0); readers/text-METHOD-SEED of `train text-qa` with answers/ of `evaluate qa`; and superb/ of `superb run`,
     where weighted-sum is the frozen encoder that heads read. Appends the scores to RESULTS/results.jsonl, of which
     `speechssl report RESULTS` makes a page.
 

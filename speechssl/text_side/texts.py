@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder, hash_json
 from speechssl.text import syllables
-from speechssl.textlm import has_vocabulary, reason_of, special_tokens
+from speechssl.textlm import read_tokenizer, special_tokens
 
 SPECIALS = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
 OWN, APART, PINYIN = "own", "apart", "pinyin"  # letters that a text is written in
@@ -109,12 +109,7 @@ def load_vocabulary(name: str, masked: bool = True) -> PreTrainedTokenizerBase:
     pre-training, a mask.
     """
     source = str(checkpoint_folder(name, "text encoder"))
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    except Exception as error:  # transformers, tokenizers and the hub client each raise their own
-        raise InputError(f"cannot load the tokeniser in {source} ({reason_of(error)}); give another --tokenizer") from error
-    if not has_vocabulary(tokenizer):
-        raise InputError(f"{source} has no tokeniser; give a folder with tokenizer.json or a vocabulary")
+    tokenizer = read_tokenizer(source, "give a --tokenizer with tokenizer.json or a vocabulary")
     if masked:
         check_specials(tokenizer, name)
     special_tokens(tokenizer)

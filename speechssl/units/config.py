@@ -15,7 +15,7 @@ from speechssl.config import (
     SOURCE,
     Count,
     Portion,
-    Precision,
+    PrecisionOrAuto,
     SnrOver,
     Weight,
     Whole,
@@ -47,7 +47,9 @@ class FitOptions:
     recordings: Count | None = option(None, "number of recordings to fit on, instead of --share")
     budget: Count = option(BUDGET, "number of frames of these recordings to fit k-means on, drawn at random")
     split: str = option("train", "split of a prepared corpus")
-    precision: Precision = option("fp32", "precision of the encoder; bf16 and int8 are faster")
+    precision: PrecisionOrAuto = option(
+        "fp32", "precision of the encoder; bf16 and int8 are faster; auto: bf16 where the processor or GPU has it, else fp32"
+    )
     seed: Whole = option(0, "seed of the choice of recordings and frames, and of k-means")
     device: str = option("auto", DEVICE)
     workers: Count | None = option(None, PARALLEL)
@@ -100,8 +102,10 @@ class Extract:
     out: Path = argument("folder for part-00000.parquet, ... and _card.json; with --split they are in OUT/SPLIT")
     split: str | None = option(None, "split of a prepared corpus: train, dev or test")
     passages: Whole | None = option(None, "only the first N passages of the split and their questions")
-    precision: Precision | None = option(
-        None, "precision of the encoder; bf16 is faster and changes one unit in a hundred; default: the codebook's"
+    precision: PrecisionOrAuto | None = option(
+        None,
+        "precision of the encoder; bf16 is faster and changes one unit in a hundred; default: the codebook's; "
+        "auto: the codebook's too, but fp32 in place of bf16 where the processor or GPU has none",
     )
     device: str = option("auto", DEVICE)
     engine: Literal["local", "ray"] = option("local", "run on this machine, or on a Ray cluster (needs speechssl[ray])")
@@ -164,7 +168,7 @@ class TransferOptions:
     budget: Count = option(BUDGET, "number of frames that a linear head is fitted on, drawn at random")
     recordings: Count | None = option(None, f"number of recordings, {DRAWN}")
     split: str = option("train", "split of a prepared corpus")
-    precision: Precision = option("fp32", "precision of the encoders; bf16 and int8 are faster")
+    precision: PrecisionOrAuto = option("fp32", "precision of the encoders; bf16 and int8 are faster; auto: as in `units fit`")
     device: str = option("auto", DEVICE)
     workers: Count | None = option(None, PARALLEL)
     seed: Whole = option(0, "seed of the choice of recordings")
@@ -248,7 +252,7 @@ class EvaluateOptions:
     recording: str | None = option(None, "id of the recording to draw; default: the first")
     span: tuple[Weight, Weight] | None = option(None, "part of that recording to draw, in seconds", metavar=("START", "END"))
     seed: Whole = option(0, "seed of the noise")
-    precision: Precision | None = option(None, "precision of the encoder; default: the codebook's")
+    precision: PrecisionOrAuto | None = option(None, "precision of the encoder; default: the codebook's")
     device: str = option("auto", DEVICE)
     snr_over: SnrOver = option("active", SNR_OVER)
 

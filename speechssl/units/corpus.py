@@ -55,7 +55,7 @@ from speechssl.units.storage import (
 
 SHARD = 200  # recordings of a shard at most; a kill costs the shards that are in the making
 SHARD_SECONDS = 600.0  # of audio: a shard that has reached them ends
-READERS = 8  # threads that read headers
+READERS, AT_A_TIME = 8, 10_000  # threads that read headers; recordings that wait for them
 TEMPORARY = re.compile(r"\.(part-\d{5,}-\w{8}\.parquet|_?card-\w{8}\.json|_?failed-\w{8}\.jsonl)")  # `replacing` makes these
 ANOTHER = "choose another folder or delete it"
 Report = Callable[[Recording, bool], None]  # a recording is done; whether it was computed now
@@ -317,8 +317,11 @@ def _measured(recordings: Sequence[Recording], rows: Rows) -> list[Recording]:
             away = recording.id in rows and not hash_audio(recording.path)
             return replace(recording, seconds=rows[recording.id][0] if away else 0.0)
 
-    with ThreadPoolExecutor(READERS) as pool:
-        return list(pool.map(measured, recordings))
+    if all(r.seconds is not None for r in recordings):
+        return list(recordings)
+    with ThreadPoolExecutor(READERS) as pool:  # so many at a time: what waits for a thread takes a kilobyte each
+        some = (recordings[at : at + AT_A_TIME] for at in range(0, len(recordings), AT_A_TIME))
+        return [recording for part in some for recording in pool.map(measured, part)]
 
 
 def _run(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[Made]:
@@ -334,7 +337,7 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
     made = _run(maker, shards, engine)
     failed = {name: why for m in made for name, why in m.failed.items()}
     if failed:
-        paths = {r.id: str(r.path) for r in recordings}
+        paths = {r.id: str(r.path) for r in recordings if r.id in failed}
         lines = [json.dumps({"id": name, "path": paths[name], "reason": why}) for name, why in failed.items()]
         write_text(out / FAILED, "".join(line + "\n" for line in lines))
     else:

@@ -176,14 +176,20 @@ def features_of(codebook: Codebook, encoder: SpeechEncoder) -> Features:
 
 
 def load_features_of(codebook: Codebook, encoder: str, precision: str | None = None, device: str = "auto") -> Features:
-    """`features_of`, the encoder by its name, or `mfcc`. precision: None is the codebook's."""
+    """`features_of`, the encoder by its name, or `mfcc`. precision: None is the codebook's.
+
+    So is auto, but fp32 in the place of bf16 where the processor or GPU has none.
+    """
     card: Mapping[str, Any] = codebook.card
     if (encoder == "mfcc") != (card.get("encoder") == "mfcc"):
         made = "MFCCs; give mfcc as the encoder" if encoder != "mfcc" else f"the encoder {card.get('encoder')}; name that encoder"
         raise InputError(f"{codebook.name} was not fitted on {encoder} but on {made}")
     if encoder == "mfcc":
         return load_features(encoder, 0, int(card.get("smooth", 1)), margin=int(card.get("margin", 0)))
-    return features_of(codebook, load_encoder(encoder, precision or card.get("precision", "fp32"), device))
+    its = card.get("precision", "fp32")
+    if precision == "auto":
+        precision = "auto" if its == "bf16" else its
+    return features_of(codebook, load_encoder(encoder, precision or its, device))
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
 
 def check_mfcc(precision: str | None, device: str) -> None:
     """Raises InputError for what only encoders have."""
-    if precision not in (None, "fp32"):
+    if precision not in (None, "fp32", "auto"):
         raise InputError(f"mfcc is computed in fp32, not in {precision}; leave out --precision")
     if device not in ("auto", "cpu"):
         raise InputError(f"mfcc is computed on the CPU, not on {device}; leave out --device")

@@ -150,6 +150,11 @@ class Product:
 
 
 SUFFIX = ".safetensors"
+MANY = 1_000  # clusters from which on all frames are passed over; the published sizes, 50 to 500, keep the published algorithm
+MOST_STARTS = 3  # that are tried for so many clusters, whose inertia hardly depends on the start
+START_FRAMES = 10  # frames a cluster that a start is drawn from: with 3 the inertia was 1.6 % above scikit-learn's, with 10 0.3 %
+PASSES, ENOUGH = 40, 2e-4  # at most, and the relative gain that is worth another one
+PART = 1 << 14  # frames that are taken to float64 at a time
 LATER = ("precision", "padding", "settings", "standardise", "margin")  # keys that cards of older codebooks lack
 FACTS: dict[str, Any] = {"encoder": str, "layer": int, "smooth": int, "margin": int, "frame_rate": float | int, "precision": str}
 PADDING = "none"  # every utterance is encoded as it is, so that none depends on what it is batched with
@@ -340,6 +345,7 @@ def fit_kmeans(
     Settings of HuBERT (arXiv 2106.07447, section IV-A; examples/hubert/simple_kmeans/learn_kmeans.py of fairseq): mini-batches of
     10,000 frames, at most 100 passes, no tolerance, an end after 100 batches without improvement, no reassignment, 20 starts.
     Different here: fairseq holds all frames of the recordings drawn, and its starts and batches are not decided by the seed alone.
+    From MANY clusters on, where mini-batches take many minutes, `lloyd` fits instead.
     Raises InputError for fewer frames than clusters.
     """
     from sklearn.cluster import MiniBatchKMeans
@@ -355,27 +361,84 @@ def fit_kmeans(
     if scale is not None:
         sample = (sample / scale).astype(np.float32)
     tqdm.write(f"k-means: {clusters} clusters of {len(sample)} frames (of {reservoir.seen} seen)", file=sys.stderr)
-    model = MiniBatchKMeans(
-        clusters,
-        batch_size=10_000,
-        max_iter=100,
-        tol=0.0,
-        n_init=starts,
-        max_no_improvement=100,
-        reassignment_ratio=0.0,
-        random_state=seed,
-    )
-    model.fit(sample)
     made: dict[str, Any] = {"frames": int(reservoir.seen), "budget": budget, "seed": seed, "starts": starts}
     made |= {"standardise": standardise}
-    made["inertia"] = float(model.inertia_ / len(sample))
+    if clusters >= MANY:
+        tried = min(starts, MOST_STARTS)
+        centres, inertia = lloyd(sample, clusters, seed, tried)
+        made |= {"algorithm": f"Lloyd's, from the best of {tried} starts"}
+    else:
+        model = MiniBatchKMeans(
+            clusters,
+            batch_size=10_000,
+            max_iter=100,
+            tol=0.0,
+            n_init=starts,
+            max_no_improvement=100,
+            reassignment_ratio=0.0,
+            random_state=seed,
+        )
+        model.fit(sample)
+        centres, inertia = model.cluster_centers_, model.inertia_ / len(sample)
+    made["inertia"] = float(inertia)
     card = card | made | {"padding": PADDING, "versions": versions()}
     if scale is None:
-        return Codebook(model.cluster_centers_.astype(np.float32), card)
+        return Codebook(centres.astype(np.float32), card)
     # |x / s - c|^2 is smallest where x (c / s) - |c|^2 / 2 is largest
-    centres = model.cluster_centers_.astype(np.float64)
+    centres = centres.astype(np.float64)
     offsets = (-np.square(centres).sum(1) / 2).astype(np.float32)
     return Codebook((centres / scale).astype(np.float32), card, offsets=offsets)
+
+
+@torch.inference_mode()
+def lloyd(sample: np.ndarray, clusters: int, seed: int, starts: int) -> tuple[np.ndarray, float]:
+    """Centroids (K, D) of the frames (T, D), float32, and their inertia a frame: passes over all frames, each a product in bf16.
+
+    A pass costs less than that of scikit-learn's mini-batches, of which it needs a hundred. They end when one lowers the inertia by
+    less than ENOUGH of it. A centroid without frames stays where it is.
+    """
+    frames = torch.from_numpy(np.ascontiguousarray(sample, np.float32))
+    rng = np.random.default_rng(seed)
+    drawn = rng.choice(len(frames), min(START_FRAMES * clusters, len(frames)), replace=False)
+    centroids = frames[plus_plus(frames[torch.from_numpy(drawn)], clusters, rng, starts, drawn)].double()
+    length, before = sum(float(part.double().square().sum()) for part in frames.split(PART)), np.inf
+    for _ in range(PASSES):
+        units = torch.from_numpy(Nearest(centroids.float().numpy())(frames))
+        counts, sums = torch.bincount(units, minlength=clusters), torch.zeros_like(centroids)
+        for part, its in zip(frames.split(PART), units.split(PART), strict=True):
+            sums.index_add_(0, its, part.double())
+        inertia = (length - 2 * float((centroids * sums).sum()) + float((counts[:, None] * centroids.square()).sum())) / len(frames)
+        gained = 1.0 if before == np.inf else 1 - inertia / max(before, 1e-30)
+        if gained > 0:
+            before, fitted = inertia, centroids
+        if gained < ENOUGH:
+            break
+        centroids = torch.where(counts[:, None] > 0, sums / counts[:, None].clamp_min(1), centroids)
+    return fitted.float().numpy(), before
+
+
+def plus_plus(frames: torch.Tensor, clusters: int, rng: np.random.Generator, starts: int, names: np.ndarray) -> torch.Tensor:
+    """(K,) of the names (T,) of frames (T, D): the k-means++ start of least inertia among `starts`.
+
+    Greedy, as scikit-learn's: each centroid is the best of 2 + log K frames drawn by their distance from those before. All starts
+    go on together, so that a product of some rows becomes one of many.
+    """
+    frames = frames - frames.mean(0)  # the same distances, of which float32 keeps more
+    norms, trials, places = frames.square().sum(1), 2 + int(np.log(clusters)), torch.arange(starts)
+    first = torch.from_numpy(rng.integers(0, len(frames), starts))
+    closest = (norms + norms[first, None] - 2 * frames[first] @ frames.T).clamp_min(0)  # (S, T)
+    chosen = [first]
+    for _ in range(clusters - 1):
+        reached = closest.double().cumsum(1)
+        drawn = torch.from_numpy(rng.random((starts, trials))) * reached[:, -1:]
+        tried = torch.searchsorted(reached, drawn).clamp_max(len(frames) - 1)  # (S, C)
+        distances = torch.addmm(norms, frames[tried.flatten()], frames.T, alpha=-2)
+        distances = distances.view(starts, trials, -1).add_(norms[tried][..., None]).clamp_min_(0)
+        torch.minimum(distances, closest[:, None], out=distances)
+        best = distances.sum(2).argmin(1)
+        closest = distances[places, best].clone()
+        chosen.append(tried[places, best])
+    return torch.from_numpy(names[torch.stack(chosen)[:, closest.sum(1).argmin()].numpy()])
 
 
 def versions() -> dict[str, str]:

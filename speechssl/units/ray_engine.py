@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -58,9 +58,10 @@ class RayEngine:
                 num_gpus=min(gpus, 1),  # an actor sees no GPU that it did not ask for
                 fn_constructor_args=(self.load, maker.out, maker.size, maker.card, os.getcwd()),
             )
+            by_index = {shard.index: shard for shard in shards}
             with _pipeline(done) as rows:
                 for row in rows:
-                    yield _received(json.loads(row["made"]), shards, report)
+                    yield _received(json.loads(row["made"]), by_index, report)
 
 
 def _actors(asked: int | None, cores: int, gpus: int, shards: int) -> int:
@@ -128,12 +129,11 @@ def _item(shard: Shard) -> dict[str, Any]:
     return {"index": shard.index, "ids": [r.id for r in rows], "paths": [os.fsencode(r.path) for r in rows]}
 
 
-def _received(answer: dict[str, Any], shards: Sequence[Shard], report: Report) -> Made:
+def _received(answer: dict[str, Any], shards: Mapping[int, Shard], report: Report) -> Made:
     if "error" in answer:
         raise InputError(answer["error"])
     computed = set(answer.pop("computed"))
-    (shard,) = (shard for shard in shards if shard.index == answer["index"])
-    for recording in shard.recordings:
+    for recording in shards[answer["index"]].recordings:
         report(recording, recording.id in computed)
     return Made(**answer)
 

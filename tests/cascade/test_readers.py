@@ -259,6 +259,11 @@ def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_pat
     refused(folder, "cannot load the reader")
 
 
+def test_a_folder_without_a_config_is_no_reader(tmp_path):
+    with pytest.raises(InputError, match=f"{tmp_path} has no config.json, so it is no reader; give a folder with config.json"):
+        load_text_qa(tmp_path, ReaderOptions(str(tmp_path)))
+
+
 def test_a_reader_that_is_not_there_or_not_wanted_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv(MODELS, str(tmp_path))
     with pytest.raises(InputError, match="found no reader at deepset/minilm-uncased-squad2: .*hf download"):

@@ -71,6 +71,13 @@ def test_stages_are_begun_and_stopped_where_it_is_said(recipe: Recipe) -> None:
     assert printed[0] == "== 1 corpus (passed over)" and printed[1] == "== 2 training on hubert"
     assert printed[2] == "speechssl train dual exp/corpus --stage dual --config base.yaml"
     assert printed[3:] == ["fitted", "== stopped before stage 3 evaluation"]
+    assert "--stage 4 is behind the last stage, 3" in recipe("--stage", "4", code=2)[0]
+    assert "--stage 3 is behind --stop-stage 2" in recipe("--stage", "3", "--stop-stage", "2", code=2)[0]
+
+
+def test_a_configuration_that_is_not_there_is_one_sentence(recipe: Recipe) -> None:
+    (line,) = recipe("other.yaml", code=2)
+    assert line == "speechssl: there is no configuration other.yaml; give one of ./base.yaml"
 
 
 def test_python_is_passed_over_too_but_for_settings(recipe: Recipe) -> None:

@@ -273,7 +273,8 @@ def test_tables_are_exported_as_shown(page):
     lines = list(csv.DictReader(text.splitlines()))
     assert name == "all-predictions.csv" and len(lines) == 90 and {line["System"] for line in lines} == {"DUAL"}
     values = [float(line["FF1"]) for line in lines]
-    assert values == sorted(values, reverse=True) and 'What, "exactly", is 100% so_odd?' in lines[0]["Question"]
+    assert values == sorted(values, reverse=True) and lines[0]["Question"] == 'What, "exactly", is 100% so_odd?'
+    assert lines[0]["id"].startswith("q") and float(lines[0]["start (s)"]) < float(lines[0]["end (s)"])
     _, text = exported(page, ".predictions", "tex")
     assert "red \\& 50\\% boat\\_\\#1" in text and len(text.split("\\midrule\n")[1].splitlines()) == 90 + 2
 
@@ -325,3 +326,5 @@ def test_print_shows_what_can_be_read_on_paper(page):
     assert page.locator(".example[open] .strip").first.is_visible()
     inner = page.locator(".predictions .scroll")
     assert inner.evaluate("box => box.scrollHeight <= box.clientHeight + 1")  # nothing is cut off
+    page.set_viewport_size({"width": 720, "height": 1000})  # what A4 leaves between its margins
+    assert page.evaluate("document.documentElement.scrollWidth") == 720

@@ -11,7 +11,7 @@ import torchaudio.compliance.kaldi as kaldi
 
 from speechssl.audio import read_audio
 from speechssl.encoders.base import Chunking, single_threaded
-from speechssl.encoders.load import SharedEncoder
+from speechssl.encoders.load import SharedEncoder, has_bf16, load_encoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 from speechssl.units.features import extractor_of, load_extractor, load_features, mfcc, mfcc_rows, mfcc_stream
@@ -145,6 +145,19 @@ def test_cards_tell_units_apart_and_an_extractor_is_loaded_in_the_precision_aske
     assert np.mean(made.frames(noise(16_000)) == extractor.frames(noise(16_000))) > 0.8
     with pytest.raises(InputError, match="no precision fp8"):
         load_extractor(folder, book, "fp8")
+
+
+@pytest.mark.parametrize("has", [False, True])
+def test_auto_is_bf16_where_there_is_such_arithmetic_and_the_codebook_agrees(has, extractor, hubert_folder, tmp_path, monkeypatch):
+    if has and not has_bf16(True):
+        pytest.skip("this processor has no bf16 arithmetic")
+    monkeypatch.setattr("speechssl.encoders.load.has_bf16", lambda on_cpu: has)
+    folder, found = str(hubert_folder("layer")), "bf16" if has else "fp32"
+    assert load_features(folder, 1, precision="auto").card["precision"] == load_encoder(folder, "auto").precision == found
+    for its, expected in {"fp32": "fp32", "bf16": found}.items():
+        book = replace(extractor.codebook, card=extractor.codebook.card | {"precision": its})
+        book.save(tmp_path / f"{its}.safetensors")
+        assert load_extractor(folder, tmp_path / f"{its}.safetensors", "auto").card["precision"] == expected
 
 
 def test_every_worker_has_one_thread_threads_are_given_back_and_what_has_not_begun_is_not_begun():

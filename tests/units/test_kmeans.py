@@ -10,16 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file, save_file
+from sklearn.cluster import MiniBatchKMeans
 
 from speechssl.errors import InputError
 from speechssl.units import kmeans as nearest
 from speechssl.units.kmeans import (
+    MANY,
     Codebook,
     Nearest,
     Product,
     Reservoir,
     check_out,
     fit_kmeans,
+    lloyd,
     load_codebook,
     smooth,
     smooth_stream,
@@ -160,6 +163,31 @@ def test_fitting_is_decided_by_the_seed():
     _, stream = blobs()
     first, again, other = (fit_kmeans(iter(stream), 7, CARD, budget=300, seed=seed).hash for seed in (1, 1, 2))
     assert first == again != other
+
+
+def test_passes_over_all_frames_end_within_a_hundredth_of_scikit_learn():
+    rng = np.random.default_rng(3)
+    frames = (rng.standard_normal((60, 12))[rng.integers(0, 60, 3_000)] + 0.5 * rng.standard_normal((3_000, 12))).astype(np.float32)
+    centroids, inertia = lloyd(frames, 80, 0, 3)
+    units = truth(torch.from_numpy(frames), centroids)
+    assert inertia == pytest.approx(np.square(frames.astype(np.float64) - centroids[units]).sum(1).mean(), rel=1e-5)
+    theirs = MiniBatchKMeans(80, batch_size=500, n_init=3, max_no_improvement=100, reassignment_ratio=0.0, random_state=0)
+    assert inertia < 1.01 * theirs.fit(frames).inertia_ / len(frames)
+    again, other = (lloyd(frames, 80, seed, 3)[0] for seed in (0, 1))
+    assert np.array_equal(centroids, again) and not np.array_equal(centroids, other)
+
+
+def test_many_clusters_may_be_as_many_as_frames_and_frames_may_be_equal():
+    frames = np.repeat(normal(5, 40, 3), 2, axis=0)
+    centroids, inertia = lloyd(frames, 80, 0, 1)
+    assert centroids.shape == (80, 3) and np.isfinite(centroids).all() and inertia == pytest.approx(0, abs=1e-5)
+
+
+def test_a_thousand_clusters_are_fitted_by_passes_and_the_card_says_so():
+    book = fit_kmeans([normal(6, 1_500, 4)], MANY, CARD, starts=1)
+    assert (
+        book.size == MANY and book.card["algorithm"] == "Lloyd's, from the best of 1 starts" and np.isfinite(book.centroids).all()
+    )
 
 
 # ---- files

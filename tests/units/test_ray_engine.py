@@ -124,7 +124,9 @@ def test_an_actor_makes_shards_and_reports_what_was_computed(extractor, recordin
     for wanted in (["0", "1", "2", "3"], []):  # the second time everything is there
         (answer,) = actor(Batch(shards[:1]))["made"]
         assert sorted(json.loads(answer)["computed"]) == wanted
-    made = ray_engine._received(json.loads(answer), shards, lambda recording, fresh: reported.append((recording.id, fresh)))
+    made = ray_engine._received(
+        json.loads(answer), dict(enumerate(shards)), lambda recording, fresh: reported.append((recording.id, fresh))
+    )
     assert (made.index, made.recordings, made.failed) == (0, 4, {}) and reported == [(str(i), False) for i in range(4)]
 
 
@@ -135,7 +137,7 @@ def test_what_an_actor_cannot_do_is_a_sentence(recordings, tmp_path):
         answer = json.loads(actor(type("Batch", (), {"to_pylist": lambda _: [{"index": 0, "ids": [], "paths": []}]})())["made"][0])
         assert wanted in answer["error"]
         with pytest.raises(InputError, match="check its path"):
-            ray_engine._received(answer, [], print)
+            ray_engine._received(answer, {}, print)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

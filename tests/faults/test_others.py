@@ -1,0 +1,181 @@
+"""What others' files could do: lead out of their folder, run code, write into a page; and what the machine could: refuse, jump."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import speechssl
+from speechssl.data.files import unpacked
+
+from .conftest import Stages, check_refusal, command
+
+Tell = Callable[[str, Sequence[str]], None]
+PACKAGE = Path(speechssl.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "answer"),
+    [
+        ("m.jsonl", '{"audio": "../q0.flac"}', "m.jsonl:1 names ../q0.flac, which leads out of"),
+        ("m.jsonl", '{"audio": "x/../../q0.flac"}', "m.jsonl:1 names x/../../q0.flac, which leads out of"),
+        ("m.txt", "in.flac\n../q0.flac", "m.txt:2 names ../q0.flac, which leads out of"),
+        ("m.tsv", "INNER\nin.flac\t1\n../q0.flac\t1", "m.tsv:3 names ../q0.flac, which leads out of"),
+        ("m.tsv", "INNER\nOUTER/q0.flac\t1", "which is not in the root"),
+        ("m.jsonl", '{"audio": "x/../in.flac"}', ""),
+        ("m.txt", "OUTER/q0.flac", ""),  # an absolute path is meant
+    ],
+)
+def test_a_manifest_leads_out_of_its_folder_by_absolute_paths_alone(
+    name: str, content: str, answer: str, workshop: Path, tmp_path: Path, tell: Tell
+) -> None:
+    inner = tmp_path / "inner"
+    (inner / "x").mkdir(parents=True)
+    shutil.copyfile(workshop / "audio/q0.flac", tmp_path / "q0.flac")
+    shutil.copyfile(workshop / "audio/q1.flac", inner / "in.flac")
+    (inner / name).write_text(
+        content.replace("{{", "{").replace("}}", "}").replace("INNER", str(inner)).replace("OUTER", str(tmp_path))
+    )
+    said = command("units", "extract", inner / name, "mfcc", workshop / "mfcc.safetensors", tmp_path / "out")
+    if answer:
+        check_refusal(said, answer)
+    else:
+        assert said.code == 0, said
+    tell("path that leads out of a manifest's root", ["refused in one sentence" if answer else "allowed, as it is meant"])
+
+
+def test_a_corpus_leads_out_of_its_folder_by_absolute_paths_alone(workshop: Path, tmp_path: Path, tell: Tell) -> None:
+    root = tmp_path / "corpus"
+    shutil.copytree(workshop / "corpus", root)
+    shutil.copyfile(root / "test/audio/p0.flac", tmp_path / "p0.flac")
+    path = root / "test/passages.jsonl"
+    whole = path.read_text()
+    for audio, allowed in (("../p0.flac", False), ("../test/audio/p0.flac", True), (str(tmp_path / "p0.flac"), True)):
+        path.write_text(whole.replace("test/audio/p0.flac", audio))
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        said = command("units", "extract", root, "mfcc", workshop / "mfcc.safetensors", tmp_path / "out", "--split", "test")
+        if allowed:
+            assert said.code == 0, said
+        else:
+            check_refusal(said, "passages.jsonl:1", "leads out of")
+        tell("path that leads out of a corpus", ["allowed, as it is meant" if allowed else "refused in one sentence"])
+
+
+def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path: Path, tell: Tell) -> None:
+    source, names = tmp_path / "source", ["../out.txt", "/tmp/speechssl-out.txt", "a/../../out.txt", "in/side.txt", "..\\out.txt"]
+    source.mkdir()
+    with zipfile.ZipFile(source / "a.zip", "w") as archive:
+        for name in names:
+            archive.writestr(name, "x")
+    with tarfile.open(source / "b.tar", "w") as tape:
+        link = tarfile.TarInfo("link.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path)
+        tape.addfile(link)
+        for name in (*names, "link.txt/through.txt"):
+            entry = tarfile.TarInfo(name)
+            entry.size = 1
+            tape.addfile(entry, io.BytesIO(b"x"))
+    before = set(tmp_path.rglob("*"))
+    unpacked(source, tmp_path / "made")
+    new = set(tmp_path.rglob("*")) - before
+    assert (tmp_path / "made/unpacked/a.zip/in/side.txt").is_file() and (tmp_path / "made/unpacked/b.tar/in/side.txt").is_file()
+    assert all(tmp_path / "made" in (p, *p.parents) and not p.is_symlink() for p in new)
+    assert not Path("/tmp/speechssl-out.txt").exists()
+    tell("entry of an archive that would leave its folder", ["left out"] * (2 * (len(names) - 1) + 2))
+
+
+EVIL = "<script>alert(1)</script>"
+
+
+def test_a_page_shows_names_and_texts_as_text(chain: Path, workshop: Path, tmp_path: Path, tell: Tell) -> None:
+    root = tmp_path / "chain"
+    shutil.copytree(chain, root)
+    corpus = root / "corpus"
+    shutil.copytree(workshop / "corpus", corpus)
+    (corpus / "card.json").write_text(json.dumps({"corpus": EVIL, "licence": EVIL, "made_by": EVIL, "synthetic": EVIL}))
+    rows = [json.loads(line) for line in (root / "qa/results.jsonl").read_text().splitlines()]
+    evil = [{k: v for k, v in row.items() if k != "hash"} | {"encoder": EVIL} for row in rows]
+    (root / "qa/results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in evil))
+    said = command("report", root / "qa", corpus, "--models", root / "models")
+    assert said.code == 0, said
+    page = (root / "qa/report.html").read_text()
+    assert EVIL not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    tell("markup in names on a page", ["shown as text"])
+
+
+UNSAFE = {"pickle": {"load", "loads", "Unpickler"}, "joblib": {"load"}, "dill": {"load"}, "marshal": {"load", "loads"}}
+UNSAFE |= {"yaml": {"load", "full_load", "unsafe_load"}, "torch": {"load"}, "np": {"load"}, "numpy": {"load"}, "shelve": {"open"}}
+
+
+def unsafe(tree: ast.AST) -> Iterator[str]:
+    """Calls that run what a file says, unless they are restricted."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)):
+            continue
+        named: dict[str | None, Any] = {k.arg: k.value for k in node.keywords}
+        safe = isinstance(only := named.get("weights_only"), ast.Constant) and only.value is True
+        safe |= "pickle_module" in named  # a restricted one, see tests/encoders/test_unpickle.py
+        safe |= node.func.value.id in ("np", "numpy") and "allow_pickle" not in named  # which refuses pickles by itself
+        if node.func.attr in UNSAFE.get(node.func.value.id, ()) and not safe:
+            yield f"{node.func.value.id}.{node.func.attr} in line {node.lineno}"
+
+
+def test_no_pickle_is_loaded_unrestricted(tell: Tell) -> None:
+    files = sorted(PACKAGE.rglob("*.py"))
+    found = {str(path): calls for path in files if (calls := list(unsafe(ast.parse(path.read_text(encoding="utf-8")))))}
+    assert not found
+    assert list(unsafe(ast.parse("import torch\ntorch.load(x)\npickle.loads(y)"))) == [
+        "torch.load in line 2",
+        "pickle.loads in line 3",
+    ]
+    tell("module that could load a pickle unrestricted", ["it does not"] * len(files))
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid") or os.geteuid() != 0, reason="only root can become somebody without permission")
+@pytest.mark.parametrize("place", ["out", "audio"])
+def test_without_permission_it_is_one_sentence(place: str, workshop: Path, tell: Tell) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        shutil.copytree(workshop / "audio", root / "audio")
+        for path in workshop.glob("mfcc.*"):
+            shutil.copyfile(path, root / path.name)
+        (root / "out").mkdir()
+        (root / place).chmod(0o700 if place == "audio" else 0o755)
+        os.seteuid(65534)
+        try:
+            said = command("units", "extract", root / "audio", "mfcc", root / "mfcc.safetensors", root / "out")
+        finally:
+            os.seteuid(0)
+    check_refusal(said, f"{root / place}", "ermission")
+    tell(f"no permission: {place}", ["refused in one sentence"])
+
+
+@pytest.mark.parametrize("jump", [-1e8, 1e8, 3e9])
+def test_a_clock_that_jumps_changes_nothing(
+    jump: float, stages: Stages, chain: Path, tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, real, calls = tmp_path / "chain", time.time, count()
+    shutil.copytree(chain, root)
+    for name in ("units/train", "qa"):
+        shutil.rmtree(root / name)
+    monkeypatch.setattr(time, "time", lambda: real() + jump * (next(calls) % 2))
+    for stage in ("units extract", "evaluate qa"):
+        assert command(*stages.commands(root)[stage]).code == 0
+    for name in ("units/train", "qa/predictions"):
+        for path in (p for p in (chain / name).rglob("*") if p.is_file()):
+            assert (root / path.relative_to(chain)).read_bytes() == path.read_bytes(), path
+    tell("clock that jumps", ["the same bytes"])
