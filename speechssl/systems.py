@@ -332,7 +332,7 @@ def check_language(
     found = max(shares, key=lambda code: shares[code])
     raise InputError(
         f"{name} sounds like the language {found!r}, or holds no speech, and the models are for {language!r}; give a recording in "
-        "it, or --language and models of the other one"
+        "it, or, if it is in it after all, a recogniser that knows no other (openai/whisper-tiny.en)"
     )
 
 
