@@ -19,7 +19,7 @@ import pytest
 
 from speechssl.cli import main
 
-TABLE: list[tuple[str, int, str]] = []  # what, cases, what happened
+TABLE: dict[str, Counter[str]] = {}  # what -> how often what happened
 CASES = int(os.environ.get("FAULTS") or 0)  # fuzzed files in all; 0: the sample
 MEMORY = 1 << 30  # bytes that a command may take beyond what the process has
 
@@ -114,9 +114,7 @@ def tell(request: pytest.FixtureRequest) -> Callable[[str, Sequence[str]], None]
     """A function (what, what happened to every case) that adds a line to the table."""
 
     def add(what: str, happened: Sequence[str]) -> None:
-        counts = Counter(happened)
-        text = ", ".join(f"{count:,} {what}" if len(counts) > 1 else what for what, count in counts.most_common())
-        TABLE.append((what, len(happened), text))
+        TABLE.setdefault(what, Counter()).update(happened)
 
     return add
 
@@ -125,8 +123,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not TABLE or not CASES:
         return
     lines = ["| what | cases | what happened |", "|---|---|---|"]
-    lines += [f"| {what} | {cases:,} | {happened} |" for what, cases, happened in TABLE]
-    lines += [f"| **all** | {sum(cases for _, cases, _ in TABLE):,} | |"]
+    for what, counts in TABLE.items():
+        text = ", ".join(f"{count:,} {happened}" if len(counts) > 1 else happened for happened, count in counts.most_common())
+        lines.append(f"| {what} | {counts.total():,} | {text} |")
+    lines.append(f"| **all** | {sum(counts.total() for counts in TABLE.values()):,} | |")
     terminalreporter.write_line("\n".join(lines))
     if path := os.environ.get("FAULTS_TABLE"):
         Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
