@@ -223,8 +223,10 @@ def _compute(
                 bar.update()
             tensors = {"states": torch.cat(whole) if whole else torch.zeros(0, 1, 1)}
             with replacing(path) as temporary:
-                index = json.dumps({"rows": rows, "failed": failed})
-                temporary.write_bytes(save(tensors, {"index": index, "hash": hash_bytes(index.encode())}))
+                index: dict[str, Any] = {"rows": rows, "failed": failed}
+                index["hash"] = hash_bytes(json.dumps(index).encode())
+                # one entry: safetensors writes several in an order that changes from run to run
+                temporary.write_bytes(save(tensors, {"index": json.dumps(index)}))
 
 
 def checksum(states: Tensor) -> int:
@@ -248,7 +250,7 @@ def _index(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(about["index"])
         older = all(len(row) == 2 for row in found["rows"])
-        if not older and about["hash"] != hash_bytes(about["index"].encode()):
+        if not older and found.pop("hash") != hash_bytes(json.dumps(found).encode()):
             raise ValueError("its index is not the one that was written")
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is damaged ({first_line(error)}); {MADE_AGAIN}") from error
