@@ -96,7 +96,8 @@ def test_the_encoder_that_ships_was_made_with_the_settings_of_the_recipe() -> No
     distort = options.pop("distort")
     options |= {"distorted": distort["probability"][0], "snr_range": distort["snr"]}
     assert [kind["name"] for kind in distort["kinds"]] == section.pop("distort").split("+")
-    assert section.pop("precision") == "fp32" and not options["bf16"] and section.pop("trained") == 0 and options["trained"] is None
+    assert section.pop("precision") == "fp32" and not options["bf16"]
+    assert section.pop("trained-layers") == 0 and options["trained"] is None  # its name then
     for name, value in section.items():
         assert options[OWN_NAMES.get(name, name.replace("-", "_"))] == value, name
     assert card["training"]["steps"] == section["steps"]
