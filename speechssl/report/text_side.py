@@ -119,7 +119,7 @@ def summary(found: Lectures, tasks: Sequence[str]) -> str:
     if not sure:
         return f"No start gains over scratch {where} by more than its interval."
     named = listed([f"{arm} {interval_text(gains[arm], '+')}" for arm in sure])
-    return f"Over scratch gain, {where}: {named} points."
+    return f"Gain over scratch, {where}: {named} points."
 
 
 def gain_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:

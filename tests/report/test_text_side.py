@@ -28,7 +28,7 @@ ROWS = (
 
 def test_the_chart_stands_in_the_lectures_order_beside_what_was_published() -> None:
     section = text_side_section(Lectures(ROWS))
-    assert section.summary == "Over scratch gain, in the mean of the tasks: shuffle-64 +7.5 [+5.0, +9.0] points."
+    assert section.summary == "Gain over scratch, in the mean of the tasks: shuffle-64 +7.5 [+5.0, +9.0] points."
     drawing = section.figures[0][2]
     assert drawing and "order: random -1.2 [-3.0, +0.5], shuffle-4 +2.0 [-1.0, +4.0], shuffle-64 +7.5" in drawing.alt
     assert drawing.alt.index("shuffle-64") < drawing.alt.index("english") and "most of" in drawing.svg and "≈ 0" in drawing.svg
