@@ -1,8 +1,8 @@
 """How a reader learns: DUAL's plateau, and the loss around a trained reader along lines and in planes.
 
 `plateau` scores DUAL's reader again and again as it is trained: for hundreds of steps it points at any fact of the passage, then
-FF1 rises within a few. Does a warm-up on brackets, copies or units of plain speech shorten that? The reader is that of `speechssl train
-dual`, and answers are scored as `evaluate qa` scores them in clean speech, from units that were extracted before.
+FF1 rises within a few. Does a warm-up on brackets, copies or units of plain speech shorten that? The reader is that of
+`speechssl train dual`, and answers are scored as `evaluate qa` scores them in clean speech, from units that were extracted before.
 
 `surface` takes the loss on windows of training and of other data.
 
