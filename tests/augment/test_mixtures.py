@@ -13,7 +13,7 @@ import pytest
 
 from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Distorter, FrozenDistorter, freeze, parse_condition
-from speechssl.augment.mixtures import noise_hash
+from speechssl.augment.conditions import noise_hash
 from speechssl.errors import InputError
 
 ROOT = Path(__file__).parents[2]

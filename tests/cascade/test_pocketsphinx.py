@@ -11,7 +11,7 @@ from speechssl.audio import resample
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.engines import DECODER, PocketSphinxRecogniser
 from speechssl.errors import InputError, MissingExtra
-from speechssl.synth.espeak import Voice, speak
+from speechssl.synth.synthesisers import Voice, speak
 
 RATE = 16_000
 VOICE = Voice("tester", "en-us", "klatt6", 130, 40)  # the one it understands best

@@ -8,8 +8,8 @@ import pytest
 import soundfile
 
 from speechssl.audio import read_audio
+from speechssl.data.files import list_recordings, source_card
 from speechssl.data.records import data_hash
-from speechssl.data.sources import list_recordings, source_card
 from speechssl.errors import InputError
 
 

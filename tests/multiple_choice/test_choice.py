@@ -14,8 +14,7 @@ from speechssl.dual.data import Layout
 from speechssl.dual.model import save_reader
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceBatches, ChoiceExample, ChoiceTokens, by_overlap
-from speechssl.multiple_choice.decode import ChoiceReader, chosen
-from speechssl.multiple_choice.model import COMBINATIONS, ChoiceModel, load_choice, log_sum_of_sets
+from speechssl.multiple_choice.model import COMBINATIONS, ChoiceModel, ChoiceReader, chosen, load_choice, log_sum_of_sets
 
 KINDS = ("bert", "albert", "roberta", "distilbert", "longformer")
 LAYOUT = Layout(cls=30, sep=31, pad=32, size=16, stride=8, question=12)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.records import Question
-from speechssl.multiple_choice.decode import longest_options, score_choice
+from speechssl.multiple_choice.model import longest_options, score_choice
 
 
 def question(options, correct):

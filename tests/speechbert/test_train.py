@@ -16,7 +16,7 @@ from speechssl.cascade.train import train_text
 from speechssl.config import EvalOptions
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.data import ExampleBatches
-from speechssl.dual.dev import best_of, mean_ff1
+from speechssl.dual.train import best_of, mean_ff1
 from speechssl.errors import InputError
 from speechssl.speechbert.data import MaskedBatches, WordBatches, encode_corpus, known_words, recognised
 from speechssl.speechbert.model import load_weights

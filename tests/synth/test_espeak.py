@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from speechssl.errors import InputError, MissingExtra
-from speechssl.synth.espeak import Voice, pronounce, speak, speak_phones
-from speechssl.synth.minisqa import speakers
-from speechssl.synth.minisqa_text import generate_passage
+from speechssl.synth.minisqa import generate_passage, speakers
+from speechssl.synth.synthesisers import Voice, pronounce, speak, speak_phones
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 
@@ -97,7 +96,7 @@ def test_the_same_text_is_the_same_samples_whatever_came_between(language):
 
 def test_another_process_speaks_the_same_samples():
     code = (
-        "import sys, hashlib; from speechssl.synth.espeak import speak; from speechssl.synth.minisqa import speakers\n"
+        "import sys, hashlib; from speechssl.synth.synthesisers import speak; from speechssl.synth.minisqa import speakers\n"
         "for v in speakers('en', 'test'):\n"
         "    s = speak(sys.argv[1], v)\n"
         "    print(hashlib.sha256(s.samples.tobytes() + repr((s.words, s.phones)).encode()).hexdigest())"

@@ -14,10 +14,10 @@ from speechssl.errors import InputError
 from speechssl.signal import active_level, rms_level
 from speechssl.synth import minisuperb as search
 from speechssl.synth import minisuperb_words as commands
-from speechssl.synth.espeak import Voice, speak
-from speechssl.synth.minisqa_text import load_language
+from speechssl.synth.minisqa import load_language
 from speechssl.synth.minisuperb import INTERRUPTED, RATIOS, SEEN, SNRS, UNSEEN, draw, render, trials, trimmed
 from speechssl.synth.minisuperb_words import NAMES, PHONES, phones_of
+from speechssl.synth.synthesisers import Voice, speak
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 

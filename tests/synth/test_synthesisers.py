@@ -8,9 +8,8 @@ import pytest
 
 from speechssl.errors import InputError
 from speechssl.synth import synthesisers
-from speechssl.synth.espeak import Voice
 from speechssl.synth.minisqa import Settings, prepare, speakers
-from speechssl.synth.synthesisers import speak, voices
+from speechssl.synth.synthesisers import Voice, speak, voices
 
 TEXT = 'Who paid "Tom" in 1984, and why?'
 NEEDS = {
