@@ -189,7 +189,7 @@ def _questions(
     stated, unstated = _deck(rng, decoyed), _deck(rng, left_out)
     while True:
         fact, text = next(unstated if rng.random() < unanswerable else stated)
-        if fact.value is None:
+        if not fact.value:
             yield TextQuestion(text, fact.relation.name, None, -1, -1, (), -1)
         else:
             options = _options(rng, words, split, fact, facts)
