@@ -23,7 +23,7 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_flac
 from speechssl.augment import NoiseBank
 from speechssl.data.prepare import begin_folder, in_parallel, write_lines
-from speechssl.data.utterances import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
+from speechssl.data.superb import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json, write_text
 from speechssl.signal import active_level, rms_level

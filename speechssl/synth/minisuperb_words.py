@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from random import Random
 
-from speechssl.data.utterances import Slot
+from speechssl.data.superb import Slot
 from speechssl.synth.minisqa import split_of
 from speechssl.synth.synthesisers import Spoken
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from speechssl.audio import read_audio, to_int16
-from speechssl.data.utterances import DOCUMENTS, SPLITS, SPLITS_OF, load_labelled, load_set, load_trials, speakers_of
+from speechssl.data.superb import DOCUMENTS, SPLITS, SPLITS_OF, load_labelled, load_set, load_trials, speakers_of
 from speechssl.errors import InputError
 from speechssl.io import hash_json
 from speechssl.signal import active_level, rms_level

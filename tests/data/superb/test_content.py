@@ -6,7 +6,7 @@ import soundfile
 import torch
 
 from speechssl.audio import read_audio
-from speechssl.data.superb import content
+from speechssl.data.superb import Slot, content, load_labelled, load_set
 from speechssl.data.superb.content import (
     IEMOCAP_COUNTS,
     PHONES,
@@ -22,7 +22,6 @@ from speechssl.data.superb.content import (
     read_lexicons,
     split_of,
 )
-from speechssl.data.utterances import Slot, load_labelled, load_set
 from speechssl.errors import InputError
 
 # ---- LibriSpeech
