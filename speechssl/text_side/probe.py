@@ -33,9 +33,9 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.tables import Table
 from speechssl.io import stage, write_json, write_text
 from speechssl.stats import Units
-from speechssl.synth.espeak import Voice, pronounce, speak_phones
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.minisuperb import trimmed
+from speechssl.synth.synthesisers import Voice, pronounce, speak_phones
 from speechssl.text_side.config import Continue, ProbeOptions, SpokenWords
 from speechssl.text_side.published import FEW_SHOT, PERPLEXITY, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD
 from speechssl.text_side.runs import arm_name, run_folder, write_scores

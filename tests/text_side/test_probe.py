@@ -15,7 +15,7 @@ from speechssl.audio import read_audio
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, read_json, write_json
 from speechssl.results import read_rows
-from speechssl.synth.espeak import pronounce
+from speechssl.synth.synthesisers import pronounce
 from speechssl.text_side.config import ProbeOptions, SpokenWords
 from speechssl.text_side.probe import (
     KINDS,
