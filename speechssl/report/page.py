@@ -20,10 +20,9 @@ import jinja2
 import numpy as np
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.eval.tables import Table
 from speechssl.io import write_text
 from speechssl.report.figures import METRICS, PALETTE, Drawing, Results, Series, ShownCondition, decibels, metric_name
-from speechssl.results import LOWER_IS_BETTER, Row, decimals, drawn_sentence, unit
+from speechssl.results import LOWER_IS_BETTER, Row, Table, decimals, interval_note, unit
 
 COLUMNS = ("system", "encoder", "condition", "snr_db", "metric", "value", "low", "high", "n", "seed", "card", "drawn", "groups")
 UNKNOWN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system without results
@@ -100,7 +99,7 @@ class Method(NamedTuple):
 
 @dataclass(frozen=True)
 class Explorer:
-    """A table to filter and sort, drawn by the page's script. data: for JSON, see `predictions.explorer_of`."""
+    """A table to filter and sort, drawn by the page's script. data: for JSON, see `spoken_qa.explorer_of`."""
 
     title: str
     data: Mapping[str, Any]
@@ -226,7 +225,7 @@ def _grid(results: Results, metric: str, conditions: Sequence[ShownCondition], t
     what = {"%": "Percent", "dB": "Decibels", "×": "Times"}.get(unit(metric), "On its own scale")
     notes = [f"{what}; {'lower' if metric in LOWER_IS_BETTER else 'higher'} is better."]
     if any(cell.low is not None for cell in every):
-        notes.append(" ".join(filter(None, ["Grey: 95 % interval.", drawn_sentence(("", c.drawn, c.groups) for c in every)])))
+        notes.append(interval_note("Grey", (("", c.drawn, c.groups) for c in every)))
     if (seeds := max((cell.seeds for cell in every), default=1)) > 1:
         notes.append(f"Means over up to {seeds} seeds; an interval reaches over those of all seeds.")
     return ScoreTable(

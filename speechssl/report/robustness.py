@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from speechssl.drawing import INK, MUTED
-from speechssl.eval.tables import listed
 from speechssl.report.figures import (
     CLEAN,
     INCHES,
@@ -34,7 +33,7 @@ from speechssl.report.figures import (
     svg_of,
 )
 from speechssl.report.page import Section, grid_of
-from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, drawn_sentence, unit
+from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, interval_note, listed, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,7 +121,7 @@ def robustness_section(found: Sequence[Panel], summarised: Sequence[Panel]) -> S
     )
     other = "The same for what is not measured in percent, since such a loss is on another scale."
     cells = ((panel.label, cell.drawn, cell.groups) for panel in found for cell in panel.results.cells.values())
-    curve = f"Bands: 95 % intervals. {drawn_sentence(cells)} Clean speech stands at the right end."
+    curve = f"{interval_note('Bands', cells)} Clean speech stands at the right end."
     share = "FF1 of each system over its own FF1 in clean speech: the flatter, the less it minds the noise."
     figures: list[tuple[str, str, Drawing | None]] = [
         ("What noise costs, task by task", heat, heat_map(found)),

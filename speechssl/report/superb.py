@@ -19,7 +19,6 @@ from speechssl.data.utterances import Turn
 from speechssl.drawing import INK, MUTED, PAPER, RULE
 from speechssl.errors import InputError
 from speechssl.eval.published import CHECKED, MARK, published
-from speechssl.eval.tables import Table
 from speechssl.io import read_json
 from speechssl.report.figures import (
     CLEAN,
@@ -44,7 +43,7 @@ from speechssl.report.figures import (
 )
 from speechssl.report.page import Entry, Heading, Line, ScoreTable, Section
 from speechssl.report.robustness import AT, GROUPS, Panel, panels, series_of
-from speechssl.results import DEFAULT, LOWER_IS_BETTER, Row, decimals, drawn_sentence, unit
+from speechssl.results import DEFAULT, LOWER_IS_BETTER, Row, Table, decimals, interval_note, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -353,7 +352,7 @@ def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> Sco
     every = [(c, cell) for _, cells in rows for c, cell in zip(columns, cells, strict=True) if cell]
     notes = [f"Measured by this run. {_units(columns)}; ↑ more is better, ↓ less is."]
     if any(cell.low is not None for _, cell in every):
-        notes.append(f"Grey: 95 % interval. {drawn_sentence((_code(c[0]), cell.drawn, cell.groups) for c, cell in every)}".strip())
+        notes.append(interval_note("Grey", ((_code(c[0]), cell.drawn, cell.groups) for c, cell in every)))
     if (seeds := max(cell.seeds for _, cell in every)) > 1:
         notes.append(f"Means over up to {seeds} seeds; an interval reaches over those of all seeds.")
     if len(lines) > 1:

@@ -13,11 +13,10 @@ import numpy as np
 
 from speechssl.drawing import INK, MUTED
 from speechssl.errors import InputError
-from speechssl.eval.tables import Table, interval_text, listed, table_of
 from speechssl.io import read_json
 from speechssl.report.figures import Drawing, Series, axes_at, blank, legend, panels_in, shortened, svg_of
 from speechssl.report.page import Section
-from speechssl.results import Row
+from speechssl.results import Row, Table, interval_text, listed, table_of
 from speechssl.text_side.published import (
     ALIGNMENT,
     ARTIFICIAL,

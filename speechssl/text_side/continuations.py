@@ -18,8 +18,8 @@ import torch
 from tqdm import tqdm
 
 from speechssl.errors import InputError
-from speechssl.eval.tables import Table
 from speechssl.io import write_json
+from speechssl.results import Table
 from speechssl.text_side.config import Continue
 from speechssl.text_side.continued import REAL, tables
 from speechssl.text_side.runs import arm_name

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from speechssl.errors import InputError
-from speechssl.eval.tables import Table
 from speechssl.io import read_json
+from speechssl.results import Table
 
 SHOWN, UNITS_SHOWN = 3, 16  # recordings of the second table; units of each
 REAL = "what followed"

@@ -21,10 +21,9 @@ from torch import nn
 from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
-from speechssl.eval.tables import Table, interval_text
 from speechssl.finetuning import METHODS
 from speechssl.io import hash_files, hash_json, read_json, write_json
-from speechssl.results import DEFAULT, Row, append_rows, drawn_sentence, read_rows
+from speechssl.results import DEFAULT, Row, Table, append_rows, drawn_sentence, interval_text, read_rows
 from speechssl.stats import RESAMPLES, Estimate, Interval, Units, choose_units, drawn_counts, mean_of
 from speechssl.text_side.continued import read_continuations
 from speechssl.text_side.published import (

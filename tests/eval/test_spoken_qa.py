@@ -26,10 +26,9 @@ from speechssl.errors import InputError
 from speechssl.eval import spoken_qa
 from speechssl.eval.config import Confusions, Predictions, Qa
 from speechssl.eval.spoken_qa import by_length, evaluate, fit_on_corpus, import_predictions, run_evaluation, score_questions
-from speechssl.eval.tables import results_table
 from speechssl.report.build import write_report
 from speechssl.report.config import Report
-from speechssl.results import Row, append_rows, read_rows
+from speechssl.results import Row, append_rows, read_rows, results_table
 from speechssl.textlm import character_tokenizer
 
 CLEAN = parse_condition("clean")
