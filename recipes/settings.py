@@ -4,11 +4,16 @@ python recipes/settings.py CONFIG NAME                                prints not
 python recipes/settings.py CONFIG --set OUT SECTION.NAME=VALUE ...    a copy with other values, in YAML
 """
 
+import re
 import sys
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
+
+from speechssl.cli.parser import options_of
+from speechssl.cli.verbs import VERBS, config_of
 
 
 def main(config: Path, name: str) -> None:
@@ -19,13 +24,26 @@ def main(config: Path, name: str) -> None:
 
 
 def override(config: Path, out: Path, changes: list[str]) -> None:
-    """Exits with a sentence for a section that the configuration lacks. Names in it are checked by the command that reads them."""
+    """Exits with a sentence for a section that the configuration lacks, and for a name that is no option of any verb, nor a setting
+    of the recipe; whether it is one of the verb that reads the section, that verb says at its stage.
+    """
     sections = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
+    known = {option.name for verb in VERBS for option in options_of(config_of(verb))}
+    for file in config.parent.glob("*.yaml"):
+        known.update(
+            name for section in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).values() for name in section or {}
+        )
+    for script in [*config.parent.glob("*.sh"), *Path(__file__).parent.glob("*.sh")]:
+        known.update(re.findall(r'\b(?:setting|named) "?([\w-]+)', script.read_text(encoding="utf-8")))
+    known = {name.replace("_", "-") for name in known}
     for change in changes:
         place, _, text = change.partition("=")
         section, _, name = place.partition(".")
         if section not in sections:
             sys.exit(f"speechssl: {config} has no section {section!r} (--set {change}); its sections are {', '.join(sections)}")
+        if name.replace("_", "-") not in known:
+            close = get_close_matches(name, known, 1)
+            sys.exit(f"speechssl: no option is called {name!r} (--set {change})" + (f"; did you mean {close[0]}?" if close else ""))
         value = yaml.safe_load(text)
         with suppress(ValueError):
             value = float(value) if isinstance(value, str) else value  # YAML takes 1e-5, without a dot, for a text

@@ -285,6 +285,10 @@ def stage(
                         before = {p: p.read_text(encoding="utf-8") for p in (folder / card, path) if p.is_file()}
                         (folder / card).unlink(missing_ok=True)  # first: what is cut short here must not look done
                         write_json(path, made_from)
+                elif grows and names == [grows]:
+                    done, wanted, what = _leaf(there, grows), _leaf(made_from, grows), grows.rpartition(".")[2]
+                    remedy = "give as many or more, choose another folder or delete it"
+                    raise InputError(f"{folder} was made with {done} {what}, and {wanted} is fewer; {remedy}")
                 elif names:
                     differ = ", ".join(names)
                     raise InputError(f"{folder} was made from other inputs ({differ} differ); choose another folder or delete it")

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 from speechssl.config import Range
 from speechssl.errors import InputError
 
+COMPUTING = ("precision", "device", "workers", "engine", "shard", "shard_size")  # a group of their own in every verb's help
 NO_OPTIONS = ("help", "config", "stage", "print_config", "json", "quiet", "verbose", "strict")  # of a file; dests of a parser
 
 
@@ -73,7 +74,9 @@ def options_of(config: type, default: Any = None, title: str = "", without: Sequ
             kinds = [k for k in get_args(hints[f.name]) if k is not type(None)]
             optional = get_origin(hints[f.name]) in (typing.Union, types.UnionType) and len(kinds) < len(get_args(hints[f.name]))
             kind = kinds[0] if optional else hints[f.name]
-            yield Option(f.metadata.get("name") or f.name, f.metadata, kind, value, title, optional)
+            name = f.metadata.get("name") or f.name
+            under = f.metadata.get("under") or ("computing" if name in COMPUTING else title)
+            yield Option(name, f.metadata, kind, value, under, optional)
 
 
 def build(config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()) -> Any:

@@ -40,12 +40,29 @@ SPLIT = "split of the corpus: train, dev, test, or any other that it has"
 ROWS = "folder for predictions/ and results.jsonl; only rows of the same systems and conditions are replaced"
 READERS = "precision of the text encoders; bf16 is fast with AVX512-BF16 or AMX and slow without"
 SNRS = "SNRs in dB for conditions that name none"
+HEADS, CACHE = "heads", "cache of hidden states"  # titles in the help
+PARTS = "parts in the place of --models"
 CONDITION = "condition, as in `evaluate qa`"
 UPSTREAM = "fbank, mfcc, a model folder with encoder/ in it, or an encoder folder, .pt file, hub id, shipped or torchaudio:NAME"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qa:
+class Conditions:
+    """What evaluations of systems under conditions share."""
+
+    conditions: tuple[str, ...] = option(("clean",), "conditions, from those above", least=1)
+    split: str = option("test", SPLIT)
+    passages: Whole | None = option(None, "use only the first N passages")
+    snr_over: SnrOver = option("active", SNR_OVER, under="noise")
+    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from", under="noise")
+    seed: Whole = option(0, "seed of noise, simulated errors and bootstrap")
+    bf16: bool = option(False, READERS, name="precision", values=BF16)
+    device: str = option("auto", DEVICE)
+    workers: Count = option(2, "number of threads")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qa(Conditions):
     """evaluate systems of spoken question answering under conditions (systems x conditions), on a corpus
 
     Writes predictions and results.jsonl.
@@ -71,8 +88,8 @@ class Qa:
     corpus: Path = argument("prepared corpus")
     out: Path = argument(ROWS)
     models: str = option("people-en", "shipped set or model folder")
-    encoder: str | None = option(None, f"instead of --models, with --codebook and --reader: {ENCODERS}")
-    codebook: Path | None = option(None, "codebook of --encoder")
+    encoder: str | None = option(None, f"with --codebook and --reader: {ENCODERS}", under=PARTS)
+    codebook: Path | None = option(None, "codebook of --encoder", under=PARTS)
     label: str | None = option(None, "name of the models in tables; default: that of --models or --reader")
     systems: tuple[str, ...] | None = option(
         None, "systems, from those above; default: dual and cascade-ctc, as far as the models have them", least=1
@@ -80,16 +97,8 @@ class Qa:
     conditions: tuple[str, ...] = option(
         ("clean", "pink@20", "pink@10", "pink@5", "pink@0", "reverb"), "conditions, from those above", least=1
     )
-    split: str = option("test", SPLIT)
-    passages: Whole | None = option(None, "use only the first N passages")
-    snr_over: SnrOver = option("active", SNR_OVER)
-    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
     errors: Path | None = option(None, "confusions.json of simulated errors; default: that in --models")
     reading: ReaderOptions = group(ReaderOptions(), "reader of words")
-    bf16: bool = option(False, READERS, name="precision", values=BF16)
-    seed: Whole = option(0, "seed of noise, simulated errors and bootstrap")
-    device: str = option("auto", DEVICE)
-    workers: Count = option(2, "number of threads")
 
     def run(self) -> list[dict[str, Any]]:
         use_device(self.device)
@@ -113,7 +122,7 @@ class Qa:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(Conditions):
     """evaluate multiple-choice systems under conditions, beside chance and the longest option
 
     Systems: units, speechbert, cascade-ctc, cascade-pocketsphinx, cascade-MODEL (of Hugging Face), text (the reference),
@@ -128,15 +137,7 @@ class Choice:
     out: Path = argument(ROWS)
     models: str = option("people-en", "model folder with choice-units/, choice-speechbert/, choice-text/")
     systems: tuple[str, ...] = option(("text", "chance", "longest-option"), "systems, from those above", least=1)
-    conditions: tuple[str, ...] = option(("clean",), "conditions, from those above", least=1)
     split: str = option("dev", SPLIT)
-    passages: Whole | None = option(None, "use only the first N passages")
-    snr_over: SnrOver = option("active", SNR_OVER)
-    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
-    bf16: bool = option(False, "precision of the text encoders", name="precision", values=BF16)
-    seed: Whole = option(0, "seed of noise and bootstrap")
-    device: str = option("auto", DEVICE)
-    workers: Count = option(2, "number of threads")
 
     def run(self) -> list[dict[str, Any]]:
         from speechssl.eval.published import published_choice
@@ -151,7 +152,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retrieval:
+class Retrieval(Conditions):
     """evaluate first-stage retrieval under conditions: every question ranks all passages of the split
 
     Reports R@1, R@10 and MRR (times 100). Systems: METHOD-SOURCE or METHOD-SOURCE@N.
@@ -168,16 +169,8 @@ class Retrieval:
     out: Path = argument(ROWS)
     models: str = option("people-en", "shipped set or model folder")
     systems: tuple[str, ...] = option(("bm25-text", "bm25-ctc", "tfidf-units"), "systems, from those above", least=1)
-    conditions: tuple[str, ...] = option(("clean",), "conditions, from those above", least=1)
-    split: str = option("test", SPLIT)
     passages: Whole | None = option(None, "use only the first N passages, to ask about and to rank")
     text_encoder: str = option("minilm", "text encoder for embeddings of words: minilm, a folder or a hub id")
-    snr_over: SnrOver = option("active", SNR_OVER)
-    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
-    bf16: bool = option(False, READERS, name="precision", values=BF16)
-    seed: Whole = option(0, "seed of noise and bootstrap")
-    device: str = option("auto", DEVICE)
-    workers: Count = option(2, "number of threads")
 
     def run(self) -> list[dict[str, Any]]:
         from speechssl.eval.retrieval import run_retrieval
@@ -397,23 +390,27 @@ class Superb:
 
     out: Path = argument("folder for all output")
     encoders: tuple[str, ...] = option(MISSING, UPSTREAM, least=1, metavar="[NAME=]WHERE")
-    sets: Data = group(Data(), "")
+    sets: Data = group(Data(), "tasks and data")
     learning_rates: tuple[Amount, ...] = option(
-        tuple(10.0**-n for n in range(1, 8)), "learning rates to compare; no value: only the task's own"
+        tuple(10.0**-n for n in range(1, 8)), "learning rates to compare; no value: only the task's own", under=HEADS
     )
     seed: tuple[Whole, ...] = option(
-        (0,), "seed of heads and batches, or several; learning rates are tuned with the first", least=1
+        (0,), "seed of heads and batches, or several; learning rates are tuned with the first", least=1, under=HEADS
     )
-    steps: Count | None = option(None, "largest number of updates of every head; default: the preset's")
-    batch: Count | None = option(None, "recordings per update; default: the preset's")
+    steps: Count | None = option(None, "largest number of updates of every head; default: the preset's", under=HEADS)
+    batch: Count | None = option(None, "recordings per update; default: the preset's", under=HEADS)
     lm: Path | None = option(
-        None, "ARPA language model for asr, such as LibriSpeech's 4-gram.arpa.gz; default: a 4-gram of the training texts"
+        None,
+        "ARPA language model for asr, such as LibriSpeech's 4-gram.arpa.gz; default: a 4-gram of the training texts",
+        under=HEADS,
     )
     features: Literal["auto", "cached", "loop"] = option(
-        "auto", "take hidden states from a cache, or run the encoder in the loop; auto: cache them if there is room"
+        "auto",
+        "take hidden states from a cache, or run the encoder in the loop; auto: cache them if there is room",
+        under=CACHE,
     )
-    cache_gb: Amount = option(50.0, "largest size of OUT/features in GB, per encoder")
-    train_only: bool = option(False, "train heads and choose them on dev, without the test set")
+    cache_gb: Amount = option(50.0, "largest size of OUT/features in GB, per encoder", under=CACHE)
+    train_only: bool = option(False, "train heads and choose them on dev, without the test set", under=HEADS)
     noise: Noisy = group(Noisy(), "evaluation in noise")
     training: TrainingData = group(TrainingData(), "training on distorted speech")
 

@@ -227,6 +227,9 @@ class Import:
         return {"out": str(self.out), "card": book.card}
 
 
+STABILITY, PICTURES = "stability under distortions", "pictures"  # titles in the help
+
+
 @dataclass(frozen=True)
 class EvaluateOptions:
     """What is measured and drawn."""
@@ -234,27 +237,35 @@ class EvaluateOptions:
     split: str | None = option(None, "split of a prepared corpus (default: test)")
     recordings: Count | None = option(None, "only the first N recordings")
     alignment: Path | None = option(
-        None, 'phones of the recordings: .jsonl of {"id", "phones": [[name, start, end]]}, or (a folder of) TextGrids'
+        None,
+        'phones of the recordings: .jsonl of {"id", "phones": [[name, start, end]]}, or (a folder of) TextGrids',
+        under="phones and texts",
     )
     pairs: Whole | None = option(
-        None, "number of questions, each spoken by two voices, for the same-text distance (default for MiniSQA: 100; 0: skip it)"
+        None,
+        "number of questions, each spoken by two voices, for the same-text distance (default for MiniSQA: 100; 0: skip it)",
+        under="phones and texts",
     )
     conditions: tuple[str, ...] = option(
         (*(f"pink@{snr}" for snr in (20, 10, 5, 0)), "reverb@0.5", "pitch@2", "stretch@1.2", "codec@mp3:16", "codec@opus:8"),
         "distortions for the stability measurement, as in `evaluate qa`, or stretch@TIMES; no value: skip it",
+        under=STABILITY,
     )
-    noisy: Count = option(20, "number of recordings to distort")
+    noisy: Count = option(20, "number of recordings to distort", under=STABILITY)
     violins: Path | None = option(
         None,
         "draw the distances of the same and of other texts, for every pair of groups of a list, to this .png, .svg or .pdf file",
+        under=PICTURES,
     )
-    picture: Path | None = option(None, "draw the units under the spectrogram, to this .png, .svg or .pdf file")
-    recording: str | None = option(None, "id of the recording to draw; default: the first")
-    span: tuple[Weight, Weight] | None = option(None, "part of that recording to draw, in seconds", metavar=("START", "END"))
-    seed: Whole = option(0, "seed of the noise")
+    picture: Path | None = option(None, "draw the units under the spectrogram, to this .png, .svg or .pdf file", under=PICTURES)
+    recording: str | None = option(None, "id of the recording to draw; default: the first", under=PICTURES)
+    span: tuple[Weight, Weight] | None = option(
+        None, "part of that recording to draw, in seconds", metavar=("START", "END"), under=PICTURES
+    )
+    seed: Whole = option(0, "seed of the noise", under=STABILITY)
     precision: PrecisionOrAuto | None = option(None, "precision of the encoder; default: the codebook's")
     device: str = option("auto", DEVICE)
-    snr_over: SnrOver = option("active", SNR_OVER)
+    snr_over: SnrOver = option("active", SNR_OVER, under=STABILITY)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,6 +93,7 @@ def test_settings_are_changed_in_a_copy(recipe: Recipe) -> None:
     printed = recipe("base.yaml", "out", "--set", "dual.steps=7", "--stop-stage", "1")
     assert printed[1].endswith("--stage corpus --config out/config.yaml")
     assert "no section 'duel'" in recipe("--set", "duel.steps=7", code=2)[0]
+    assert "did you mean steps?" in recipe("--set", "dual.stesp=7", code=2)[0]
 
 
 def test_paths_may_have_blanks(recipe: Recipe) -> None:
