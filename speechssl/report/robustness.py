@@ -21,9 +21,10 @@ from speechssl.report.figures import (
     Series,
     ShownCondition,
     arrange,
-    axes_at,
     blank,
+    cell_axes,
     decibels,
+    draw_cell,
     metric_name,
     panels_in,
     points_in,
@@ -301,11 +302,9 @@ def _heat_panel(figure: Canvas, panel: Panel, bottom: float, scale: PowerNorm, c
 
     bottom: inches from the lower edge of the figure.
     """
-    from matplotlib.patches import Rectangle
-
     encoders, conditions = panel.encoders, panel.conditions
     width = min(INCHES - NAMES - 0.15, 0.85 * len(conditions))
-    ax = axes_at(figure, NAMES, bottom, width, ROW * len(encoders))
+    ax = cell_axes(figure, NAMES, bottom, width, ROW * len(encoders), len(conditions), len(encoders))
     for y, encoder in enumerate(encoders):
         for x, condition in enumerate(conditions):
             cell = panel.cell(encoder, condition)
@@ -314,12 +313,7 @@ def _heat_panel(figure: Canvas, panel: Panel, bottom: float, scale: PowerNorm, c
                 continue
             share = float(scale(max(panel.loss(encoder, condition) or 0.0, 0.0)))
             number = f"{cell.value:.{decimals(panel.metric)}f}"
-            ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colours(share), linewidth=0))
-            ax.text(x, y, number, ha="center", va="center", fontsize=8, color=LIGHT if share > WHITE_FROM else DARK)
-    ax.set_xlim(-0.5, len(conditions) - 0.5)
-    ax.set_ylim(len(encoders) - 0.5, -0.5)
-    ax.grid(False)
-    ax.spines[:].set_visible(False)
+            draw_cell(ax, x, y, number, colours(share), LIGHT if share > WHITE_FROM else DARK)
     ax.set_yticks(range(len(encoders)), [shortened(e.label) for e in encoders])
     ax.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
     ax.set_xticks([])

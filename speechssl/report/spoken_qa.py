@@ -26,6 +26,7 @@ from speechssl.report.figures import (
     Series,
     ShownCondition,
     decibels,
+    draw_interval,
     in_order,
     metric_name,
     panels_in,
@@ -224,8 +225,7 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
 
 def _draw_line(ax: Axes, xs: Sequence[float], cells: Sequence[ScoreCell], series: Series, joined: bool = True) -> None:
     for x, cell in zip(xs, cells, strict=True):
-        if cell.low is not None and cell.high is not None:
-            ax.plot([x, x], [cell.low, cell.high], color=series.colour, linewidth=1.3, alpha=0.55, solid_capstyle="round")
+        draw_interval(ax, x, cell, color=series.colour, alpha=0.55)
     line, face = ("-", series.colour) if joined else ("none", "none")
     ys = [cell.value for cell in cells]
     ax.plot(xs, ys, line, marker=series.marker, color=series.colour, markersize=5.5, markerfacecolor=face, linewidth=1.8)
@@ -360,8 +360,7 @@ def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1")
         for (bucket, series), cell in cells.items():
             x = buckets.index(bucket) + (shown.index(series) - (len(shown) - 1) / 2) * width
             ax.bar(x, cell.value, width * 0.9, color=series.colour)
-            if cell.low is not None and cell.high is not None:
-                ax.plot([x, x], [cell.low, cell.high], color=INK, linewidth=1.1, solid_capstyle="round")
+            draw_interval(ax, x, cell, color=INK, linewidth=1.1)
             place = (x, cell.high if cell.high is not None else cell.value)
             ax.annotate(f"{cell.value:.0f}", place, (0, 3), textcoords="offset points", ha="center", fontsize=7.5, color=MUTED)
         sizes = {b: {cell.n for (other, _), cell in cells.items() if other == b and cell.n} for b in buckets}
