@@ -283,7 +283,7 @@ def draw_interval(ax: Axes, x: float, found: ScoreCell | Row | Interval, **style
 
 
 def cell_axes(figure: Figure, left: float, bottom: float, width: float, height: float, columns: int, rows: int) -> Axes:
-    """Axes for a table of cells: their middles lie at whole numbers, the first row is on top. No grid, no frame; sizes in inches."""
+    """Axes for a table of cells: their middles lie at whole numbers, the first row is on top. No grid, no frame. All in inches."""
     ax = axes_at(figure, left, bottom, width, height)
     ax.set_xlim(-0.5, columns - 0.5)
     ax.set_ylim(rows - 0.5, -0.5)

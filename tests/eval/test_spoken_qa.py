@@ -304,7 +304,7 @@ def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_pat
     assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in results_table(rows)
     (corpus / "card.json").write_text("{}")
     write_report(Report(out=out, corpus=corpus, examples=1, conditions=("clean",)))
-    assert "95 % interval." not in (out / "report.html").read_text()
+    assert "Grey: 95 % intervals" not in (out / "report.html").read_text()
     (bar,) = by_length(score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one), one, "oracle", 0)
     assert (bar["low"], bar["high"]) == (None, None)
     assert all(r.low is not None for r in run([Oracle()], corpus, tmp_path / "more"))
