@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.augment.mixtures import FrozenDistorter, freeze
+from speechssl.augment.conditions import FrozenDistorter, freeze
 from speechssl.errors import InputError
 from speechssl.io import hash_files, hash_json, read_json, write_json
 from speechssl.results import condition_name
