@@ -17,6 +17,7 @@ from speechssl.io import read_json
 from speechssl.report.figures import Drawing, Series, axes_at, blank, draw_interval, legend, panels_in, shortened, svg_of
 from speechssl.report.page import Section
 from speechssl.results import Row, Table, interval_text, listed, table_of
+from speechssl.text_side.data import dependency
 from speechssl.text_side.published import (
     ALIGNMENT,
     ARTIFICIAL,
@@ -34,8 +35,7 @@ from speechssl.text_side.published import (
     has_own_table,
     in_order,
 )
-from speechssl.text_side.runs import Point, mean_curve
-from speechssl.text_side.streams import dependency
+from speechssl.text_side.tables import Point, mean_curve
 
 TITLE = "What a text-pre-trained encoder knows that units can use"
 CURVES = 10  # tasks whose curves are drawn
