@@ -18,7 +18,7 @@ Letters: B questions, O options, W windows, S tokens in a sequence, H hidden wid
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -28,7 +28,9 @@ from transformers import PreTrainedModel
 from speechssl.dual.data import Layout, window_mask
 from speechssl.dual.model import IGNORED, EncoderInputs, load_model
 from speechssl.errors import InputError
-from speechssl.trainer import Batch
+
+if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+    from speechssl.trainer import Batch
 
 Combination = Literal["attention", "log-sum-exp"]
 LIKENESS = 20.0  # logits that a cosine of 1 is worth at first
