@@ -31,8 +31,8 @@ from speechssl.cascade.system import (
     load_simulated,
     load_text,
 )
+from speechssl.data.files import SUFFIXES
 from speechssl.data.records import Passage, Question
-from speechssl.data.sources import SUFFIXES
 from speechssl.dual.system import Dual, TimedAnswer, load_dual
 from speechssl.encoders.load import SharedEncoder, shared_encoder
 from speechssl.errors import InputError

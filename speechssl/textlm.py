@@ -48,7 +48,7 @@ from transformers import (
 from speechssl.config import TEXT_FAMILIES
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import checkpoint_folder, found_checkpoint, read_json
-from speechssl.synth.espeak import pronounce
+from speechssl.synth.synthesisers import pronounce
 from speechssl.text import parts
 
 PADDING = 256  # rows of a table beyond its tokeniser, which makes its size a round number

@@ -24,7 +24,7 @@ import torch
 import yaml
 
 from speechssl.audio import write_flac
-from speechssl.data.sources import list_recordings
+from speechssl.data.files import list_recordings
 from speechssl.encoders.load import small_config
 from speechssl.io import write_text
 from speechssl.timing import FrameGrid

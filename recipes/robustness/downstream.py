@@ -15,7 +15,7 @@ from statistics import fmean
 
 from tables import Scores
 
-from speechssl.data.utterances import SPLITS
+from speechssl.data.superb import SPLITS
 from speechssl.eval.tables import Table
 from speechssl.io import read_json, write_json, write_text
 from speechssl.results import LOWER_IS_BETTER, drawn_sentence

@@ -6,8 +6,7 @@ time, so the answer times of a distorted recording stay valid. What is random is
 SNR, so that a curve over SNRs compares like with like.
 """
 
-from speechssl.augment.conditions import Condition, Distorter, parse_condition
-from speechssl.augment.mixtures import FrozenDistorter, freeze
+from speechssl.augment.conditions import Condition, Distorter, FrozenDistorter, freeze, parse_condition
 from speechssl.augment.noise import NoiseBank
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import fft, signal
 
 from speechssl.audio import SAMPLE_RATE, read_audio, to_int16
-from speechssl.data.sources import MANIFESTS, read_manifest
+from speechssl.data.files import MANIFESTS, read_manifest
 from speechssl.errors import InputError
 from speechssl.signal import active_level, fit_at, generator, random_offset, room_impulse
 from speechssl.synth.sounds import DEV, HELD_OUT, SEEN, WEIGHTS, Family, on_and_off, unit

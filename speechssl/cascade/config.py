@@ -97,7 +97,7 @@ class TrainCtc:
 
     def run(self) -> None:
         from speechssl.cascade.train import train_ctc
-        from speechssl.dual.dev import best_of
+        from speechssl.dual.train import best_of
         from speechssl.encoders.load import load_encoder
 
         if self.layer != "all" and not self.layer.isdecimal():
@@ -130,7 +130,7 @@ class TrainTextQa:
 
     def run(self) -> None:
         from speechssl.cascade.train import train_text
-        from speechssl.dual.dev import best_of, swept
+        from speechssl.dual.train import best_of, swept
 
         use_device(self.device)
         swept(self.out, self.sweep, self.qa, lambda out, qa: train_text(self.corpus, out, qa, shipped(self.start), self.shift))

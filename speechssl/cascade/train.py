@@ -25,9 +25,8 @@ from speechssl.data.records import Corpus, Span, corpus_card, data_hash, first_p
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Layout
 from speechssl.dual.decode import Reader
-from speechssl.dual.dev import answer_in_batches, asked, drawn, held_out, held_out_hash, mean_f1
 from speechssl.dual.model import SpanModel, load_reader
-from speechssl.dual.train import fit_spans, layout_of, weights_of
+from speechssl.dual.train import answer_in_batches, asked, drawn, fit_spans, held_out, held_out_hash, layout_of, mean_f1, weights_of
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import stage

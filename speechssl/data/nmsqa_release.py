@@ -24,8 +24,18 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.files import columns_of, files_below, list_of, load_json, number_of, open_csv, read_csv, read_parquet, text_of
-from speechssl.data.sources import SUFFIXES
+from speechssl.data.files import (
+    SUFFIXES,
+    columns_of,
+    files_below,
+    list_of,
+    load_json,
+    number_of,
+    open_csv,
+    read_csv,
+    read_parquet,
+    text_of,
+)
 from speechssl.data.squad import read_squad
 from speechssl.errors import InputError
 

@@ -27,6 +27,7 @@ from speechssl.audio import SAMPLE_RATE, duration, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import (
     ARCHIVES,
+    SUFFIXES,
     archives_in,
     below,
     columns_of,
@@ -44,7 +45,6 @@ from speechssl.data.files import (
 )
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords, Wanted
 from speechssl.data.records import Answer, Passage, Question, Span
-from speechssl.data.sources import SUFFIXES
 from speechssl.errors import InputError
 from speechssl.io import write_json
 

@@ -101,8 +101,7 @@ class Train:
     )
 
     def run(self) -> None:
-        from speechssl.dual.dev import best_of, swept
-        from speechssl.dual.train import train_dual
+        from speechssl.dual.train import best_of, swept, train_dual
 
         def train(out: Path, qa: QaOptions) -> None:
             train_dual(self.corpus, self.units, out, self.assignment, qa, shipped(self.start), self.passages)

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.augment.mixtures import FrozenDistorter, freeze
+from speechssl.augment.conditions import FrozenDistorter, freeze
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.run import Encoded, Encoding, ResultFile, encode_recordings, evaluate_files
 from speechssl.eval.tables import condition_name

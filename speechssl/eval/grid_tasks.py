@@ -21,9 +21,9 @@ from speechssl.cascade.config import CtcOptions, ReaderOptions
 from speechssl.cascade.model import CtcRecogniser, greedy_decode
 from speechssl.cascade.train import train_ctc
 from speechssl.config import PLAIN, TrainingOptions
+from speechssl.data.files import list_recordings, source_card
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, known_voices, load_corpus, voices_of
-from speechssl.data.sources import list_recordings, source_card
-from speechssl.data.utterances import RECORDING, LabelledSet, load_labelled, unknown_speakers
+from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.load import SharedEncoder, load_encoder, shared_encoder
 from speechssl.encoders.states import encoder_card

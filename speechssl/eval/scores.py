@@ -20,7 +20,7 @@ from speechssl.augment import Condition
 from speechssl.data.records import Corpus, Passage, Question, corpus_card, voices_of
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, parse_json, write_json, write_text
-from speechssl.multiple_choice.decode import ScoredChoice
+from speechssl.multiple_choice.model import ScoredChoice
 from speechssl.text import answer_tokens, language_of, pieces, tokens
 
 # ---- what kind of answer a question has, by a rule: for error analysis, not for scoring

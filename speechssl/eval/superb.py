@@ -33,7 +33,7 @@ from tqdm import tqdm
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter
 from speechssl.config import flat
-from speechssl.data.utterances import DOCUMENTS, UtteranceSet
+from speechssl.data.superb import DOCUMENTS, UtteranceSet
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.states import AudioReader, ConditionReader, encoder_card

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.data.utterances import DOCUMENTS
+from speechssl.data.superb import DOCUMENTS
 from speechssl.errors import InputError
 from speechssl.eval.superb import Part, Plan, choose_layer, feature_cache, parts_of
 from speechssl.eval.tables import Table

@@ -79,7 +79,7 @@ class TrainChoice:
     options: ChoiceOptions = group(ChoiceOptions(), "reader")
 
     def run(self) -> None:
-        from speechssl.dual.dev import best_of, swept
+        from speechssl.dual.train import best_of, swept
         from speechssl.multiple_choice.train import train_choice_speechbert, train_choice_text, train_choice_units
 
         self._check()

@@ -25,8 +25,8 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from speechssl.audio import read_audio
+from speechssl.data.files import Recording
 from speechssl.data.records import Corpus, Passage, Question
-from speechssl.data.sources import Recording
 from speechssl.dual.data import Layout, Window, collate, draw_batch, replace_tokens, windows
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, tell_set_aside

@@ -12,22 +12,33 @@ corpus knows it as the length of `correct`. With the number k known, a set S of 
 the conditional Bernoulli distribution (Chen and Liu 1997, Statistica Sinica 7); for k = 1 it is the softmax. The k best options are
 its mode.
 
+Set accuracy: the options chosen are exactly the right ones, one or several. Accuracy: the same on the questions with one right
+option. Systems know how many options are right, and so do the baselines.
+
 Letters: B questions, O options, W windows, S tokens in a sequence, H hidden width, E embedding width.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from speechssl.dual.data import Layout, window_mask
+from speechssl.data.records import Question
+from speechssl.dual.data import Layout, collate, window_mask
+from speechssl.dual.decode import device_of, run_model
 from speechssl.dual.model import IGNORED, EncoderInputs, load_model
 from speechssl.errors import InputError
+from speechssl.multiple_choice.data import ChoiceTokens
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
     from speechssl.trainer import Batch
@@ -111,3 +122,64 @@ def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
 def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
     """Raises InputError when a file is missing or damaged, or what is there does not choose between options."""
     return load_model(folder, lambda encoder, embedding, _, card: ChoiceModel(encoder, embedding, card["combine"]))
+
+
+@dataclass(frozen=True)
+class ChoiceReader:
+    """A trained ChoiceModel. It is moved to its device."""
+
+    model: Any
+    layout: Layout
+    batch: int = 16
+    bf16: bool = False
+    device: str = "auto"  # a GPU where there is one
+
+    def __post_init__(self) -> None:
+        self.model.to(device_of(self.device))
+
+    @torch.inference_mode()
+    def score_many(self, items: Sequence[ChoiceTokens]) -> list[np.ndarray]:
+        """(O,) log-probabilities of the options of every question, as if one were right. All windows are read."""
+        layout, device = self.layout, next(self.model.parameters()).device
+        cut = [(item, o, w) for item in items for w in item.windows(layout) for o in range(len(item.options))]
+        sequences = [item.sequence(layout, option, window) for item, option, window in cut]
+        found = iter(run_model(self.model.evidence, device, sequences, partial(collate, pad=layout.pad), self.batch, self.bf16))
+        scores = []
+        for item in items:
+            sizes = len(item.windows(layout)), len(item.options)
+            evidence = torch.stack([next(found) for _ in range(sizes[0] * sizes[1])]).view(*sizes, -1)
+            evidence = evidence.transpose(0, 1)[None].to(device)  # (1, O, W, 1 or 2)
+            present = torch.ones(evidence.shape[:3], dtype=torch.bool, device=device)
+            scores.append(np.asarray(self.model.scores(evidence, present)[0].log_softmax(-1).double().cpu()))
+        return scores
+
+
+def chosen(scores: np.ndarray, size: int) -> tuple[int, ...]:
+    """The `size` best options in order of their index; of equals the earlier. scores: (O,)."""
+    return tuple(sorted(int(i) for i in np.argsort(-scores, kind="stable")[:size]))
+
+
+def longest_options(question: Question) -> tuple[int, ...]:
+    """As many options as are right, those with the most characters; of equals the earlier."""
+    return chosen(np.array([len(option) for option in question.options]), len(question.correct))
+
+
+@dataclass(frozen=True)
+class ScoredChoice:
+    """One question's scores, 0 to 1 (expected ones for chance); accuracy is None where several options are right."""
+
+    id: str
+    passage: str
+    set_accuracy: float
+    accuracy: float | None
+    options: int
+    correct: tuple[int, ...]
+    chosen: tuple[int, ...] | None  # None: by chance; (): the question could not be answered
+
+
+def score_choice(question: Question, picked: Sequence[int] | None) -> ScoredChoice:
+    """Of the options picked, in any order; None: exactly what a set drawn from all of the right size is worth on average."""
+    right = sorted(question.correct)
+    value = 1 / math.comb(len(question.options), len(right)) if picked is None else float(sorted(picked) == right)
+    single, chosen_ones = value if len(right) == 1 else None, None if picked is None else tuple(sorted(picked))
+    return ScoredChoice(question.id, question.passage, value, single, len(question.options), tuple(right), chosen_ones)

@@ -22,8 +22,7 @@ from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError
 from speechssl.io import model_folder
 from speechssl.multiple_choice.data import ChoiceTokens, text_choice
-from speechssl.multiple_choice.decode import ChoiceReader
-from speechssl.multiple_choice.model import load_choice
+from speechssl.multiple_choice.model import ChoiceReader, load_choice
 from speechssl.speechbert.data import numbered
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import load_speechbert

@@ -13,9 +13,18 @@ from transformers import PreTrainedModel
 from speechssl.config import settings
 from speechssl.data.records import Corpus, corpus_card, data_hash, load_corpus
 from speechssl.dual.data import Layout, unit_source
-from speechssl.dual.dev import answer_in_batches, asked, held_out, held_out_hash
 from speechssl.dual.model import load_reader
-from speechssl.dual.train import check_positions, fit_reader, held_out_units, unit_encoder, weights_of
+from speechssl.dual.train import (
+    answer_in_batches,
+    asked,
+    check_positions,
+    fit_reader,
+    held_out,
+    held_out_hash,
+    held_out_units,
+    unit_encoder,
+    weights_of,
+)
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, stage
 from speechssl.multiple_choice.config import ChoiceOptions
@@ -29,8 +38,7 @@ from speechssl.multiple_choice.data import (
     text_examples,
     unit_examples,
 )
-from speechssl.multiple_choice.decode import ChoiceReader, chosen
-from speechssl.multiple_choice.model import COMBINATIONS, ChoiceModel, load_choice
+from speechssl.multiple_choice.model import COMBINATIONS, ChoiceModel, ChoiceReader, chosen, load_choice
 from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding

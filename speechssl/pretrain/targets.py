@@ -17,8 +17,8 @@ import torch
 from tqdm import tqdm
 
 from speechssl.audio import read_audio, to_int16
+from speechssl.data.files import Recording, list_recordings
 from speechssl.data.records import corpus_card, data_hash, load_corpus, read_lines
-from speechssl.data.sources import Recording, list_recordings
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_files, read_json, replacing, write_json

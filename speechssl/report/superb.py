@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from speechssl.data.utterances import Turn
+from speechssl.data.superb import Turn
 from speechssl.drawing import INK, MUTED, PAPER, RULE
 from speechssl.errors import InputError
 from speechssl.eval.published import CHECKED, MARK, published

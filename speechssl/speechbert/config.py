@@ -75,7 +75,7 @@ class Train:
     qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters", "trained"))
 
     def run(self) -> None:
-        from speechssl.dual.dev import best_of, swept
+        from speechssl.dual.train import best_of, swept
         from speechssl.speechbert.train import train_speechbert
 
         use_device(self.device)

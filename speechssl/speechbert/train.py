@@ -28,9 +28,18 @@ from speechssl.data.records import Corpus, Passage, Question, corpus_card, data_
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import check_times
 from speechssl.dual.decode import Reader
-from speechssl.dual.dev import answer_in_batches, held_out, held_out_hash, mean_ff1, timed
 from speechssl.dual.model import SpanModel, load_reader
-from speechssl.dual.train import check_positions, example_batches, layout_of, weights_of
+from speechssl.dual.train import (
+    answer_in_batches,
+    check_positions,
+    example_batches,
+    held_out,
+    held_out_hash,
+    layout_of,
+    mean_ff1,
+    timed,
+    weights_of,
+)
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_bytes, hash_json, read_json, stage

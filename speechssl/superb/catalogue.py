@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.cascade.decode import NgramModel, read_arpa
-from speechssl.data.utterances import UtteranceSet, load_labelled, load_set
+from speechssl.data.superb import UtteranceSet, load_labelled, load_set
 from speechssl.superb.task import HeadSettings, Task
 from speechssl.superb.tasks import classification, diarisation, enhancement, transcription, verification
 from speechssl.superb.tasks.classification import Classification

@@ -26,8 +26,8 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter
-from speechssl.data.sources import Recording
-from speechssl.data.utterances import Utterance, UtteranceSet
+from speechssl.data.files import Recording
+from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.states import AudioReader, CachedStates, CacheOptions, ConditionReader, cache_states, encoder_card, estimate

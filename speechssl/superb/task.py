@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from speechssl.data.utterances import Utterance, UtteranceSet
+from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.stats import Interval
 from speechssl.timing import FrameGrid
 
@@ -55,7 +55,7 @@ class Batch:
 class Measure:
     """A value with its 95 % interval, low to high, in the units of `results.unit`: percent, dB or a scale.
 
-    drawn, groups: what the interval draws and of how many (`data.utterances.recording_units`); "" and 0 without an interval.
+    drawn, groups: what the interval draws and of how many (`data.superb.recording_units`); "" and 0 without an interval.
     """
 
     metric: str  # "acc", "per", "wer", "eer", "mtwv", "der", "slot_f1", "slot_cer", "pesq", "stoi", "si_sdri", "min_dcf", ...

@@ -38,7 +38,7 @@ from safetensors.torch import load_file, save, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from speechssl.data.utterances import Utterance
+from speechssl.data.superb import Utterance
 from speechssl.errors import InputError
 from speechssl.finetuning import trained_parameters
 from speechssl.io import hash_files, hash_json, read_json, replacing, stage, write_json

@@ -35,7 +35,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions
-from speechssl.data.utterances import Utterance
+from speechssl.data.superb import Utterance
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.hubert import before_end, check_known, frames_of_samples
 from speechssl.encoders.load import load_checkpoint

@@ -21,9 +21,8 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE, resample, write_clip
 from speechssl.errors import InputError
 from speechssl.io import hash_json, replacing, write_json, write_text
-from speechssl.synth.espeak import Spoken, Voice, speak
-from speechssl.synth.minisqa import PAUSE, speakers
-from speechssl.synth.minisqa_text import TextQuestion, generate_passage
+from speechssl.synth.minisqa import PAUSE, TextQuestion, generate_passage, speakers
+from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 STOPS = {"en": (".", " "), "zh": ("。", "")}  # what ends a sentence, and what stands between two
 

@@ -4,7 +4,7 @@ Letters, apostrophes and spaces only: it is read aloud. What follows "a" never b
 to choose between "a" and "an"; no template needs a pronoun.
 """
 
-from speechssl.synth.minisqa_text import Language, Relation
+from speechssl.synth.minisqa import Language, Relation
 
 
 def _words(text: str) -> tuple[str, ...]:

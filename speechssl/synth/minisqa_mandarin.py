@@ -3,7 +3,7 @@
 Simplified characters only, numbers included: it is read aloud. No template needs a measure word.
 """
 
-from speechssl.synth.minisqa_text import Language, Relation
+from speechssl.synth.minisqa import Language, Relation
 
 
 def _words(text: str) -> tuple[str, ...]:

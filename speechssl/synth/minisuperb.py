@@ -23,13 +23,11 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_flac
 from speechssl.augment import NoiseBank
 from speechssl.data.prepare import begin_folder, in_parallel, write_lines
-from speechssl.data.utterances import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
+from speechssl.data.superb import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json, write_text
 from speechssl.signal import active_level, rms_level
-from speechssl.synth.espeak import Spoken, Voice, speak
-from speechssl.synth.minisqa import speakers
-from speechssl.synth.minisqa_text import generate_passage, load_language, occurrences
+from speechssl.synth.minisqa import generate_passage, load_language, occurrences, speakers
 from speechssl.synth.minisuperb_words import (
     INTENTS,
     INTENTS_OF_COMMANDS,
@@ -41,6 +39,7 @@ from speechssl.synth.minisuperb_words import (
     fill,
     phones_of,
 )
+from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 VERSION = 1  # of the generator; part of the card
 NAME = "MiniSUPERB"

@@ -13,9 +13,9 @@ import re
 from dataclasses import dataclass
 from random import Random
 
-from speechssl.data.utterances import Slot
-from speechssl.synth.espeak import Spoken
-from speechssl.synth.minisqa_text import split_of
+from speechssl.data.superb import Slot
+from speechssl.synth.minisqa import split_of
+from speechssl.synth.synthesisers import Spoken
 
 # The phones of PR: those that espeak-ng spoke, named as in the CMU dictionary (39, as LibriSpeech's are without stress).
 # espeak-ng distinguishes 66 in English. Variants of one phone have one name here: the flap and the unreleased t are T, a vowel that

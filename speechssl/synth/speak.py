@@ -26,10 +26,9 @@ from speechssl.data.files import safe_name
 from speechssl.data.prepare import PARTS, UNTIMED, PrepareReport, SplitRecords, in_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, locate
 from speechssl.io import hash_json, read_json, write_json
-from speechssl.synth.espeak import Spoken, Voice
 from speechssl.synth.minisqa import ESPEAK, LANGUAGES, PAUSE, speakers
 from speechssl.synth.normalise import Word, normalise
-from speechssl.synth.synthesisers import speak
+from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 LONGEST = 300  # characters spoken at once: espeak-ng keeps the place of a word in a clause in 11 bits
 VERSION = 1  # of how texts are read; parts of another version are spoken again

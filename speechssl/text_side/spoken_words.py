@@ -23,9 +23,9 @@ from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.records import data_hash, load_corpus, read_lines
 from speechssl.errors import InputError
 from speechssl.io import stage, write_text
-from speechssl.synth.espeak import Voice, pronounce, speak_phones
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.minisuperb import trimmed
+from speechssl.synth.synthesisers import Voice, pronounce, speak_phones
 from speechssl.text_side.config import SpokenWords
 from speechssl.textlm import load_text_encoder, plain_words
 

@@ -121,7 +121,7 @@ class Extract:
     )
 
     def run(self) -> dict[str, Any]:
-        from speechssl.data.sources import list_recordings, source_card
+        from speechssl.data.files import list_recordings, source_card
         from speechssl.errors import tell_set_aside
         from speechssl.timing import shown_length
         from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus

@@ -25,8 +25,8 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
+from speechssl.data.files import Recording, list_recordings
 from speechssl.data.records import Corpus, load_corpus
-from speechssl.data.sources import Recording, list_recordings
 from speechssl.drawing import INK, RULE, save_figure, styled
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, MissingExtra, tell_set_aside

@@ -24,8 +24,8 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration, read_audio
 from speechssl.augment.training import parse_distortions
+from speechssl.data.files import Recording, list_recordings
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.data.sources import Recording, list_recordings
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_json

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.sources import Recording
+from speechssl.data.files import Recording
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import differing, unusable

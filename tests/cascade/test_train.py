@@ -13,7 +13,7 @@ from speechssl.cascade.model import CtcRecogniser
 from speechssl.cascade.train import CropBatches, CtcOptions, train_ctc
 from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.data.records import load_corpus
-from speechssl.dual.dev import best_of
+from speechssl.dual.train import best_of
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
 

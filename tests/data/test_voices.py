@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.records import Corpus, Passage, known_voices, passage_units, voices_of
-from speechssl.data.utterances import Turn, Utterance, UtteranceSet, recording_units
+from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
 from speechssl.stats import FEWEST, Units, choose_units, mean_interval, paired_difference, ratio_interval, unknown_voice
 
 NAMES = st.sampled_from(["ann", "bob", "cleo", "dan", "eve", "fay", "gus", ""])

@@ -17,10 +17,9 @@ from speechssl.data.records import Answer, Passage, Question, data_hash, load_co
 from speechssl.dual import train
 from speechssl.dual.data import ExampleBatches, unit_examples
 from speechssl.dual.decode import Reader
-from speechssl.dual.dev import best_of, learning_rates, swept
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.dual.system import answer_units
-from speechssl.dual.train import QaOptions, train_dual
+from speechssl.dual.train import QaOptions, best_of, learning_rates, swept, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.spoken_qa import score_questions
 from speechssl.int8 import dequantise, quantise

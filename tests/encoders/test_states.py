@@ -8,7 +8,7 @@ import torch
 
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment import Distorter, parse_condition
-from speechssl.data.sources import Recording
+from speechssl.data.files import Recording
 from speechssl.encoders import states as features
 from speechssl.encoders.states import CachedStates, CacheOptions, ConditionReader, cache_states
 from speechssl.errors import InputError

@@ -332,7 +332,7 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
 def speak_corpus(root):
     """Four stories of a place, spoken, with two options each."""
     from speechssl.audio import resample
-    from speechssl.synth.espeak import Voice, speak
+    from speechssl.synth.synthesisers import Voice, speak
 
     rows = {"passages": [], "questions": []}
 

@@ -16,7 +16,7 @@ from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadS
 from speechssl.cascade.train import CtcOptions, train_ctc
 from speechssl.config import TrainingOptions
 from speechssl.data.records import load_corpus
-from speechssl.data.utterances import load_labelled
+from speechssl.data.superb import load_labelled
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval import grid_tasks

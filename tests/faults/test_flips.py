@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from speechssl.cli import main
+from speechssl.data.files import list_recordings
 from speechssl.data.records import data_hash
-from speechssl.data.sources import list_recordings
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.states import CachedStates, CacheOptions, cache_states
 from speechssl.errors import InputError

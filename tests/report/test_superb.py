@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.data.utterances import Turn
+from speechssl.data.superb import Turn
 from speechssl.errors import InputError
 from speechssl.eval.published import COLUMNS, VALUES, published
 from speechssl.eval.tables import results_table

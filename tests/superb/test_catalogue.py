@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.data.utterances import load_labelled
+from speechssl.data.superb import load_labelled
 from speechssl.errors import InputError
 from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb import export

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from speechssl.audio import read_audio
-from speechssl.data.utterances import Utterance, load_labelled
+from speechssl.data.superb import Utterance, load_labelled
 from speechssl.encoders.states import CacheOptions, cache_states
 from speechssl.superb.data import CachedLoader, OnlineLoader, load_upstream, log_mel, padded, random_crops, recordings_of
 from speechssl.superb.task import Batch, Featurizer

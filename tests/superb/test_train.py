@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.data.utterances import Utterance, UtteranceSet, load_labelled
+from speechssl.data.superb import Utterance, UtteranceSet, load_labelled
 from speechssl.encoders.states import cache_states
 from speechssl.errors import InputError
 from speechssl.superb.data import CachedLoader, padded, recordings_of

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import parse_distortions
-from speechssl.data.utterances import load_labelled, load_set
+from speechssl.data.superb import load_labelled, load_set
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError

@@ -20,8 +20,19 @@ from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.io import hash_json
 from speechssl.synth import minisqa as speech
-from speechssl.synth.minisqa import PAUSE, Settings, prepare, speak_pairs, speakers
-from speechssl.synth.minisqa_text import LANGUAGES, SPLITS, generate_passage, load_language, occurrences, split_of
+from speechssl.synth.minisqa import (
+    LANGUAGES,
+    PAUSE,
+    SPLITS,
+    Settings,
+    generate_passage,
+    load_language,
+    occurrences,
+    prepare,
+    speak_pairs,
+    speakers,
+    split_of,
+)
 
 CODES = tuple(LANGUAGES)
 WHERE = {"language": st.sampled_from(CODES), "split": st.sampled_from(tuple(SPLITS))}
@@ -108,7 +119,7 @@ def test_the_text_is_what_the_shipped_models_were_trained_on(code, of, known):
 
 @each_language
 def test_another_process_makes_the_same_passage_and_index_seed_and_split_each_matter(code):
-    program = f"from speechssl.synth.minisqa_text import generate_passage as g; print(ascii(g({code!r}, 'dev', 3, 4)))"
+    program = f"from speechssl.synth.minisqa import generate_passage as g; print(ascii(g({code!r}, 'dev', 3, 4)))"
     environment = os.environ | {"PYTHONHASHSEED": "17", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     out = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == ascii(generate_passage(code, "dev", 3, 4))

@@ -16,9 +16,9 @@ from speechssl.data.records import Answer, Passage, Question, Span, load_corpus
 from speechssl.errors import MissingExtra
 from speechssl.io import read_json
 from speechssl.synth import speak as speaking
-from speechssl.synth.espeak import Voice
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import LONGEST, read_aloud, speak_drafts, timed, voices_of
+from speechssl.synth.synthesisers import Voice
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 
@@ -96,8 +96,8 @@ def test_what_cannot_be_spoken_is_refused(text, why):
 
 @pytest.mark.parametrize("letter", "儿兒雄兄瓊窮炯匈龍龙灣湾髮发䶮龘鑫")
 def test_characters_have_mandarin_syllables(letter):
-    from speechssl.synth.espeak import speak
     from speechssl.synth.normalise import normalise
+    from speechssl.synth.synthesisers import speak
 
     spoken = speak(normalise(letter, "zh")[0].spoken, Voice("x", "cmn", ""))
     assert "(en)" not in spoken.all_phones and 0.1 < len(spoken.samples) / spoken.sample_rate < 1.2

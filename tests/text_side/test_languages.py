@@ -18,8 +18,8 @@ from speechssl.errors import InputError
 from speechssl.io import read_json
 from speechssl.results import read_rows
 from speechssl.shift import Shift, changed, layers_of, listening, load_shift
+from speechssl.synth.minisqa import load_language
 from speechssl.synth.minisqa_mandarin import LEXICON
-from speechssl.synth.minisqa_text import load_language
 from speechssl.text_side import languages
 from speechssl.text_side.config import LanguageOptions, TextPretraining
 from speechssl.text_side.languages import (

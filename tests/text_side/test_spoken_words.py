@@ -10,7 +10,7 @@ import pytest
 
 from speechssl.audio import read_audio
 from speechssl.errors import InputError
-from speechssl.synth.espeak import pronounce
+from speechssl.synth.synthesisers import pronounce
 from speechssl.text_side.config import SpokenWords
 from speechssl.text_side.spoken_words import KINDS, bare, choose_pairs, make_spoken_words, non_word, pairs_of, read_spoken_words
 

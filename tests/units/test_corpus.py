@@ -23,7 +23,7 @@ import torch
 
 from speechssl import cli
 from speechssl.audio import read_audio, write_flac
-from speechssl.data.sources import Recording, list_recordings, source_card
+from speechssl.data.files import Recording, list_recordings, source_card
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.errors import InputError

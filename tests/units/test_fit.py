@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from speechssl.audio import read_audio, write_flac
-from speechssl.data.sources import list_recordings
+from speechssl.data.files import list_recordings
 from speechssl.encoders.base import single_threaded
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.load import load_checkpoint, load_encoder

@@ -13,7 +13,7 @@ import pytest
 
 from speechssl import cli
 from speechssl.audio import write_flac
-from speechssl.data.sources import list_recordings
+from speechssl.data.files import list_recordings
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units import ray_engine
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus

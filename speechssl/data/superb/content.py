@@ -56,8 +56,21 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, read_audio, write_flac
 from speechssl.data import superb
 from speechssl.data.prepare import begin_folder, write_lines
-from speechssl.data.superb import Cards, Order, Prepared, gathered, prepare, read_fields, wavs
-from speechssl.data.utterances import DOCUMENTS, SILENCE, SPLITS, Slot, Utterance, to_record
+from speechssl.data.superb import (
+    DOCUMENTS,
+    SILENCE,
+    SPLITS,
+    Cards,
+    Order,
+    Prepared,
+    Slot,
+    Utterance,
+    gathered,
+    prepare,
+    read_fields,
+    to_record,
+    wavs,
+)
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json
 

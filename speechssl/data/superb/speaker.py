@@ -37,7 +37,7 @@ from pathlib import Path
 from random import Random
 
 from speechssl.data import superb
-from speechssl.data.utterances import SPLITS, TOGETHER, Trial, Turn, Utterance
+from speechssl.data.superb import SPLITS, TOGETHER, Trial, Turn, Utterance
 from speechssl.errors import InputError
 
 SID_COUNTS = {"train": 138_361, "dev": 6_904, "test": 8_251, "speakers": 1_251}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from speechssl.data.utterances import LabelledSet, Utterance, recording_units
+from speechssl.data.superb import LabelledSet, Utterance, recording_units
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.states import CacheOptions, cache_states, encoder_card
 from speechssl.stats import mean_interval

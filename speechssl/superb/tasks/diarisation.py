@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.data.utterances import Turn, Utterance, UtteranceSet, recording_units
+from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
 from speechssl.errors import InputError
 from speechssl.stats import ratio_interval
 from speechssl.superb.data import random_crops

@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from speechssl.audio import SAMPLE_RATE, read_audio
-from speechssl.data.utterances import Utterance, UtteranceSet, recording_units
+from speechssl.data.superb import Utterance, UtteranceSet, recording_units
 from speechssl.errors import InputError, MissingExtra
 from speechssl.stats import mean_interval
 from speechssl.superb.task import Batch, Evaluation, Featurizer, HeadSettings, Measure

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.data.utterances import DOCUMENTS, Utterance, UtteranceSet, recording_units
+from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, recording_units
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError
 from speechssl.stats import Interval, Units, drawn_counts, mean_interval, percentiles

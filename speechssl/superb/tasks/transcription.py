@@ -20,7 +20,7 @@ from torch.nn.functional import interpolate, pad
 
 from speechssl.cascade.decode import BeamDecoder, BeamOptions, NgramModel, train_ngram
 from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_decode, greedy_symbols
-from speechssl.data.utterances import Slot, Utterance, UtteranceSet, recording_units
+from speechssl.data.superb import Slot, Utterance, UtteranceSet, recording_units
 from speechssl.errors import InputError
 from speechssl.stats import Units, mean_interval, ratio_interval
 from speechssl.superb.task import Batch, Evaluation, Featurizer, HeadSettings, Measure

@@ -22,7 +22,7 @@ from scipy.stats import norm
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, relu
 
-from speechssl.data.utterances import Trial, UtteranceSet, load_trials, recording_units
+from speechssl.data.superb import Trial, UtteranceSet, load_trials, recording_units
 from speechssl.errors import InputError
 from speechssl.stats import Interval, drawn_weights, percentiles
 from speechssl.superb.data import random_crops

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from speechssl.data.superb import Turn, Utterance, load_labelled, load_set, load_trials, speakers_of
 from speechssl.data.superb import speaker as speakers
 from speechssl.data.superb.speaker import (
     PARTS,
@@ -15,7 +16,6 @@ from speechssl.data.superb.speaker import (
     prepare_voxceleb1,
     subsample,
 )
-from speechssl.data.utterances import Turn, Utterance, load_labelled, load_set, load_trials, speakers_of
 from speechssl.errors import InputError
 
 # ---- VoxCeleb1

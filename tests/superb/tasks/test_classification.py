@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from speechssl.data.utterances import load_labelled
+from speechssl.data.superb import load_labelled
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.s3prl import stand_in_for_programs
 from speechssl.encoders.s3prl_upstream import register

@@ -14,7 +14,7 @@ from pyannote.core import Annotation, Segment, Timeline
 from pyannote.metrics.diarization import DiarizationErrorRate
 from scipy.signal import medfilt
 
-from speechssl.data.utterances import Turn, Utterance, UtteranceSet
+from speechssl.data.superb import Turn, Utterance, UtteranceSet
 from speechssl.errors import InputError
 from speechssl.superb.task import Batch
 from speechssl.superb.tasks.diarisation import (

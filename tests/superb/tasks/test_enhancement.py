@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechssl.data.utterances import Utterance, UtteranceSet
+from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.errors import InputError, MissingExtra
 from speechssl.superb.task import Batch
 from speechssl.superb.tasks.enhancement import (

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from speechssl.data.utterances import Utterance, UtteranceSet
+from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.errors import InputError
 from speechssl.superb.tasks import spoken_terms
 from speechssl.superb.tasks.spoken_terms import (

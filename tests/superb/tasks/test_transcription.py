@@ -10,7 +10,7 @@ import torch
 
 from speechssl.cascade.decode import BeamOptions, train_ngram
 from speechssl.cascade.model import HeadShape
-from speechssl.data.utterances import Slot, Utterance, UtteranceSet
+from speechssl.data.superb import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
 from speechssl.superb.task import Batch
 from speechssl.superb.tasks.transcription import (

@@ -13,7 +13,7 @@ from scipy.interpolate import interp1d
 from scipy.optimize import brentq
 from sklearn.metrics import roc_curve
 
-from speechssl.data.utterances import Utterance, UtteranceSet
+from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.errors import InputError
 from speechssl.superb.task import Batch
 from speechssl.superb.tasks.verification import (

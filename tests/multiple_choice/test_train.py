@@ -10,14 +10,13 @@ import torch
 from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual import train as reader_train
-from speechssl.dual.dev import best_of
 from speechssl.dual.model import SpanModel, save_reader
+from speechssl.dual.train import best_of
 from speechssl.errors import InputError
 from speechssl.io import write_json
 from speechssl.multiple_choice import train as choice_train
 from speechssl.multiple_choice.data import ChoiceBatches, text_examples
-from speechssl.multiple_choice.decode import ChoiceReader, chosen
-from speechssl.multiple_choice.model import load_choice
+from speechssl.multiple_choice.model import ChoiceReader, chosen, load_choice
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_text, train_choice_units
 from speechssl.textlm import TextCodec, load_tokenizer
 from speechssl.timing import RunLength

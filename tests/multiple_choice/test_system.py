@@ -22,8 +22,7 @@ from speechssl.multiple_choice.data import (
     code_examples,
     encode_recordings,
 )
-from speechssl.multiple_choice.decode import ChoiceReader, chosen
-from speechssl.multiple_choice.model import ChoiceModel, load_choice
+from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, chosen, load_choice
 from speechssl.multiple_choice.system import EncodedQuestion, SpokenChoice
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_speechbert
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
