@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,8 @@ from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Condition, Distorter, FrozenDistorter, freeze, parse_condition
 from speechssl.augment.conditions import is_drawn, noise_hash
 from speechssl.errors import InputError
+
+from ..files import read_lines
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_the_same_mixtures_to_the_bit(manifest: Path, texts: list[str], distorte
 
 
 def test_a_row_a_mixture(manifest: Path, texts: list[str], tmp_path: Path) -> None:
-    rows = [json.loads(line) for line in manifest.read_text("utf-8").splitlines()]
+    rows = read_lines(manifest)
     assert len(rows) == (len(texts) - 1) * len(LENGTHS)  # clean is no mixture
     row = next(r for r in rows if r["condition"] == f"{tmp_path / 'street'}@5" and r["utterance"] == "ü/2")
     (step,) = row["steps"]
@@ -373,7 +374,7 @@ def test_snrs_over_the_whole_signal_are_frozen_too(voices: tuple[Path, ...], tmp
             for name, path in paths.items():
                 np.testing.assert_array_equal(FrozenDistorter(path).apply(samples, condition, key), live[name])
             assert np.array_equal(live["active"], live["signal"]) is (not condition.noisy) or condition.kind == "m+g+r"
-    rows = {name: [json.loads(line) for line in path.read_text("utf-8").splitlines()] for name, path in paths.items()}
+    rows = {name: read_lines(path) for name, path in paths.items()}
     assert {row.get("snr_over") for row in rows["active"]} == {None}  # manifests from before there was a choice stay as they are
     assert {row["condition"]: row.get("snr_over") for row in rows["signal"]} == {c.text: "signal" for c in conditions[:3]} | {
         "reverb@0.4": None

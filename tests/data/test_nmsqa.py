@@ -26,6 +26,8 @@ from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 
+from ..files import read_lines
+
 RATE = 22_050
 SENTENCES = (
     "Anna found a lamp in the old mill.",
@@ -243,8 +245,9 @@ def test_the_77_are_kept_as_text_and_set_aside_where_there_is_audio(dev, tmp_pat
     write_table(dev / "dev.parquet", [row(1), silent_row(2, 7)])
     write_json(dev / "dev-hash2question.json", {"id-0_0-1": "question-0_0_1", "id-0_0-7": "question-0_0_7"})
     _, corpus, _ = prepared(dev, tmp_path)
-    lines = [json.loads(line) for line in (tmp_path / "out/set_aside.jsonl").read_text().splitlines()]
-    assert lines == [{"split": "dev", "kind": "questions", "id": "id-0_0-7", "reason": nmsqa.NO_RECORDING}]
+    assert read_lines(tmp_path / "out/set_aside.jsonl") == [
+        {"split": "dev", "kind": "questions", "id": "id-0_0-7", "reason": nmsqa.NO_RECORDING}
+    ]
     assert [q.id for q in corpus.questions] == ["id-0_0-1"]
     facts, *_ = prepared(dev / "dev.parquet", tmp_path, out="table")  # beside it there are recordings: the same
     assert facts["questions"]["set_aside"] == 1

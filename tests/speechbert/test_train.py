@@ -28,6 +28,7 @@ from speechssl.speechbert.system import load_speechbert
 from speechssl.speechbert.train import text_model, train_speechbert, transfer_speechbert
 from speechssl.units.features import encoder_features, load_features
 
+from ..files import change_lines, read_lines, untouched
 from .conftest import training
 
 
@@ -48,9 +49,8 @@ def test_all_three_stages_are_run_once_and_the_card_says_of_what(corpus, feature
     assert card["data"] == data_hash(corpus, "train") and len(card["text_weights"]) == 16
     assert card["examples"] >= 3 and card["audio_words"] > 15
     assert not (out / "features").exists()
-    before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
-    train_speechbert(corpus, features, out, options(), recogniser, "0123456789abcdef")
-    assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    with untouched(out):
+        train_speechbert(corpus, features, out, options(), recogniser, "0123456789abcdef")
 
 
 @pytest.mark.slow
@@ -114,8 +114,7 @@ def test_a_window_that_does_not_fit_is_refused_before_anything_is_heard(corpus, 
 
 def strip_words(corpus, text=None):
     for path in corpus.glob("train/*.jsonl"):
-        records = [json.loads(line) | {"words": []} | ({"text": text} if text else {}) for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(r) + "\n" for r in records))
+        change_lines(path, {"words": []} | ({"text": text} if text else {}))
 
 
 def test_a_corpus_without_times_needs_a_recogniser(corpus, features, options, tmp_path):
@@ -186,8 +185,7 @@ def test_it_is_the_checkpoint_that_answers_held_out_questions_best(
     made = evaluated(options(spans=6))
     train_speechbert(root, features, out, made, recogniser, "r")
     best = load_weights(out)[3]["training"]["spans"]["best"]
-    rows = [json.loads(line) for line in (out / "checkpoints/spans/log.jsonl").read_text().splitlines()]
-    found = {row["step"]: row["eval_ff1"] for row in rows if "eval_ff1" in row}
+    found = {row["step"]: row["eval_ff1"] for row in read_lines(out / "checkpoints/spans/log.jsonl") if "eval_ff1" in row}
     assert list(found) == [2, 4, 6] and best["step"] == max(found, key=found.get) and best["items"] == 3
     assert f"of step {best['step']} of 6: FF1" in best_of(out)
     system = load_speechbert(out, encoder, recogniser)
@@ -294,9 +292,8 @@ def test_a_killed_transfer_goes_on_to_the_same_weights(corpus, encoder, other, s
     transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
     wanted, found = weights(whole), weights(killed)
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
-    before = {p: p.stat().st_mtime_ns for p in killed.rglob("*") if p.is_file()}
-    transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
-    assert before == {p: p.stat().st_mtime_ns for p in killed.rglob("*") if p.is_file()}
+    with untouched(killed):
+        transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
     with pytest.raises(InputError, match=r"made from other inputs \(options.batch"):
         transfer_speechbert(corpus, encoder, speechbert, other, killed, replace(options_of(4), batch=4))
 
@@ -321,9 +318,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_encoded(
 
 
 def test_a_corpus_without_times_is_refused_before_it_is_encoded(corpus, encoder, other, speechbert, tmp_path):
-    for path in (corpus / "train").glob("*.jsonl"):
-        records = [json.loads(line) | {"words": []} for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    strip_words(corpus)
     with pytest.raises(InputError, match="train has no words with times; transfer SpeechBERT on a corpus that has them"):
         transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
     assert not (tmp_path / "out").exists()

@@ -34,6 +34,8 @@ from speechssl.synth.minisqa import (
     split_of,
 )
 
+from ..files import read_lines
+
 CODES = tuple(LANGUAGES)
 WHERE = {"language": st.sampled_from(CODES), "split": st.sampled_from(tuple(SPLITS))}
 WHICH = {"index": st.integers(0, 10**6), "seed": st.integers(-5, 10**6)}
@@ -346,7 +348,7 @@ def test_speakers_are_disjoint_between_splits_and_differ_within_a_passage(corpor
 def test_anchors_run_from_end_to_end_of_both_readings(corpora):
     root = corpora["en"]
     corpus = load_corpus(root, "train")
-    rows = [json.loads(line) for line in (root / "train/reference.jsonl").read_text().splitlines()]
+    rows = read_lines(root / "train/reference.jsonl")
     assert [row["id"] for row in rows] == list(corpus.passages)
     for row in rows:
         anchors = np.array(row["anchors"])

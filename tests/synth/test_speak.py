@@ -1,6 +1,5 @@
 """--speak: texts read aloud with the time of every token, and corpora without audio."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,8 @@ from speechssl.synth import speak as speaking
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import LONGEST, read_aloud, speak_drafts, timed, voices_of
 from speechssl.synth.synthesisers import Voice
+
+from ..files import read_lines
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 
@@ -263,7 +264,7 @@ def test_what_cannot_be_spoken_is_set_aside_with_its_questions(tmp_path):
     questions = [question(), question("none", text=" "), question("of-empty", "empty"), question("de", language="de")]
     questions += [question("blank", options=("yes", ""), correct=(0,)), question("of-german", "german")]
     report, spoken = prepare(tmp_path, {"dev": SplitRecords(passages, questions)})
-    lines = [json.loads(line) for line in (tmp_path / "set_aside.jsonl").read_text().splitlines()]
+    lines = read_lines(tmp_path / "set_aside.jsonl")
     reasons = {line["id"]: line["reason"] for line in lines}
     assert [p.id for p in spoken["dev"].passages] == ["p"] and [q.id for q in spoken["dev"].questions] == ["q"]
     assert reasons["empty"] == "the passage cannot be spoken: it is empty"
