@@ -39,10 +39,10 @@ _HOMES = {
     "read_audio": "speechssl.audio",
 }
 __all__ = [
+    "QA",
     "Cascade",
     "Dual",
     "InputError",
-    "QA",
     "Units",
     "answer",
     "evaluate",

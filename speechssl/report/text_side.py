@@ -18,6 +18,7 @@ from speechssl.io import read_json
 from speechssl.report.figures import Drawing, Series, axes_at, blank, legend, panels_in, shortened, svg_of
 from speechssl.report.page import Section
 from speechssl.results import Row
+from speechssl.text_side.data import dependency
 from speechssl.text_side.published import (
     ALIGNMENT,
     ARTIFICIAL,
@@ -35,8 +36,7 @@ from speechssl.text_side.published import (
     has_own_table,
     in_order,
 )
-from speechssl.text_side.runs import Point, mean_curve
-from speechssl.text_side.streams import dependency
+from speechssl.text_side.tables import Point, mean_curve
 
 TITLE = "What a text-pre-trained encoder knows that units can use"
 CURVES = 10  # tasks whose curves are drawn

@@ -4,22 +4,21 @@ One mechanism serves all of them: symbols (artificial ids, letters of DNA, pixel
 encoder, as `textlm.symbol_encoder` has it for DUAL, the trainer is `trainer.fit`, and every run leaves its answers, item by
 item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their intervals are computed.
 
-    streams     artificial data: streams of ids that have one property of language and no meaning    (arXiv 2109.03537)
-    texts       real text: documents, sentences, tokens, vocabularies
-    objectives  what an encoder is pre-trained to do: masked tokens, words or spans, sentence order, replaced tokens
+    data        artificial data: streams of ids that have one property of language and no meaning    (arXiv 2109.03537);
+                real text: documents, sentences, tokens, vocabularies
+    objectives  what an encoder is pre-trained to do: masked tokens, words or spans, sentence order, replaced tokens, what follows
     pretrain    an encoder from scratch, or continued, on any of these
     tasks       sentence tasks made of real text, GLUE's, and sequences of other symbols
     classify    fine-tuning on a task, from any start
-    plateau     DUAL's reader, scored as it learns
     symbols     DNA, proteins, music as tasks                                                         (arXiv 2103.07162)
     frozen      the frozen pre-trained transformer: bits, ListOps, images                             (arXiv 2103.05247)
     languages   how near words and their translations lie, by layer; shifts between languages; tokens
                 turned into another language's by the mean difference of both                         (arXiv 2010.10041)
-    causal      language models that read from left to right
     unit_lm     GPT on units, from a language model of text or none                                   (arXiv 2305.13009)
-    spoken_words, probe, continuations    words and non-words, what a unit language model knows of them, how it goes on
-    surface     the loss around a trained reader, along lines and in planes                           (arXiv 1908.05620, 1712.09913)
-    runs        what a run leaves; gains over scratch, drawn over seeds and items; all tables
+    probe       what a unit language model knows of words and non-words, and how it goes on
+    surface     DUAL's plateau, and the loss around a trained reader, along lines and in planes       (arXiv 1908.05620, 1712.09913)
+    runs        what a run leaves; scores and gains, drawn over seeds and items
+    tables      gains over scratch, and all tables, beside what is published
 
 Which weights are trained is a matter of `speechssl.finetuning`. Spoken and written question answering are `speechssl train dual`,
 `train text-qa` and `evaluate qa`, which take every encoder that is made here.

@@ -27,13 +27,13 @@ from speechssl.errors import InputError
 from speechssl.finetuning import train_only, trained_parameters
 from speechssl.io import stage
 from speechssl.text_side.config import ClassifyOptions
+from speechssl.text_side.objectives import check_length
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, write_scores
 from speechssl.text_side.tasks import Task, TaskExample, columns, load_task, value
 from speechssl.textlm import (
     ASSIGNMENTS,
     SPECIALS,
     load_text_encoder,
-    longest_sequence,
     rows_named,
     special_ids,
     special_tokens,
@@ -62,11 +62,7 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
             card = step.card
         else:
             loaded, tokenizer = load_text_encoder(encoder)
-            longest = longest_sequence(loaded)
-            if longest is not None and o.length > longest:
-                raise InputError(
-                    f"sequences of {o.length} tokens do not fit into the {longest} positions of {encoder}; give a smaller --length"
-                )
+            check_length(o.length, loaded, "tokens", encoder)
             body, table, encode = starts(task, loaded, tokenizer, assignment, seed, o.length)
             train_only(body, o.trained)
             table.requires_grad_(o.trained == "all" or assignment != OWN or bool(task.known))
@@ -102,7 +98,7 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
             about |= {"trained_parameters": trained_parameters(model)}
             about |= {"note": task.note} if task.note else {}
             about |= {"symbols": len(task.known)} if task.known else {}
-            card = step.finish(write_scores(results, folder, task.name, task.metric, arm, seed, items, about))
+            card = step.finish(write_scores(results, task.name, task.metric, arm, seed, items, about))
         return f"{folder}: {task.name} {card['metric']} {card['value']:.1f} % ({arm}, seed {seed})"
 
 

@@ -288,7 +288,7 @@ class Plateau:
     )
 
     def run(self) -> None:
-        from speechssl.text_side.plateau import plateau
+        from speechssl.text_side.surface import plateau
 
         use_device(self.device)
         print(plateau(self.corpus, self.units, self.results, self.arm, self.assignment, self.qa, self.scored, self.every))
@@ -369,7 +369,7 @@ class SpokenWords:
     avoid: str | None = option(None, "text encoder whose vocabulary has real words that no non-word may sound like, such as minilm")
 
     def run(self) -> None:
-        from speechssl.text_side.spoken_words import make_spoken_words
+        from speechssl.text_side.probe import make_spoken_words
 
         print(make_spoken_words(self))
 
@@ -444,7 +444,7 @@ class Continue:
     device: str = option("auto", DEVICE)
 
     def run(self) -> None:
-        from speechssl.text_side.continuations import go_on
+        from speechssl.text_side.probe import go_on
 
         use_device(self.device)
         print("\n\n".join(table.text for table in go_on(self)))
@@ -622,7 +622,7 @@ class Gains:
     seed: Whole = option(0, "seed of the bootstrap")
 
     def run(self) -> None:
-        from speechssl.text_side.runs import gains_tables
+        from speechssl.text_side.tables import gains_tables
 
         print("\n\n".join(table.text for table in gains_tables(self.results, self.answers, self.baseline, self.seed)))
 
@@ -643,6 +643,6 @@ class DeviceTable:
     seed: Whole = option(0, "seed of the bootstrap")
 
     def run(self) -> None:
-        from speechssl.text_side.runs import device_table
+        from speechssl.text_side.tables import device_table
 
         print(device_table(self.results, self.seed).text)

@@ -111,7 +111,7 @@ def compute(task: str, encoder: str, results: Path, arm: str, init: str, trained
             items = {str(i): (1.0, float(share)) for i, share in enumerate(right())}
             counts = {"trained_parameters": trained_parameters(model)}
             about = named | {"init": init, "trained": trained, "options": settings(o), "training": result, "curve": curve}
-            card = step.finish(write_scores(results, folder, puzzle.name, "share", arm, seed, items, about | counts))
+            card = step.finish(write_scores(results, puzzle.name, "share", arm, seed, items, about | counts))
         return f"{folder}: {puzzle.name} {card['value']:.1f} % right ({arm}, seed {seed})"
 
 

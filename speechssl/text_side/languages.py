@@ -42,10 +42,10 @@ from speechssl.stats import Units
 from speechssl.synth.minisqa_mandarin import LEXICON
 from speechssl.text import joiner
 from speechssl.text_side.config import LanguageOptions
+from speechssl.text_side.data import Text, read_text, respell
 from speechssl.text_side.objectives import MLM_HEAD, TokenHead
 from speechssl.text_side.published import ALIGNMENT, CONVERTED, PRECISION
 from speechssl.text_side.runs import encoder_named, run_folder, write_scores
-from speechssl.text_side.texts import Text, read_text, respell
 from speechssl.textlm import assign_tokens, load_text_encoder, load_tokenizer, longest_sequence, reason_of, special_tokens
 from speechssl.timing import FrameGrid, units_of_interval
 from speechssl.units.storage import load_units, units_card
@@ -327,9 +327,7 @@ def align(first: Path, second: Path, encoder: str, results: Path, arm: str, o: L
                     values[name] = float(np.mean([r for _, r in items.values()]))
                     both = {"directions": [float(np.mean(list(r.values()))) for r in ranks]}
                     units = Units("word", tuple((word,) for word in drawn))
-                    target = results / "runs" / task / f"{arm}-{o.seed}"
-                    target.mkdir(parents=True, exist_ok=True)
-                    write_scores(results, target, task, "mrr", arm, o.seed, items, about | both, units)
+                    write_scores(results, task, "mrr", arm, o.seed, items, about | both, units)
                 layers.append(values)
             step.finish({"what": "alignment of languages", "layers": layers} | {k: about[k] for k in ("pairs", "chance", "units")})
         card = step.card
@@ -471,10 +469,8 @@ def translate(
                     cell: dict[str, Any] = {"layer": layer, "alpha": alpha}
                     for name, items in ((CONVERTED, converted), (PRECISION, precision)):
                         task = f"{name}-{layer}x{alpha:g}"
-                        target = results / "runs" / task / f"{arm}-{o.seed}"
-                        target.mkdir(parents=True, exist_ok=True)
                         about = named | {"options": settings, "curve": [], "constant": guess}
-                        cell[name] = write_scores(results, target, task, name, arm, o.seed, items, about)["value"]
+                        cell[name] = write_scores(results, task, name, arm, o.seed, items, about)["value"]
                     cell["examples"] = [
                         [body.tokenizer.decode(ids) for ids in pair]
                         for pair in zip((i for i, _ in pieces[:EXAMPLES]), made, strict=False)

@@ -25,28 +25,42 @@ from speechssl.config import settings
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder, replacing, stage
 from speechssl.processes import is_main, main_first
-from speechssl.text_side.causal import CausalBatches, CausalModel, gpt2_values, load_causal, make_causal, save_causal, set_rows
 from speechssl.text_side.config import TextPretraining
-from speechssl.text_side.objectives import CAUSAL, MLM_HEAD, Pretraining, PretrainingBatches, Source
-from speechssl.text_side.runs import encoder_named
-from speechssl.text_side.streams import Stream, imitates, make_stream
-from speechssl.text_side.tasks import Task, load_task
-from speechssl.text_side.texts import (
+from speechssl.text_side.data import (
+    Stream,
     Text,
     check_specials,
+    imitates,
     load_vocabulary,
+    make_stream,
     plain_ids,
     read_text,
     symbol_vocabulary,
     tokenise,
     train_vocabulary,
 )
+from speechssl.text_side.objectives import (
+    CAUSAL,
+    MLM_HEAD,
+    CausalBatches,
+    CausalModel,
+    Pretraining,
+    PretrainingBatches,
+    Source,
+    check_length,
+    gpt2_values,
+    load_causal,
+    make_causal,
+    save_causal,
+    set_rows,
+)
+from speechssl.text_side.runs import encoder_named
+from speechssl.text_side.tasks import Task, load_task
 from speechssl.textlm import (
     assign_tokens,
     checkpoint_gradients,
     encoder_half,
     load_text_encoder,
-    longest_sequence,
     make_encoder,
     reason_of,
     rows_named,
@@ -103,11 +117,7 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
         causal = o.objective == CAUSAL
         paragraphs = (*text.paragraphs, *(second.paragraphs if second else ())) if text else ()
         encoder, tokenizer = (_language_model if causal else _encoder)(o, paragraphs, symbols)
-        longest = longest_sequence(encoder)
-        if longest is not None and o.length > longest:
-            raise InputError(
-                f"sequences of {o.length} tokens do not fit into the {longest} positions of the encoder; give a smaller --length"
-            )
+        check_length(o.length, encoder, "tokens", "the encoder")
         trained = o.data != NONE
         source = source_of(o, text, tokenizer, second, symbols) if trained else whole(make_stream("random", 1))
         specials = special_tokens(tokenizer)

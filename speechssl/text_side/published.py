@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from speechssl.text_side.streams import dependency
+from speechssl.text_side.data import dependency
 
 CONDITION = "text side"  # of the rows of this room
 GAIN = "gain"  # metric

@@ -1,4 +1,10 @@
-"""The loss around a trained reader, along lines and in planes, on windows of training and of other data.
+"""How a reader learns: DUAL's plateau, and the loss around a trained reader along lines and in planes.
+
+`plateau` scores DUAL's reader again and again as it is trained: for hundreds of steps it points at any fact of the passage, then
+FF1 rises within a few. Does a warm-up on brackets, copies or units of plain speech shorten that? The reader is that of
+`speechssl train dual`, and answers are scored as `evaluate qa` scores them in clean speech, from units that were extracted before.
+
+`surface` takes the loss on windows of training and of other data.
 
 Random directions are filter-normalised (Li et al., arXiv 1712.09913): every row of a matrix is as long as that of the weights, and
 vectors (biases, norms) have none. The path (Hao et al., 1908.05620) goes from the weights that training began with, at 0, to those
@@ -24,21 +30,25 @@ from tqdm import tqdm
 
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.train import begin_text
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.config import settings
+from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
 from speechssl.dual.config import QaOptions
-from speechssl.dual.data import Example, ExampleBatches, Layout, unit_examples, unit_source
+from speechssl.dual.data import Example, ExampleBatches, Layout, check_times, unit_examples, unit_source
+from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.model import SpanModel, load_reader
-from speechssl.dual.train import unit_encoder
-from speechssl.errors import InputError
-from speechssl.finetuning import add, added
+from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
+from speechssl.errors import InputError, tell_set_aside
+from speechssl.finetuning import add, added, train_only, trained_parameters
 from speechssl.io import replacing, stage, write_json
+from speechssl.metrics import frame_f1
 from speechssl.shift import SHIFT, load_shift
 from speechssl.stats import Units
 from speechssl.text_side.config import SurfaceOptions
 from speechssl.text_side.published import END_DEV, END_TRAIN, HILL, NATS, RISE, SURFACE
-from speechssl.text_side.runs import encoder_named, run_folder, write_scores
-from speechssl.textlm import TextCodec, load_tokenizer
-from speechssl.trainer import Batch
+from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, steps_to, write_scores
+from speechssl.textlm import TextCodec, load_tokenizer, special_ids, without_dropout
+from speechssl.timing import interval_of_units
+from speechssl.trainer import Batch, check_share
 from speechssl.units.storage import load_units
 
 Weights = dict[str, torch.Tensor]
@@ -72,7 +82,11 @@ def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | N
     inputs |= {"data": [data_hash(corpus, name) for name in splits]}
     if units is not None:
         inputs["units"] = [unit_source(units / name, corpus)[0] for name in splits]
-        check_units(card, inputs["units"], reader, units)
+        own = (card.get("units") or {}).get("codebook")
+        if any(source.get("codebook") != own for source in inputs["units"]):
+            raise InputError(
+                f"the units in {units} are of another codebook than those of the reader {reader}; give the units it was trained on"
+            )
     folder = run_folder(results, f"{kind}-{SURFACE}", arm, seed)
     with stage(folder, inputs, asdict(o)) as step:
         if not step.done:
@@ -94,19 +108,10 @@ def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | N
             for task, items in numbers(lines, kind, *splits).items():
                 facts = {"reader": card["weights"], "options": asdict(o), "curve": []}
                 drawn = Units("window", tuple((name,) for name in items))
-                write_scores(results, run_folder(results, task, arm, seed), task, NATS, arm, seed, items, facts, drawn)
+                write_scores(results, task, NATS, arm, seed, items, facts, drawn)
             step.finish(about | {"points": losses.count, "windows": {name: len(w) for name, w in windows.items()}})
         done = step.card
     return f"{folder}: {done['points']} points of the loss of {kind} ({arm}, seed {done['seed']})"
-
-
-def check_units(card: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], reader: Path, units: Path) -> None:
-    """Raises InputError for units of another codebook than the reader's."""
-    own = (card.get("units") or {}).get("codebook")
-    if any(source.get("codebook") != own for source in sources):
-        raise InputError(
-            f"the units in {units} are of another codebook than those of the reader {reader}; give the units it was trained on"
-        )
 
 
 # ---- what the reader began as
@@ -197,15 +202,12 @@ class Losses:
                 for step, direction in steps:
                     moved += step * direction[key].to(self.place)
                 value.copy_(moved)
-            found = {split: [x for x in self._losses(some)] for split, some in self.windows.items()}
+            found = {split: list(self._losses(some)) for split, some in self.windows.items()}
+            cut_short = self.path.is_file() and self.path.read_bytes()[-1:] not in (b"", b"\n")  # by a kill
             with self.path.open("a", encoding="utf-8") as file:
-                file.write("\n" * self._cut() + json.dumps({name: found}) + "\n")
+                file.write("\n" * cut_short + json.dumps({name: found}) + "\n")
             self.known[name] = found
         return self.known[name]
-
-    def _cut(self) -> bool:
-        """Whether the file ends within a line."""
-        return self.path.is_file() and self.path.read_bytes()[-1:] not in (b"", b"\n")
 
     def _losses(self, windows: Sequence[Batch]) -> Iterator[float]:
         order = sorted(range(len(windows)), key=lambda i: windows[i]["ids"].shape[1])
@@ -230,11 +232,6 @@ class Losses:
 # ---- directions
 
 
-def path_from(start: Weights, end: Weights) -> Weights:
-    """From the start to the end."""
-    return {name: value.cpu() - start[name] for name, value in end.items()}
-
-
 def random_direction(end: Weights, seed: int) -> Weights:
     """Filter-normalised: rows of matrices as long as those of the weights, none for vectors."""
     generator, found = torch.Generator().manual_seed(seed), {}
@@ -250,7 +247,7 @@ def random_direction(end: Weights, seed: int) -> Weights:
 
 def take(losses: Losses, start: Weights, o: SurfaceOptions) -> tuple[dict[str, Any], dict[str, Any]]:
     """Lines: "at" (P,) and of every split (P, N). Planes: "x", "y" (P,) and of every split (P of y, P of x, N)."""
-    path = path_from(start, losses.end)
+    path = {name: value.cpu() - start[name] for name, value in losses.end.items()}
     one, two = (random_direction(losses.end, 2 * o.seed + i) for i in (0, 1))
     along = np.linspace(-o.beyond, 1 + o.beyond, o.line)
     along = np.unique(np.concatenate([along, [0.0, 1.0]]))  # the ends themselves
@@ -298,3 +295,69 @@ def numbers(
         RISE: rise,
     }
     return {f"{kind}-{name}": {f"{i}": (0.0, float(x)) for i, x in enumerate(values)} for name, values in found.items()}
+
+
+# ---- the plateau: how long DUAL's reader points at any fact, whatever is asked
+
+TASK = "dual"
+
+
+def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str, o: QaOptions, scored: str, every: int) -> str:
+    """Train (once) and score; a line that says what came out. scored: split of corpus and units; every: steps between two scores.
+
+    Raises InputError for units of another corpus or codebook, answers without times, or windows longer than the encoder's
+    positions.
+    """
+    check_share(o.batch, o.short_batch)
+    seed, named = o.training.seed, encoder_named(o.text_encoder)
+    source, symbols, grid, _ = unit_source(units / o.split, corpus)
+    tested = unit_source(units / scored, corpus)[0]
+    if tested.get("codebook") != source.get("codebook"):
+        raise InputError(f"the units of {o.split} and {scored} in {units} are of different codebooks; extract them again")
+    folder = run_folder(results, TASK, arm, seed)
+    options = settings(replace(o, trained="all")) | {"text_encoder": named["encoder"]}  # trained: below
+    hashes = {"data": data_hash(corpus, o.split), "scored": data_hash(corpus, scored), "units": source} | named
+    with stage(folder, hashes | {"assignment": assignment, "every": every, "trained": o.trained}, options) as step:
+        if step.done:
+            card = step.card
+        else:
+            data, test = load_corpus(corpus, o.split), load_corpus(corpus, scored)
+            check_times(data)
+            examples, left_out = unit_examples(data, load_units(units / o.split), grid)
+            tell_set_aside(left_out, "DUAL's training", "question")
+            runs = load_units(units / scored)
+            timed = [q for q in test.answerable if any(a.start is not None for a in q.answers)]
+            asked = [q for q in timed if q.id in runs and q.passage in runs]
+            if not examples or not asked:
+                empty = o.split if not examples else scored
+                raise InputError(f"{corpus} has no answerable question with times and units in {empty}; prepare it again")
+            layout = replace(layout_of(o, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT)
+            model = SpanModel(*unit_encoder(o.text_encoder, symbols, assignment, seed))
+            check_positions(model.encoder, layout, o.text_encoder)
+            train_only(model.encoder, o.trained)
+            if not o.dropout:
+                without_dropout(model.encoder)
+            pairs = [(runs[q.id].units, runs[q.passage].units) for q in asked]
+            golds = [[(a.start, a.end) for a in q.answers if a.start is not None and a.end is not None] for q in asked]
+
+            def scores() -> list[float]:
+                model.eval()
+                spans = Reader(model, layout).read_many(pairs)
+                found = [interval_of_units(grid, runs[q.passage], s.first, s.last) for q, s in zip(asked, spans, strict=True)]
+                return [frame_f1(answer, gold) for answer, gold in zip(found, golds, strict=True)]
+
+            def mean() -> float:
+                found = scores()
+                return sum(found) / len(found)
+
+            batches = example_batches(examples, layout, o)
+            result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", mean, every)
+            items = {q.id: (1.0, score) for q, score in zip(asked, scores(), strict=True)}
+            about: dict[str, Any] = named | {"assignment": assignment, "options": options, "training": result, "curve": curve}
+            about |= {"trained": o.trained, "trained_parameters": trained_parameters(model)}
+            about |= {"note": note} if (note := synthetic_note(corpus)) else {}
+            drawn = passage_units(test, [q.passage for q in asked])
+            card = step.finish(write_scores(results, TASK, "ff1", arm, seed, items, about, drawn))
+        reached = steps_to(card["curve"])
+        when = f"FF1 50 after {reached} steps" if reached else f"no FF1 of 50 within {o.training.steps} steps"
+        return f"{folder}: dual ff1 {card['value']:.1f} %, {when} ({arm}, seed {seed})"

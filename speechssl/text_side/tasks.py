@@ -24,8 +24,8 @@ from speechssl.data.records import read_lines
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, stage, write_json, write_text
 from speechssl.text_side.config import SentenceTasks
+from speechssl.text_side.data import read_text, sentences
 from speechssl.text_side.published import PERPLEXITY
-from speechssl.text_side.texts import read_text, sentences
 
 SPLITS = ("train", "dev", "test")
 ACCURACY, MCC, SPEARMAN = "accuracy", "mcc", "spearman"

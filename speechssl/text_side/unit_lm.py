@@ -21,7 +21,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from speechssl.errors import InputError
 from speechssl.io import read_json, stage
 from speechssl.processes import is_main, main_first
-from speechssl.text_side.causal import (
+from speechssl.text_side.config import UnitLmOptions
+from speechssl.text_side.data import load_vocabulary
+from speechssl.text_side.objectives import (
     CausalBatches,
     CausalModel,
     check_length,
@@ -32,10 +34,8 @@ from speechssl.text_side.causal import (
     save_causal,
     set_rows,
 )
-from speechssl.text_side.config import UnitLmOptions
 from speechssl.text_side.pretrain import whole
 from speechssl.text_side.runs import encoder_named, fit_and_score
-from speechssl.text_side.texts import load_vocabulary
 from speechssl.textlm import assign_tokens, longest_sequence, reason_of, without_dropout
 from speechssl.trainer import check_share
 from speechssl.units.storage import Utterance, iterate_units, units_card
@@ -66,7 +66,7 @@ def train_unit_lm(units: Path, out: Path, o: UnitLmOptions) -> str:
         if not step.done:
             torch.manual_seed(seed)
             model = begin(o, symbols)
-            check_length(o.length, model)
+            check_length(o.length, model, "symbols", "the language model")
             if not o.dropout:
                 without_dropout(model)
             stream = Recordings([u.runs.units for u in iterate_units(folder)], symbols, folder)
@@ -117,7 +117,7 @@ def begin(o: UnitLmOptions, symbols: int) -> PreTrainedModel:
 
 
 class Recordings:
-    """Pieces of recordings, one after another in an endless order, id K before each. A stream, as of `streams`."""
+    """Pieces of recordings, one after another in an endless order, id K before each. A stream, as of `data`."""
 
     def __init__(self, spoken: Sequence[np.ndarray], symbols: int, place: Path) -> None:
         """spoken: units of each, 0 to K - 1. Raises InputError where there are none."""

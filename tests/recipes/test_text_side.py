@@ -12,10 +12,10 @@ from speechssl.cli.verbs import config_of
 from speechssl.finetuning import METHODS
 from speechssl.io import read_json
 from speechssl.results import read_rows
+from speechssl.text_side.data import make_stream
 from speechssl.text_side.frozen import TASKS
 from speechssl.text_side.objectives import OBJECTIVES
 from speechssl.text_side.published import GAIN, SURFACES, UNIT_LM
-from speechssl.text_side.streams import make_stream
 from speechssl.text_side.symbols import SOURCES
 from speechssl.text_side.tasks import GLUE
 

@@ -22,6 +22,7 @@ from speechssl.synth.minisqa import load_language
 from speechssl.synth.minisqa_mandarin import LEXICON
 from speechssl.text_side import languages
 from speechssl.text_side.config import LanguageOptions, TextPretraining
+from speechssl.text_side.data import Text, read_text, respell
 from speechssl.text_side.languages import (
     align,
     chance,
@@ -36,8 +37,7 @@ from speechssl.text_side.languages import (
     unit_sequences,
 )
 from speechssl.text_side.pretrain import pretrain_text
-from speechssl.text_side.runs import gains_tables
-from speechssl.text_side.texts import Text, read_text, respell
+from speechssl.text_side.tables import gains_tables
 from speechssl.textlm import load_text_encoder
 from speechssl.timing import FrameGrid, RunLength
 

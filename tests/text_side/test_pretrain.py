@@ -14,9 +14,9 @@ from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json
 from speechssl.text_side.config import TextPretraining
+from speechssl.text_side.data import load_vocabulary, plain_ids, symbol_vocabulary
 from speechssl.text_side.objectives import PretrainingBatches
 from speechssl.text_side.pretrain import Parts, by_turns, pretrain_text, source_of, whole
-from speechssl.text_side.texts import load_vocabulary, plain_ids, symbol_vocabulary
 from speechssl.textlm import assign_tokens, load_text_encoder
 from speechssl.timing import RunLength
 

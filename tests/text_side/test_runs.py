@@ -15,19 +15,8 @@ from speechssl.io import read_json, write_json
 from speechssl.results import Row, append_rows, read_rows
 from speechssl.stats import paired_difference
 from speechssl.text_side.published import CONDITION, MEAN
-from speechssl.text_side.runs import (
-    Run,
-    device_table,
-    equal_loss_tables,
-    estimate,
-    gains_of,
-    gains_tables,
-    read_runs,
-    run_folder,
-    score_at,
-    symbol_table,
-    write_scores,
-)
+from speechssl.text_side.runs import Run, estimate, read_runs, run_folder, write_scores
+from speechssl.text_side.tables import device_table, equal_loss_tables, gains_of, gains_tables, score_at, symbol_table
 
 
 def runs(arm: str, right: np.ndarray, task: str = "order") -> list[Run]:
@@ -90,7 +79,7 @@ def test_gains_are_of_all_tasks_and_of_their_mean() -> None:
 
 def leave(results: Path, task: str, arm: str, seed: int, right: list[int], metric: str = "accuracy") -> None:
     items = {f"i{n}": (1.0, float(x)) for n, x in enumerate(right)}
-    write_scores(results, run_folder(results, task, arm, seed), task, metric, arm, seed, items, {"encoder": "e"})
+    write_scores(results, task, metric, arm, seed, items, {"encoder": "e"})
 
 
 def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
@@ -170,7 +159,7 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
     for seed, seconds in ((0, 10.0), (1, 20.0)):
         about = {"trained_parameters": 7, "training": {"seconds": seconds}}
         items = {f"q{n}": (1.0, 0.5) for n in range(4)}
-        write_scores(folder, run_folder(folder, "dual", "weighted-sum", seed), "dual", "ff1", "weighted-sum", seed, items, about)
+        write_scores(folder, "dual", "ff1", "weighted-sum", seed, items, about)
     write_json(folder / "readers/text-weighted-sum-0/card.json", {"trained_parameters": 9, "training": {"seconds": 3.0}})
     rows = []
     for name, parameters in (("people-en", 11), ("people-en+lora", 13)):

@@ -24,16 +24,17 @@ from speechssl.results import read_rows
 from speechssl.text_side import surface as room
 from speechssl.text_side.config import SurfaceOptions
 from speechssl.text_side.published import END_TRAIN, HILL, RISE, is_surface
-from speechssl.text_side.runs import gains_tables
-from speechssl.text_side.surface import numbers, random_direction, start_of, surface
+from speechssl.text_side.runs import steps_to
+from speechssl.text_side.surface import numbers, plateau, random_direction, start_of, surface
+from speechssl.text_side.tables import gains_tables
 from speechssl.timing import FrameGrid, RunLength
 
 GRID = FrameGrid(16_000, 320, 400)
 SMALL = SurfaceOptions(line=3, plane=2, windows=2, dev="train")
 
 
-def options(encoder: str, rate: float = 1e-3, seed: int = 0) -> QaOptions:
-    training = TrainingOptions(steps=2, learning_rate=rate, warmup_steps=0, log_every=1, bf16=False, seed=seed)
+def options(encoder: str, rate: float = 1e-3, seed: int = 0, steps: int = 2) -> QaOptions:
+    training = TrainingOptions(steps=steps, learning_rate=rate, warmup_steps=0, log_every=1, bf16=False, seed=seed)
     return QaOptions(training, encoder, batch=2, window=40, stride=20, question=20, answer=20)
 
 
@@ -156,3 +157,54 @@ def test_readers_without_their_start_are_one_sentence(corpus: Path, checkpoint: 
     write_json(first / "card.json", card | {"what": "multiple choice"})
     with pytest.raises(InputError, match="is a multiple choice; give a folder of"):
         surface(corpus, first, results, "y", units, None, SMALL)
+
+
+def test_a_curve_ends_in_the_score_of_its_items(corpus: Path, checkpoint: Any, tmp_path: Path) -> None:
+    encoder, results = str(checkpoint("BERT")), tmp_path / "results"
+    for seed in (0, 1):
+        for arm in ("scratch", "random"):
+            plateau(corpus, tmp_path / "units", results, arm, arm, options(encoder, seed=seed, steps=4), "train", 2)
+    scores = read_json(results / "runs/dual/random-0/scores.json")
+    shares = [share for _, share in scores["items"].values()]
+    assert [p["step"] for p in scores["curve"]] == [2, 4] and len(shares) == 3 and scores["unit"] == "passage"
+    assert scores["curve"][-1]["score"] == pytest.approx(np.mean(shares))
+    (row,) = (r for r in read_rows(results / "results.jsonl") if (r.encoder, r.seed) == ("random", 0))
+    assert row.metric == "ff1" and row.value == pytest.approx(100 * np.mean(shares))
+    steps = gains_tables(results, (), "scratch", 0)[-1]
+    assert (
+        steps.title == "Steps of DUAL to FF1 50" and steps.columns == ("start", "seed 0", "seed 1", "mean") and len(steps.rows) == 2
+    )
+
+
+def test_the_score_is_ff1_of_what_the_reader_points_at(
+    corpus: Path, checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Knows:
+        def __init__(self, *_: object) -> None: ...
+
+        def read_many(self, items: list[Any]) -> list[Any]:
+            data = load_corpus(corpus, "train")
+            examples, _ = room.unit_examples(data, room.load_units(tmp_path / "units/train"), GRID)
+            return [type("Span", (), {"first": e.first, "last": e.last}) for e in examples]
+
+    monkeypatch.setattr(room, "Reader", Knows)
+    said = plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(str(checkpoint("BERT"))), "train", 1)
+    scores = read_json(tmp_path / "r/runs/dual/x-0/scores.json")
+    assert min(share for _, share in scores["items"].values()) > 0.8 and "FF1 50 after 1 steps" in said
+
+
+def test_steps_are_those_of_the_first_score_that_is_half() -> None:
+    curve = [{"step": s, "loss": 1.0, "score": x} for s, x in ((50, 0.1), (100, 0.5), (150, 0.4))]
+    assert steps_to(curve) == 100 and steps_to(curve, 0.6) is None
+
+
+def test_units_that_do_not_fit_are_one_sentence(corpus: Path, checkpoint: Any, tmp_path: Path) -> None:
+    encoder = str(checkpoint("BERT"))
+    with pytest.raises(InputError, match="has no finished units"):
+        plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(encoder), "test", 1)
+    card = read_json(tmp_path / "units/train/card.json")
+    card["made_from"]["corpus"] = "other"
+    (tmp_path / "units/train/card.json").write_text(json.dumps(card))
+    with pytest.raises(InputError, match="made from another corpus"):
+        plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(encoder), "train", 1)
+    assert not (tmp_path / "r").exists()

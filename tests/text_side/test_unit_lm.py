@@ -13,8 +13,8 @@ from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 from speechssl.text_side.config import Continue, UnitLmOptions
-from speechssl.text_side.continuations import go_on
-from speechssl.text_side.continued import read_continuations
+from speechssl.text_side.probe import go_on
+from speechssl.text_side.tables import read_continuations
 from speechssl.text_side.unit_lm import Bigram, Recordings, UnitLm, begin, load_unit_lm, train_unit_lm, utterances
 from speechssl.timing import RunLength
 
