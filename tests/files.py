@@ -28,6 +28,16 @@ def same_files(one, other, *names):
     return bool(names) and all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
+def contents(folder):
+    """Path -> bytes of every file below a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def remarks(facts):
+    """What a data report remarks on a split -> how often. facts: those of the split."""
+    return {found["what"]: found["count"] for found in facts["found"]}
+
+
 @contextmanager
 def untouched(folder):
     """Nothing below the folder is made, written or removed."""

@@ -17,6 +17,7 @@ from speechssl.augment.conditions import is_drawn, noise_hash
 from speechssl.errors import InputError
 
 from ..files import read_lines
+from .conftest import steady
 
 
 @pytest.mark.parametrize(
@@ -94,11 +95,6 @@ def test_what_a_seed_decides(text: str, drawn: bool) -> None:
     condition, speech = parse_condition(text), np.random.default_rng(0).normal(0, 0.1, 16_000)
     assert is_drawn(condition.short, condition.snr_db) is drawn
     assert np.array_equal(*(Distorter(seed).apply(speech, condition, "u") for seed in (0, 1))) is not drawn
-
-
-def steady(n: int = SAMPLE_RATE, seed: int = 0, level: float = 0.05) -> np.ndarray:
-    """Something as loud everywhere, so that its active level is its RMS level."""
-    return (level * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
 
 
 CONDITIONS = ["pink@10", "gaussian@0", "babble@5", "reverb@0.4", "pitch@3", "band@500-1500", "coloured:3@5", "m+g+r@5"]

@@ -14,10 +14,7 @@ from speechssl.augment import Distorter, NoiseBank, parse_condition
 from speechssl.augment.noise import noise_files, replay
 from speechssl.errors import InputError
 
-
-def steady(n: int = SAMPLE_RATE, seed: int = 0, level: float = 0.05) -> np.ndarray:
-    """Something as loud everywhere, so that its active level is its RMS level."""
-    return (level * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
+from .conftest import steady
 
 
 def rms_db(samples: np.ndarray) -> float:

@@ -15,7 +15,7 @@ from speechssl.data.records import Span, data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.io import read_json
 
-from ..files import read_lines, same_files, untouched, write_lines
+from ..files import read_lines, remarks, same_files, untouched, write_lines
 
 TEXT = "Ann, who was born in Rome, met Bob in Rome."
 SECONDS = 4.0
@@ -79,10 +79,6 @@ def answers(*some):
     return {"answers": [{"text": t} | ({} if at is None else {"char_start": at}) for t, at in some]}
 
 
-def remarks(report, split="train"):
-    return {f["what"]: f["count"] for f in report["splits"][split]["found"]}
-
-
 def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, aligner, tmp_path):
     asked = [
         {"id": "q0"} | answers(("Rome", 38), ("in Rome", 18)),
@@ -109,7 +105,7 @@ def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, align
     facts = report["splits"]["train"]
     assert facts["passages"] == {"read": 1, "kept": 1, "set_aside": 0}
     assert facts["questions"] == {"read": 3, "kept": 3, "set_aside": 0}
-    assert remarks(report) == {
+    assert remarks(report["splits"]["train"]) == {
         "recordings whose words had no times": 4,
         "answers without times": 3,
         "answers without offset that occur several times": 1,
@@ -141,7 +137,7 @@ def test_what_has_times_keeps_them(corpus, aligner):
         [("Ann,", 0.5, 1.0), ("who", 1.0, 1.5)], [("other", 0.0, 1.0)]
     ]  # fmt: skip
     assert [(q.answers[0].start, q.answers[0].end) for q in made.questions] == [(0.1, 0.2), (1.0, 1.5), (None, None)]
-    assert remarks(report)["answers of passages whose words are not those of their text"] == 1
+    assert remarks(report["splits"]["train"])["answers of passages whose words are not those of their text"] == 1
     assert aligner.seen == [("where",)] * 3  # only questions
 
 
@@ -176,7 +172,7 @@ def test_an_answer_that_is_not_heard_in_its_place_gets_no_times(corpus, aligner)
     out, report = run(root, confidence=0.05)
     first, second = load_corpus(out, "train").questions
     assert first.answers[0].start is None and second.answers[0].end == SECONDS
-    assert remarks(report)[aligning.UNRECOGNISED] == 1
+    assert remarks(report["splits"]["train"])[aligning.UNRECOGNISED] == 1
     assert load_corpus(run(root, out.with_name("all"), confidence=0.0)[0], "train").questions[0].answers[0].start is not None
 
 

@@ -26,7 +26,7 @@ from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 
-from ..files import read_lines
+from ..files import read_lines, remarks
 
 RATE = 22_050
 SENTENCES = (
@@ -564,7 +564,7 @@ def test_the_hugging_face_folder_as_it_is_downloaded(dev, tmp_path):
     assert corpus.questions[0].audio.startswith("unpacked/nmsqa_audio.tar.gz/nmsqa_audio/dev_audios/")
     people = load_corpus(tmp_path / "out", "test")
     assert list(people.passages) == ["squad-5a-c", "newsqa-77-c"] and all(timed(people, q) for q in people.questions)
-    counted = {f["what"]: f["count"] for f in report["splits"]["test"]["found"]}
+    counted = remarks(report["splits"]["test"])
     assert counted["questions from SQuAD (published 51)"] == counted["questions from NewsQA (published 104)"] == 1
 
 

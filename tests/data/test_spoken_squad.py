@@ -11,6 +11,8 @@ from speechssl.data.records import load_corpus
 from speechssl.data.spoken_squad import prepare_odsqa, prepare_spoken_squad
 from speechssl.errors import InputError
 
+from ..files import remarks
+
 CLEAN = "the denver broncos won in part because of the game"
 NOISY = "the tender broncos one in part because of the gay"
 ORIGINAL = "The Denver Broncos won, in part, because of the game."
@@ -33,7 +35,7 @@ def test_splits_counts_and_the_ceiling(source, tmp_path, squad_json):
     assert list(report["splits"]) == ["train", "test", "test-wer44", "test-wer54"] and not report["absent"]
     clean, noisy = report["splits"]["test"], report["splits"]["test-wer44"]
     assert (clean["answer_in_context"], noisy["answer_in_context"]) == (1, 0.5)
-    assert {f["what"]: f["count"] for f in clean["found"]}["empty answers"] == 1
+    assert remarks(clean)["empty answers"] == 1
     found = {f["what"]: (f["count"], f["done"]) for f in noisy["found"]}
     assert found["answers with offsets of another text"] == (3, "offsets ignored, scored by text only")
     assert found["passages with an empty transcript"][0] == 1
@@ -93,7 +95,7 @@ def test_recordings_wherever_they_were_unpacked(source, tmp_path, recording, fol
     recording(source / "train_wav/0_0_0.wav")
     report = prepare_spoken_squad(source, tmp_path / "out")
     assert len(load_corpus(tmp_path / "out", "test").passages) == 2
-    assert {f["what"]: f["count"] for f in report["splits"]["test"]["found"]}["recordings of no passage or question"] == 1
+    assert remarks(report["splits"]["test"])["recordings of no passage or question"] == 1
 
 
 def test_another_folder_is_one_sentence(tmp_path, squad_json):
@@ -114,7 +116,7 @@ def test_the_real_clean_test(shared, tmp_path):
     facts = report["splits"]["test"]
     assert facts["questions"] == {"read": 5_351, "kept": 5_351, "set_aside": 0, "published": 5_351, "agrees": True}
     assert facts["passages"]["kept"] == 2_067
-    found = {f["what"]: f["count"] for f in facts["found"]}
+    found = remarks(facts)
     assert found["empty answers"] == 3 and found["passages without questions"] == 171
     assert not any("offset" in what for what in found) and facts["answer_in_letters"] == 1
     assert report["absent"] == ["train", "test-wer44", "test-wer54"]
@@ -156,7 +158,7 @@ def test_both_tests_and_what_is_odd_about_them(odsqa, tmp_path, squad_json):
     assert (passage.text, passage.transcript, passage.language, passage.audio) == ("", TRANSCRIPT, "zh", "")
     assert [a.char_start for a in text.questions[0].answers] == [1, 1]
     facts = report["splits"]["test-spokenq"]
-    found = {f["what"]: f["count"] for f in facts["found"]}
+    found = remarks(facts)
     assert facts["questions"] == {"read": 2, "kept": 2, "set_aside": 0, "published": 1_465, "agrees": False}
     assert found["questions with an empty transcript"] == 1 and found["passages without questions"] == 1 and found["articles"] == 1
     assert "published 1,465 (DIFFERENT)" in described(report) and "published 235 (DIFFERENT)" in described(report)

@@ -34,7 +34,7 @@ from speechssl.synth.minisqa import (
     split_of,
 )
 
-from ..files import read_lines
+from ..files import contents, read_lines
 
 CODES = tuple(LANGUAGES)
 WHERE = {"language": st.sampled_from(CODES), "split": st.sampled_from(tuple(SPLITS))}
@@ -241,10 +241,6 @@ def corpora(tmp_path_factory):
         made[language] = tmp_path_factory.mktemp(language) / "corpus"
         prepare(made[language], corpus_settings(language, reference=language == "en"))
     return made
-
-
-def contents(root):
-    return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
 
 # ---- what is written
