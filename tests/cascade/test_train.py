@@ -114,7 +114,7 @@ def test_features_on_disk_are_those_of_the_encoder(corpus, encoder, tmp_path, mo
 @pytest.mark.slow
 @pytest.mark.parametrize(("language", "metric", "layer"), [("en", "wer", 1), ("zh", "cer", None)])
 def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
-    mini_corpus, encoder, tmp_path, dies_at, language, metric, layer
+    mini_corpus, encoder, tmp_path, language, metric, layer
 ):
     words = [["go", 0.0, 0.4]] if language == "en" else [["你", 0.0, 0.2], ["好", 0.2, 0.4]]
     root = with_words(mini_corpus(), words, language)
@@ -135,10 +135,6 @@ def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
     texts = [best.transcribe(read_audio(data.path(r))).text for r in drawn]
     assert word_error_rate([r.text for r in drawn], texts, language).rate == pytest.approx(card["best"]["score"], abs=1e-5)
     assert f"{metric.upper()} {100 * card['best']['score']:.1f} on 4 items of dev" in best_of(tmp_path / "ctc")
-    with dies_at(CropBatches, 5):
-        train_ctc(root, encoder, tmp_path / "killed", made)
-    train_ctc(root, encoder, tmp_path / "killed", made)
-    assert same_files(tmp_path / "ctc", tmp_path / "killed", "head.safetensors") and not (tmp_path / "killed/features").exists()
 
 
 def test_a_finished_head_is_trained_further(corpus, encoder, tmp_path):

@@ -9,7 +9,7 @@ from speechssl.data.records import load_corpus
 from speechssl.data.toefl_qa import prepare_toefl_qa, tidy
 from speechssl.errors import InputError
 
-from ..files import read_lines, untouched
+from ..files import read_lines
 
 STORY = ["hi ,  um  ,  i need help .", "it costs 25 $ .then you pay ."]
 
@@ -180,13 +180,8 @@ def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path):
             prepare_toefl_qa(source, tmp_path / "out")
 
 
-def test_a_finished_folder_is_left_alone_and_not_mixed_up(source, tmp_path, capsys):
-    report = prepare_toefl_qa(source, tmp_path / "out")
-    with untouched(tmp_path / "out"):
-        assert prepare_toefl_qa(source, tmp_path / "out") == report
-    assert "is left as it is" in capsys.readouterr().err
-    with pytest.raises(InputError, match="other settings"):
-        prepare_toefl_qa(source, tmp_path / "out", Wanted(speak=True))
+def test_a_finished_folder_is_not_mixed_up_with_that_of_other_files(source, tmp_path):
+    prepare_toefl_qa(source, tmp_path / "out")
     write(source / "data" / "dev", "tpo_7-lecture_1_1")
     with pytest.raises(InputError, match="other settings"):
         prepare_toefl_qa(source, tmp_path / "out")

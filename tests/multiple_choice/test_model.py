@@ -122,27 +122,13 @@ def test_options_trade_places_with_their_scores(choice_model):
 
 
 @pytest.mark.parametrize("combine", COMBINATIONS)
-def test_a_window_twice_is_the_window_once(choice_model, combine):
-    evidence = torch.randn(1, 3, 2, 2)
-    once, present = choice_model("bert", combine), torch.ones(1, 3, 4, dtype=torch.bool)
-    found = once.scores(evidence.repeat_interleave(2, 2), present)
-    torch.testing.assert_close(found, once.scores(evidence, present[:, :, :2]))
-
-
-@pytest.mark.parametrize("combine", COMBINATIONS)
-def test_of_one_window_the_evidence_is_the_score(choice_model, combine):
-    evidence = torch.randn(2, 3, 1, 2)
-    found = choice_model("bert", combine).scores(evidence, torch.ones(2, 3, 1, dtype=torch.bool))
-    torch.testing.assert_close(found, evidence[..., 0, 0])
-
-
-@pytest.mark.parametrize("combine", COMBINATIONS)
-def test_a_combination_lies_between_the_least_and_the_greatest_evidence(choice_model, combine):
+def test_a_combination_lies_within_the_evidence_and_a_window_twice_is_the_window_once(choice_model, combine):
     torch.manual_seed(0)
-    evidence = torch.randn(2, 3, 5, 2)
-    scores = choice_model("bert", combine).scores(evidence, torch.ones(2, 3, 5, dtype=torch.bool))
-    first = evidence[..., 0]
+    evidence, present, model = torch.randn(2, 3, 5, 2), torch.ones(2, 3, 10, dtype=torch.bool), choice_model("bert", combine)
+    first, scores = evidence[..., 0], model.scores(evidence, present[..., :5])
     assert ((first.amin(-1) <= scores) & (scores <= first.amax(-1))).all()
+    torch.testing.assert_close(model.scores(evidence.repeat_interleave(2, 2), present), scores)
+    torch.testing.assert_close(model.scores(evidence[:, :, :1], present[..., :1]), first[..., 0])
 
 
 @pytest.mark.parametrize("combine", COMBINATIONS)
