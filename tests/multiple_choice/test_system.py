@@ -14,13 +14,7 @@ from speechssl.dual.data import Layout, windows
 from speechssl.dual.model import SpanModel, save_reader
 from speechssl.errors import InputError
 from speechssl.io import write_json
-from speechssl.multiple_choice.data import (
-    ChoiceBatches,
-    by_likeness,
-    choice_recordings,
-    code_examples,
-    encode_recordings,
-)
+from speechssl.multiple_choice.data import ChoiceBatches, by_likeness, choice_recordings, code_examples, encode_recordings
 from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, chosen, load_choice
 from speechssl.multiple_choice.system import EncodedQuestion, SpokenChoice
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_speechbert
