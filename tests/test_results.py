@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.errors import InputError
-from speechssl.eval.tables import results_table
-from speechssl.results import Row, append_rows, read_rows
+from speechssl.results import Row, append_rows, read_rows, results_table
 
 ROW = Row("dual", "hubert", "babble", 10.0, "FF1", 51.25, 49.0, 53.5, 400, 0, "3f2a")
 

@@ -8,9 +8,8 @@ Prints the table and writes EXP/groups.json, for `speechssl report --tables`.
 import sys
 from pathlib import Path
 
-from speechssl.eval.tables import Table, interval_text, markdown
 from speechssl.io import write_json
-from speechssl.results import read_rows
+from speechssl.results import Table, interval_text, markdown, read_rows
 
 
 def main(exp: Path, *others: str) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from tables import drawn
 
-from speechssl.eval.tables import Table, condition_name, interval_text
 from speechssl.io import read_json
-from speechssl.results import drawn_sentence, read_rows
+from speechssl.results import Table, condition_name, drawn_sentence, interval_text, read_rows
 
 
 def steps(models: Path, reader: str) -> list[int]:

@@ -6,9 +6,8 @@ python recipes/minisqa/tables.py EXP      reads EXP/quality/*.json and EXP/resul
 import sys
 from pathlib import Path
 
-from speechssl.eval.tables import Table, condition_name, interval_text
 from speechssl.io import read_json, write_json
-from speechssl.results import Row, drawn_sentence, read_rows
+from speechssl.results import Row, Table, condition_name, drawn_sentence, interval_text, read_rows
 
 UNITS = {
     "phones": "phones of the synthesiser",

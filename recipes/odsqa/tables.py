@@ -9,9 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from speechssl.eval.tables import Table, condition_name, interval_text
 from speechssl.io import read_json, write_json
-from speechssl.results import Row, drawn_sentence, read_rows
+from speechssl.results import Row, Table, condition_name, drawn_sentence, interval_text, read_rows
 
 METRICS = ("ff1", "aos", "em", "f1", "cer")
 READERS = {

@@ -17,10 +17,9 @@ import numpy as np
 from speechssl.data.records import load_corpus, synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
-from speechssl.eval.tables import Table, interval_text
 from speechssl.io import read_json, replacing, write_json
 from speechssl.report.figures import MUTED, Series, panels_in
-from speechssl.results import drawn_sentence
+from speechssl.results import Table, drawn_sentence, interval_text
 from speechssl.stats import Estimate, ItemScore, combined, resampled
 
 MORE = (2, 4, 10)  # times the questions; 10: about those of SQuAD's training set, 87,599 to 7,649

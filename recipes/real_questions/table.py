@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 from speechssl.data.records import synthetic_note
-from speechssl.eval.tables import Table, condition_name, interval_text
 from speechssl.io import write_json
-from speechssl.results import drawn_sentence, read_rows
+from speechssl.results import Table, condition_name, drawn_sentence, interval_text, read_rows
 
 METRICS = ("wer", "ff1", "aos", "em", "f1")
 PUBLISHED = {  # FF1 / AOS on NMSQA's dev, arXiv 2203.04911; other speech, and all of SQuAD's training questions

@@ -24,9 +24,8 @@ from typing import Any
 import yaml
 
 from speechssl.errors import InputError
-from speechssl.eval.tables import Table, interval_text
 from speechssl.io import read_json
-from speechssl.results import drawn_sentence
+from speechssl.results import Table, drawn_sentence, interval_text
 from speechssl.stats import Estimate, ItemScore, combined, common_units, drawn_together, mean_of, resampled
 
 TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # of the mean

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechssl.eval.tables import Table, interval_text, table_of
 from speechssl.io import read_json
-from speechssl.results import Row, read_rows
+from speechssl.results import Row, Table, interval_text, read_rows, table_of
 
 AT = 5.0  # dB, of the targets and of the tables of scores
 

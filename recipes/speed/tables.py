@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from speechssl.eval.tables import Table
-from speechssl.results import Row, read_rows
+from speechssl.results import Row, Table, read_rows
 
 OURS = "speechssl"
 ONCE = {"conversion_seconds": "conversion, s", "start_seconds": "start-up, s"}

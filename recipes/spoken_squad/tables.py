@@ -6,9 +6,8 @@ python recipes/spoken_squad/tables.py EXP SPLIT ...      reads EXP/corpus/data_r
 import sys
 from pathlib import Path
 
-from speechssl.eval.tables import Table, interval_text
 from speechssl.io import read_json
-from speechssl.results import drawn_sentence, read_rows
+from speechssl.results import Table, drawn_sentence, interval_text, read_rows
 
 WER = {"test": 22.7, "test-wer44": 44.2, "test-wer54": 54.8}  # % as published; where the text is known it is measured
 COLUMNS = ("test set", "system", "WER, published", "WER, measured", "answer in transcript", "EM", "F1")

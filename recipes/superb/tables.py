@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from speechssl.eval.superb import superb_tables
-from speechssl.eval.tables import Table, markdown
-from speechssl.results import read_rows
+from speechssl.results import Table, markdown, read_rows
 
 AT = 5.0  # dB
 

@@ -37,9 +37,8 @@ import numpy as np
 from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.scores import TYPES, read_lines
-from speechssl.eval.tables import Table, condition_name, interval_text
 from speechssl.io import hash_bytes, read_json
-from speechssl.results import counted_range
+from speechssl.results import Table, condition_name, counted_range, interval_text
 from speechssl.signal import ACTIVE, SNR_OVER
 from speechssl.stats import (
     RESAMPLES,

@@ -1,38 +1,114 @@
 """The robustness grid: encoders x tasks x conditions, every cell a file of scores, item by item.
 
 A cell is `scores/<encoder>/<task>-<metric>/<condition>.json`; `eval.run` has the loop. In each condition an encoder gets every
-recording once, for all tasks that ask about it. All encoders get the same mixtures, which are frozen before the first of them runs:
-what is random about a mixture depends on the seed, the condition and the utterance alone.
+recording once, for all tasks that ask about it. How a task is made ready for an encoder is in `MAKERS` (task name -> function).
+
+A maker gets an encoder, the task's data and a folder that is its own; it trains there what is missing, on clean speech, and returns
+the tasks to be scored: heads (classification: KS, IC, SID, style; recognition: ASR), the stability of units, and spoken question
+answering by DUAL, the cascade and SpeechBERT.
 """
 
 from __future__ import annotations
 
-import os
-import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from tqdm import tqdm
+from rapidfuzz.distance import Levenshtein
 
 from speechssl.audio import read_audio
-from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.augment.conditions import FrozenDistorter, freeze
+from speechssl.cascade.config import CtcOptions, ReaderOptions
+from speechssl.cascade.model import CtcRecogniser, greedy_decode
+from speechssl.cascade.train import train_ctc
+from speechssl.config import PLAIN, TrainingOptions
+from speechssl.data.files import list_recordings, source_card
+from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, known_voices, load_corpus, voices_of
+from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
+from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.load import SharedEncoder, load_encoder, shared_encoder
+from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.run import Encoded, Encoding, ResultFile, encode_recordings, evaluate_files
-from speechssl.eval.tables import condition_name
-from speechssl.io import hash_files, hash_json, read_json, write_json
-from speechssl.stats import ItemScore
+from speechssl.eval.config import Robustness
+from speechssl.eval.run import (
+    Encoded,
+    Encoding,
+    FrozenMixtures,
+    Item,
+    ResultFile,
+    Setting,
+    check_unseen,
+    encode_recordings,
+    evaluate_files,
+    file_size,
+    name_utterances,
+    normalised,
+    trained_noises,
+)
+from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_questions, word_errors
+from speechssl.io import SHIPPED, hash_json, read_json
+from speechssl.metrics import word_error_rate
+from speechssl.stats import ItemScore, unknown_voice
+from speechssl.superb.tasks.classification import METRIC, Classification, ClassifierOptions, classify_mean, train_classifier
+from speechssl.superb.train import load_head
+from speechssl.systems import System, load_systems
+from speechssl.timing import RunLength
+from speechssl.units.corpus import SHARD, LocalEngine, ShardMaker, extract_corpus
+from speechssl.units.features import UnitExtractor, extractor_of
+from speechssl.units.kmeans import load_codebook
+from speechssl.units.storage import load_units
+
+TEST = "test"  # the split that tasks are scored on by default
+NEEDS = {  # what a folder of models must have in it
+    "units": "encoder/ and units.safetensors",
+    "dual": "encoder/, units.safetensors and dual/",
+    "cascade-ctc": "encoder/, ctc/ and text-qa/ (or --reader)",
+    "speechbert": "encoder/, speechbert/ and ctc/",
+}
+
+# ---- encoders under test
 
 
-class Item(NamedTuple):
-    """One test recording. id: what the random part of a distortion depends on."""
+@dataclass(frozen=True)
+class TestedEncoder:
+    """models: its folder of models (`systems`), None for an encoder alone. trained_noises: noises it was trained on."""
 
-    id: str
-    path: Path
+    name: str
+    encoder: SharedEncoder
+    models: Path | None
+    trained_noises: frozenset[str] = frozenset()
+
+    def models_for(self, task: str) -> Path:
+        """Raises InputError where the encoder comes alone."""
+        if self.models is None:
+            needs = f"give a folder with {NEEDS[task]} in it"
+            raise InputError(f"the encoder {self.name} is not enough for the task {task}; {needs}")
+        return self.models
+
+    def check(self, tasks: Iterable[str], settings: Iterable[Setting] = ()) -> None:
+        """Call it before anything is trained.
+
+        Raises InputError where a task needs a folder of models and the encoder comes alone, and for unseen noise it was trained on.
+        """
+        for task in tasks:
+            if task in NEEDS:
+                self.models_for(task)
+        check_unseen(self.name, self.trained_noises, settings)
+
+
+def load_tested(name: str, where: str) -> TestedEncoder:
+    """where: a folder of models or the name of a shipped one, else what `load_encoder` takes. Raises InputError as these do."""
+    for folder in (Path(where), SHIPPED / where):
+        if (folder / "encoder").is_dir():
+            return TestedEncoder(name, shared_encoder(folder), folder, trained_noises(folder / "encoder"))
+    noises = trained_noises(Path(where)) | trained_noises(SHIPPED / where)
+    return TestedEncoder(name, SharedEncoder(load_encoder(where)), None, noises)
+
+
+# ---- tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,94 +139,6 @@ class GridTask:
         return replace(self, items=items, score=lambda features: [s for s in self.score(features) if s.id in kept])
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A condition and what the encoders know of it. group: clean, seen (in training) or unseen."""
-
-    group: str
-    condition: Condition
-
-    @property
-    def name(self) -> str:
-        """As in `results.jsonl`, which has a column for the SNR: "clean", "seen-m+g+r", "unseen-kitchen"."""
-        return "clean" if self.condition.name == "clean" else f"{self.group}-{self.condition.short}"
-
-    @property
-    def snr_db(self) -> float | None:
-        return self.condition.snr_db
-
-    @property
-    def label(self) -> str:
-        """For tables and messages: "unseen-kitchen 5 dB"."""
-        return condition_name(self.name, self.snr_db)
-
-    @property
-    def file(self) -> str:
-        """The name of a file."""
-        return f"{self.label.replace(' ', '-').replace('/', '-')}.json"
-
-
-def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]) -> list[Setting]:
-    """Clean speech, then these conditions, each at every SNR (dB) where it needs one and has none of its own."""
-    found = [Setting("clean", parse_condition("clean"))]
-    for group, texts in (("seen", seen), ("unseen", unseen)):
-        for text in texts:
-            try:
-                conditions = [parse_condition(text)]
-            except InputError:
-                if re.search(r"@[^/@]+$", text.rpartition("+")[2]) or not snrs:  # the last step has its number, and it is wrong
-                    raise
-                conditions = [parse_condition(f"{text}@{snr:g}") for snr in snrs]
-            found += [Setting(group, condition) for condition in conditions]
-    return found
-
-
-def trained_noises(folder: Path) -> frozenset[str]:
-    """What the card of an encoder calls the noises it was trained on; none where it has no card of ours."""
-    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-    options = card.get("options") if isinstance(card, dict) else None
-    return noises_in(options) if isinstance(options, dict) else frozenset()
-
-
-def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
-    """What the options of a training call the noises in it."""
-    distort = options.get("distort")
-    kinds = distort.get("kinds", []) if isinstance(distort, dict) else []
-    return frozenset(kind[key] for kind in kinds for key in ("name", "set") if key in kind)
-
-
-def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Setting]) -> None:
-    """Raises InputError where noise is called unseen that an encoder was trained on. noises: those that its card names."""
-    for condition in [s.condition for s in settings if s.group == "unseen"]:
-        if known := noises & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
-            raise InputError(
-                f"{encoder} was trained on the noise {min(known)}, according to its card; give it with --seen instead of --unseen"
-            )
-
-
-# ---- recordings
-
-
-def normalised(items: Iterable[Item]) -> list[Item]:
-    """Two tasks may write the path of one recording in two ways."""
-    return [Item(name, Path(os.path.abspath(path))) for name, path in items]
-
-
-def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, str]:
-    """What noise shall know every recording by: its id; `<task>/<id>` where the tasks give one id to different recordings.
-
-    tasks: their names and items. Keys are normalised.
-    """
-    owners: dict[Item, str] = {}
-    for task, items in tasks:
-        for item in normalised(items):
-            owners[item] = min(owners.get(item, task), task)
-    paths: dict[str, set[Path]] = {}
-    for item in owners:
-        paths.setdefault(item.id, set()).add(item.path)
-    return {item: item.id if len(paths[item.id]) == 1 else f"{task}/{item.id}" for item, task in owners.items()}
-
-
 def first_items(items: Sequence[Item], count: int | None, seed: int) -> list[Item]:
     """So many of the items, drawn by the seed and their ids, in the order in which they stand; None: all."""
     if count is None or count >= len(items):
@@ -159,61 +147,195 @@ def first_items(items: Sequence[Item], count: int | None, seed: int) -> list[Ite
     return [item for i, item in enumerate(items) if i in chosen]
 
 
-def file_size(path: Path) -> int:
-    """In bytes; -1 for a file that is not there, which is reported when it is to be encoded."""
-    return path.stat().st_size if path.is_file() else -1
+def check_split(data: LabelledSet, split: str) -> None:
+    """Raises InputError for a split that a set does not have; call it before a head is trained to be tested on it."""
+    if split not in data.splits:
+        raise InputError(f"{data.root} has no split {split!r}; choose from {', '.join(data.splits)}")
 
 
-# ---- frozen mixtures
+def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEncoder, split: str = TEST) -> GridTask:
+    """A head from the folder that training wrote, on a split of its set. An item is right when all its slots are (IC: three).
 
-
-class FrozenMixtures(FrozenDistorter):
-    """The mixtures of a manifest, by the names of recordings."""
-
-    def made_from(self, condition: Condition, utterances: Sequence[str]) -> str:
-        """What decides the mixtures of these utterances alone: a manifest that has grown leaves earlier results as they are."""
-        rows = [self._rows.get((utterance, condition.text)) for utterance in utterances]
-        return hash_json([hash_json(row) if row else "" for row in rows])
-
-
-def freeze_mixtures(
-    distorter: Distorter, recordings: Mapping[str, Path], conditions: Sequence[Condition], path: Path, workers: int = 2
-) -> FrozenMixtures:
-    """Write the manifest where it is not there or was made from other inputs. recordings: by the name that noise knows them by.
-
-    Recordings that cannot be read are left out, and reported when they are to be encoded. Raises InputError for noise that cannot
-    be had, for noise that has changed since it was frozen, and where no recording can be read.
+    Raises InputError where head, set and encoder do not belong together, and for a split that the set does not have.
     """
-    card = path.with_suffix(".card.json")
-    files = [[name, file_size(file)] for name, file in recordings.items()]
-    noise = [[c.text, [list(source) for source in distorter.sources(c)]] for c in conditions]
-    made_from = hash_json([files, noise, distorter.seed])
-    try:
-        stored = read_json(card) if path.is_file() and card.is_file() else None
-    except InputError:
-        stored = None
-    current = isinstance(stored, dict) and stored.get("made_from") == made_from and stored.get("hash") == hash_files([path])
-    if not current:
+    found = load_labelled(data)
+    check_split(found, split)
+    utterances = found.splits[split]
+    sizes = read_json(Path(folder) / "card.json").get("task", {}).get("sizes", {})
+    task = Classification(found.task, found, encoder.grid, sizes.get("projection", 256))
+    head = load_head(folder, task, encoder_card(encoder))
+    card = {"task": found.task, "weights": head.weights, "classes": found.classes, "encoder": encoder_card(encoder)}
 
-        def length(file: Path) -> int | str:
-            """In samples at 16 kHz, or why it cannot be read."""
-            try:
-                return len(read_audio(file))
-            except (InputError, ValueError) as error:
-                return str(error)
+    def score(features: Mapping[str, Any]) -> list[ItemScore]:
+        voices = unknown_speakers(found, utterances)
+        right = (float(features.get(u.id) == dict(u.labels)) for u in utterances)
+        return [ItemScore(u.id, u.id, ok, 1.0, "".join(who)) for u, ok, who in zip(utterances, right, voices, strict=True)]
 
-        with ThreadPoolExecutor(workers) as pool:
-            found = list(tqdm(pool.map(length, recordings.values()), total=len(recordings), desc="freezing noise", unit="file"))
-        lengths = {name: n for name, n in zip(recordings, found, strict=True) if not isinstance(n, str)}
-        if not lengths:
-            why = found[0] if found else "there are none"
-            raise InputError(f"none of the {len(found)} recordings can be read ({why}); fix them")
-        freeze(conditions, lengths, distorter, path)
-        write_json(card, {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path]), "seed": distorter.seed})
-    frozen = FrozenMixtures(path)
-    for condition in conditions:
-        frozen.check(condition)
-    return frozen
+    return GridTask(
+        name=found.task,
+        metric=METRIC,
+        unit=RECORDING,
+        card=card | {"data": found.hash, "split": split},
+        items=[Item(u.id, found.path(u)) for u in utterances],
+        encode=lambda samples: classify_mean(head, encoder.hidden_states(samples).cpu().mean(1)),
+        score=score,
+    )
+
+
+def load_recognition(
+    folder: Path | str, corpus: Path | str, encoder: SpeechEncoder, split: str = TEST, limit: int | None = None
+) -> GridTask:
+    """A recogniser from the folder that `train_ctc` wrote, decoded greedily, on the first `limit` questions of a spoken-QA corpus.
+
+    Raises InputError where the split has no questions or the encoder is not the recogniser's.
+    """
+    questions = load_corpus(corpus, split).questions[:limit]
+    if not questions:
+        raise InputError(f"{Path(corpus) / split} has no questions to recognise; prepare the corpus with some")
+    recogniser, known = CtcRecogniser.load(folder, encoder), known_voices(corpus)
+    card = {"weights": read_json(Path(folder) / "card.json")["weights"], "layer": recogniser.layer, "encoder": encoder.hash}
+
+    def score(features: Mapping[str, Any]) -> list[ItemScore]:
+        errors = word_error_rate([q.text for q in questions], [features.get(q.id, "") for q in questions], questions[0].language)
+        counted = zip(questions, errors.errors, errors.words, strict=True)
+        return [ItemScore(q.id, q.passage, float(e), float(w), unknown_voice(q.speaker, known)) for q, e, w in counted]
+
+    return GridTask(
+        name="asr",
+        metric="wer",
+        unit="passage",
+        card=card | {"task": "asr", "data": hash_json([[q.id, q.audio, q.text] for q in questions])},
+        items=[Item(q.id, Path(corpus) / q.audio) for q in questions],
+        encode=lambda samples: greedy_decode(recogniser.log_probs(samples), recogniser.vocabulary),  # "" below a frame
+        score=score,
+    )
+
+
+def units_task(
+    extractor: UnitExtractor,
+    source: Path,
+    out: Path,
+    split: str | None,
+    count: int | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+) -> GridTask:
+    """How far the units of distorted speech are from those of clean speech, of the same encoder and codebook.
+
+    A recording adds the edits between the run-length units of the two, over the units of clean speech (arXiv 2209.15483): clean
+    speech has no error by definition, and a recording that could not be encoded has every unit missing.
+
+    source: a corpus (with its split), a manifest, a folder or a file; units of clean speech go into `out`, and stay there. count:
+    so many recordings, drawn by the seed; None: all. Raises InputError as `list_recordings` and `extract_corpus` do.
+    """
+    every = {r.id: r for r in list_recordings(source, split)}
+    recordings = [every[i.id] for i in first_items([Item(r.id, r.path) for r in every.values()], count, seed)]
+    maker = ShardMaker(extractor, out, SHARD)
+    made = extract_corpus(maker, recordings, LocalEngine(workers), {"drawn": [count, seed]} | source_card(source, split, None))
+    tell_set_aside(made.failed, "units of clean speech")
+    clean = load_units(out)
+    voices = {} if split is None else voices_of(load_corpus(source, split))
+    items = [Item(r.id, r.path) for r in recordings if r.id in clean]
+
+    def score(features: Mapping[str, RunLength]) -> list[ItemScore]:
+        found = {i: features[i].units.tolist() if i in features else [] for i, _ in items}
+        return [
+            ItemScore(i, i, Levenshtein.distance(clean[i].units.tolist(), units), len(clean[i]), voices.get(i, ""))
+            for i, units in found.items()
+        ]
+
+    units = [[i, clean[i].units.tolist()] for i in sorted(clean)]
+    card = {"task": "units", **extractor.card, "clean": hash_json(units)}
+    return GridTask("units", "unit_error", RECORDING, card, items, extractor.units, score)
+
+
+def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
+    """The tasks that a system of spoken question answering is scored by.
+
+    Its answers: frame F1 of the questions whose answers have times; their voice is that of the passage, and a question scores 0
+    where it or its passage could not be encoded. Of a cascade its transcripts, too: the word error rate over the passages that are
+    asked about. Raises InputError where no question has an answer with times.
+    """
+    if not any(a.start is not None for q in corpus.answerable for a in q.answers):
+        raise InputError(f"{corpus.root / corpus.split} has no question whose answer has times; leave out the task {system.name}")
+    data, passages, last = data_hash(corpus.root, corpus.split), asked_passages(corpus), threading.local()
+    records: list[Passage | Question] = [*passages, *corpus.answerable]
+
+    def encode(samples: np.ndarray) -> Any:
+        """Remembers, in every thread, what it last encoded: both tasks get the same samples, one after the other."""
+        if getattr(last, "samples", None) is not samples:
+            last.features, last.samples = system.encode(None, samples), samples
+        return last.features
+
+    def score_answers(features: Mapping[str, Any]) -> list[ItemScore]:
+        predictions = answer_questions(system, corpus, features, f"{len(features)} recordings")
+        scored, voices = score_questions(predictions, corpus), voices_of(corpus)
+        return [ItemScore(s.id, s.passage, s.ff1, 1.0, voices[s.passage]) for s in scored if s.ff1 is not None]
+
+    def score_transcripts(features: Mapping[str, Any]) -> list[ItemScore]:
+        errors, voices = word_errors(passages, {i: transcript.text for i, transcript in features.items()}), voices_of(corpus)
+        counted = zip(passages, errors.errors, errors.words, strict=True)
+        return [ItemScore(p.id, p.id, float(wrong), float(words), voices[p.id]) for p, wrong, words in counted]
+
+    card = {**system.card, "data": data, "questions": hash_json([q.id for q in corpus.answerable])}
+    items = [Item(r.id, corpus.path(r)) for r in records]
+    tasks = [GridTask(system.name, "ff1", "passage", card, items, encode, score_answers)]
+    if system.name.startswith("cascade"):
+        card = {"asr": system.card.get("asr"), "data": data, "passages": len(passages)}
+        tasks.append(GridTask(system.name, "wer", "passage", card, items[: len(passages)], encode, score_transcripts))
+    return tasks
+
+
+# ---- making tasks ready
+
+
+Maker = Callable[[TestedEncoder, Path, Path, Robustness], list[GridTask]]  # encoder, data, out, options
+
+
+def _classification(name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
+    """data: a labelled set of this task. The head's learning rate is chosen on clean speech of its dev split."""
+    labelled = load_labelled(data)
+    if labelled.task != name:
+        raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}; name the set of {name}")
+    check_split(labelled, o.split)
+    encoder: Any = tested.encoder
+    train_classifier(labelled, encoder, out, ClassifierOptions(steps=o.head_steps, seed=o.seed), workers=o.workers)
+    return [load_classification(out, data, encoder, o.split).limited(o.recordings, o.seed)]
+
+
+def _asr(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
+    """data: a prepared corpus of questions, whose words have times in the training data. A `ctc` of the models is used."""
+    encoder: Any = tested.encoder
+    if tested.models and (tested.models / "ctc").is_dir():
+        out = tested.models / "ctc"
+    else:
+        training = TrainingOptions(o.asr_steps, 4e-3, 100, seed=o.seed, **vars(PLAIN))
+        train_ctc(data, encoder, out, CtcOptions(training, None, o.asr_passages, longest=4.0, lstm_width=192))
+    return [load_recognition(out, data, encoder, o.split).limited(o.recordings, o.seed)]
+
+
+def _units(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
+    """data: a prepared corpus, a manifest, a folder or a file; no labels are needed."""
+    encoder: Any = tested.encoder
+    extractor = extractor_of(encoder, load_codebook(tested.models_for("units") / "units.safetensors"))
+    split = o.split if any(data.glob("*/passages.jsonl")) else None
+    out = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")  # units of clean speech are kept there
+    return [units_task(extractor, data, out, split, o.recordings, o.seed, o.workers)]
+
+
+def _question_answering(name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
+    """data: a prepared corpus of questions."""
+    corpus = first_passages(load_corpus(data, o.split), o.passages)
+    reading = o.reading if name == "cascade-ctc" else ReaderOptions()
+    return qa_tasks(load_systems(tested.models_for(name), [name], o.bf16, tested.encoder, reading=reading)[0], corpus)
+
+
+MAKERS: Mapping[str, Maker] = {
+    **{name: partial(_classification, name) for name in ("ks", "ic", "sid", "style")},
+    "asr": _asr,
+    "units": _units,
+    **{name: partial(_question_answering, name) for name in ("dual", "cascade-ctc", "speechbert")},
+}
 
 
 # ---- the grid

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from speechssl.data.records import corpus_card
-from speechssl.eval.tables import Table
+from speechssl.results import Table
 
 MARK = "Published, on the published sets; not comparable with synthetic data."
 CHECKED = frozenset({"sid", "sd", "er"})  # tasks

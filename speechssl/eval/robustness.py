@@ -27,12 +27,22 @@ from speechssl.config import noise_folders, parse_named
 from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.config import Robustness
-from speechssl.eval.grid import Cell, GridTask, Setting, freeze_mixtures, name_utterances, run_grid, settings_of
-from speechssl.eval.grid_tasks import MAKERS, TEST, Maker, load_tested
-from speechssl.eval.run import check_conditions
-from speechssl.eval.tables import Table, condition_name, interval_text, markdown, snr_note
+from speechssl.eval.grid import MAKERS, TEST, Cell, GridTask, Maker, load_tested, run_grid
+from speechssl.eval.run import Setting, check_conditions, freeze_mixtures, name_utterances, settings_of
 from speechssl.io import write_json, write_text
-from speechssl.results import CASCADE, LOWER_IS_BETTER, Row, append_rows, averaged, drawn_sentence
+from speechssl.results import (
+    CASCADE,
+    LOWER_IS_BETTER,
+    Row,
+    Table,
+    append_rows,
+    averaged,
+    condition_name,
+    drawn_sentence,
+    interval_text,
+    markdown,
+    snr_note,
+)
 from speechssl.stats import (
     LEVEL,
     RESAMPLES,

@@ -10,22 +10,31 @@ promises:
   have been mended.
 - A recording that one system cannot encode is no loss to the others. A system that can encode none is an error, raised once the
   results of the others are kept.
+
+The robustness grid and SUPERB evaluate in conditions that their encoders have seen in training or have not (`Setting`), and freeze
+the mixtures before the first encoder runs: what is random about one depends on the seed, the condition and the utterance alone.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.augment import Distorter
+from speechssl.audio import read_audio
+from speechssl.augment import Condition, Distorter, parse_condition
+from speechssl.augment.conditions import FrozenDistorter, freeze
 from speechssl.errors import InputError
-from speechssl.io import hash_json, read_json, write_json
+from speechssl.io import hash_files, hash_json, read_json, write_json
+from speechssl.results import condition_name
 
 Key = TypeVar("Key", bound=Hashable)  # what a recording is known by
 
@@ -168,6 +177,74 @@ def evaluate_files(
     return [file.read() for file in files]
 
 
+# ---- conditions, and what the encoders know of them
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A condition and what the encoders know of it. group: clean, seen (in training) or unseen."""
+
+    group: str
+    condition: Condition
+
+    @property
+    def name(self) -> str:
+        """As in `results.jsonl`, which has a column for the SNR: "clean", "seen-m+g+r", "unseen-kitchen"."""
+        return "clean" if self.condition.name == "clean" else f"{self.group}-{self.condition.short}"
+
+    @property
+    def snr_db(self) -> float | None:
+        return self.condition.snr_db
+
+    @property
+    def label(self) -> str:
+        """For tables and messages: "unseen-kitchen 5 dB"."""
+        return condition_name(self.name, self.snr_db)
+
+    @property
+    def file(self) -> str:
+        """The name of a file."""
+        return f"{self.label.replace(' ', '-').replace('/', '-')}.json"
+
+
+def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]) -> list[Setting]:
+    """Clean speech, then these conditions, each at every SNR (dB) where it needs one and has none of its own."""
+    found = [Setting("clean", parse_condition("clean"))]
+    for group, texts in (("seen", seen), ("unseen", unseen)):
+        for text in texts:
+            try:
+                conditions = [parse_condition(text)]
+            except InputError:
+                if re.search(r"@[^/@]+$", text.rpartition("+")[2]) or not snrs:  # the last step has its number, and it is wrong
+                    raise
+                conditions = [parse_condition(f"{text}@{snr:g}") for snr in snrs]
+            found += [Setting(group, condition) for condition in conditions]
+    return found
+
+
+def trained_noises(folder: Path) -> frozenset[str]:
+    """What the card of an encoder calls the noises it was trained on; none where it has no card of ours."""
+    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+    options = card.get("options") if isinstance(card, dict) else None
+    return noises_in(options) if isinstance(options, dict) else frozenset()
+
+
+def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
+    """What the options of a training call the noises in it."""
+    distort = options.get("distort")
+    kinds = distort.get("kinds", []) if isinstance(distort, dict) else []
+    return frozenset(kind[key] for kind in kinds for key in ("name", "set") if key in kind)
+
+
+def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Setting]) -> None:
+    """Raises InputError where noise is called unseen that an encoder was trained on. noises: those that its card names."""
+    for condition in [s.condition for s in settings if s.group == "unseen"]:
+        if known := noises & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
+            raise InputError(
+                f"{encoder} was trained on the noise {min(known)}, according to its card; give it with --seen instead of --unseen"
+            )
+
+
 def check_conditions(found: Sequence[Any], distorter: Distorter) -> None:
     """Raises InputError for conditions of one name and for noise that cannot be had; call it before a long run.
 
@@ -180,3 +257,90 @@ def check_conditions(found: Sequence[Any], distorter: Distorter) -> None:
         )
     for one in found:
         distorter.check(getattr(one, "condition", one))
+
+
+# ---- recordings, and what noise knows them by
+
+
+class Item(NamedTuple):
+    """One test recording. id: what the random part of a distortion depends on."""
+
+    id: str
+    path: Path
+
+
+def normalised(items: Iterable[Item]) -> list[Item]:
+    """Two tasks may write the path of one recording in two ways."""
+    return [Item(name, Path(os.path.abspath(path))) for name, path in items]
+
+
+def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, str]:
+    """What noise shall know every recording by: its id; `<task>/<id>` where the tasks give one id to different recordings.
+
+    tasks: their names and items. Keys are normalised.
+    """
+    owners: dict[Item, str] = {}
+    for task, items in tasks:
+        for item in normalised(items):
+            owners[item] = min(owners.get(item, task), task)
+    paths: dict[str, set[Path]] = {}
+    for item in owners:
+        paths.setdefault(item.id, set()).add(item.path)
+    return {item: item.id if len(paths[item.id]) == 1 else f"{task}/{item.id}" for item, task in owners.items()}
+
+
+def file_size(path: Path) -> int:
+    """In bytes; -1 for a file that is not there, which is reported when it is to be encoded."""
+    return path.stat().st_size if path.is_file() else -1
+
+
+# ---- frozen mixtures
+
+
+class FrozenMixtures(FrozenDistorter):
+    """The mixtures of a manifest, by the names of recordings."""
+
+    def made_from(self, condition: Condition, utterances: Sequence[str]) -> str:
+        """What decides the mixtures of these utterances alone: a manifest that has grown leaves earlier results as they are."""
+        rows = [self._rows.get((utterance, condition.text)) for utterance in utterances]
+        return hash_json([hash_json(row) if row else "" for row in rows])
+
+
+def freeze_mixtures(
+    distorter: Distorter, recordings: Mapping[str, Path], conditions: Sequence[Condition], path: Path, workers: int = 2
+) -> FrozenMixtures:
+    """Write the manifest where it is not there or was made from other inputs. recordings: by the name that noise knows them by.
+
+    Recordings that cannot be read are left out, and reported when they are to be encoded. Raises InputError for noise that cannot
+    be had, for noise that has changed since it was frozen, and where no recording can be read.
+    """
+    card = path.with_suffix(".card.json")
+    files = [[name, file_size(file)] for name, file in recordings.items()]
+    noise = [[c.text, [list(source) for source in distorter.sources(c)]] for c in conditions]
+    made_from = hash_json([files, noise, distorter.seed])
+    try:
+        stored = read_json(card) if path.is_file() and card.is_file() else None
+    except InputError:
+        stored = None
+    current = isinstance(stored, dict) and stored.get("made_from") == made_from and stored.get("hash") == hash_files([path])
+    if not current:
+
+        def length(file: Path) -> int | str:
+            """In samples at 16 kHz, or why it cannot be read."""
+            try:
+                return len(read_audio(file))
+            except (InputError, ValueError) as error:
+                return str(error)
+
+        with ThreadPoolExecutor(workers) as pool:
+            found = list(tqdm(pool.map(length, recordings.values()), total=len(recordings), desc="freezing noise", unit="file"))
+        lengths = {name: n for name, n in zip(recordings, found, strict=True) if not isinstance(n, str)}
+        if not lengths:
+            why = found[0] if found else "there are none"
+            raise InputError(f"none of the {len(found)} recordings can be read ({why}); fix them")
+        freeze(conditions, lengths, distorter, path)
+        write_json(card, {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path]), "seed": distorter.seed})
+    frozen = FrozenMixtures(path)
+    for condition in conditions:
+        frozen.check(condition)
+    return frozen

@@ -31,13 +31,12 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Choice, Confusions, Predictions, Qa, Retrieval
 from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
 from speechssl.eval.scores import choice_lines, error_type, question_lines, write_lines
-from speechssl.eval.tables import results_table, snr_note
 from speechssl.io import differing, hash_files, hash_json, model_folder, read_json, write_json
 from speechssl.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
 from speechssl.multiple_choice.data import written
 from speechssl.multiple_choice.model import chosen, longest_options, score_choice
 from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQuestion, WrittenChoice, load_choice_systems
-from speechssl.results import Row, append_rows, read_rows
+from speechssl.results import Row, append_rows, read_rows, results_table, snr_note
 from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.systems import confusions_path, default_systems, load_systems
 from speechssl.text import answer_tokens, error_metric

@@ -38,11 +38,15 @@ from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.states import AudioReader, ConditionReader, encoder_card
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.grid import (
+from speechssl.eval.run import (
+    Encoded,
     FrozenMixtures,
     Item,
+    ResultFile,
     Setting,
+    check_conditions,
     check_unseen,
+    evaluate_files,
     file_size,
     freeze_mixtures,
     name_utterances,
@@ -50,10 +54,20 @@ from speechssl.eval.grid import (
     settings_of,
     trained_noises,
 )
-from speechssl.eval.run import Encoded, ResultFile, check_conditions, evaluate_files
-from speechssl.eval.tables import Table, seeds_text, snr_note
 from speechssl.io import hash_bytes, hash_json, read_json, write_json, write_text
-from speechssl.results import DEFAULT, LOWER_IS_BETTER, Row, append_rows, decimals, drawn_sentence, read_rows, unit
+from speechssl.results import (
+    DEFAULT,
+    LOWER_IS_BETTER,
+    Row,
+    Table,
+    append_rows,
+    decimals,
+    drawn_sentence,
+    read_rows,
+    seeds_text,
+    snr_note,
+    unit,
+)
 from speechssl.signal import ACTIVE
 from speechssl.stats import FEWEST
 from speechssl.superb.catalogue import (

@@ -6,10 +6,12 @@ import platform
 import random
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -20,21 +22,20 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.records import Corpus, Passage, corpus_card, data_hash, load_corpus, synthetic_note
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
+from speechssl.eval.compare import Scores, read_results
 from speechssl.eval.published import published_table
 from speechssl.eval.scores import answer_type
-from speechssl.eval.spoken_qa import by_length, score_questions
-from speechssl.eval.tables import Table, table_of
+from speechssl.eval.spoken_qa import METRICS, by_length, rows_of, score_questions
 from speechssl.io import model_folder, read_json
 from speechssl.report.config import Report
 from speechssl.report.figures import ShownCondition, arrange, decibels
 from speechssl.report.page import Example, Prediction, Section, Strip, encode_audio, envelope, write_page
-from speechssl.report.predictions import Predicted, error_table, explorer_of, read_predicted
 from speechssl.report.robustness import of_grid, panels, robustness_section
-from speechssl.report.spoken_qa import Breakdown, qa_section
+from speechssl.report.spoken_qa import Answers, Breakdown, error_table, explorer_of, predictions_path, qa_section
 from speechssl.report.superb import MAIN, Artefacts, of_superb, read_artefacts, superb_section
 from speechssl.report.text_side import TITLE as TEXT_SIDE
 from speechssl.report.text_side import Lectures, read_lectures, text_side_section
-from speechssl.results import Row, read_rows, unit
+from speechssl.results import Row, Table, read_rows, table_of, unit
 from speechssl.signal import ACTIVE
 from speechssl.text_side.published import CONDITION
 from speechssl.units.features import UnitExtractor, extractor_of
@@ -44,7 +45,7 @@ TITLE = "Spoken question answering with and without a transcript"
 ROBUSTNESS = "Speech encoders in noise"
 POINTS = 30  # of an envelope, a second: enough to be zoomed in to phones
 SUPERB = "SUPERB: what speech encoders are good for"
-Answers = dict[str, dict[str, Any]]  # system -> its predictions in one condition, as `evaluate` left them
+Answered = dict[str, dict[str, Any]]  # system -> its predictions in one condition, as `evaluate` left them
 
 
 def build_report(
@@ -120,6 +121,63 @@ def build_report(
     write_page(out, title, sections, about, synthetic, commentary, every, heading)
 
 
+# ---- what all systems answered
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """The predictions of an evaluation. answers: by the path of their scores. evaluated: how many questions any system was asked.
+
+    common: ids of the questions that every system answered in every condition that it was evaluated in. rows: the results on these
+    alone; none where they are all of them, or none.
+    """
+
+    scores: tuple[Scores, ...]
+    answers: Mapping[Path, Answers]
+    corpus: Corpus
+    evaluated: int
+    common: frozenset[str]
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def switch(self) -> str:
+        """What stands beside the switch to the common questions, or in its place."""
+        if self.rows:
+            which = f"only the {len(self.common):,} questions that all systems answered in all their conditions"
+            return f"{which} (of {self.evaluated:,}), here and in the table of predictions"
+        if not self.common:
+            return "No question was answered by all systems, so that their scores are of different questions."
+        return f"All systems answered the same {self.evaluated:,} questions in all their conditions."
+
+
+def read_predicted(out: Path, corpus: Corpus) -> Predicted:
+    """Read what `evaluate` left in `out`, and score the common questions by the functions of the evaluation.
+
+    Raises InputError where scores or predictions are missing, damaged, or of other data.
+    """
+    found, data = read_results([out]), data_hash(corpus.root, corpus.split)
+    if other := next((f for f in found if f.card["data"] != data), None):
+        raise InputError(
+            f"{other.path} was not made on {corpus.root / corpus.split}; name the corpus and split of `speechssl evaluate`"
+        )
+    answers: dict[Path, Answers] = {f.path: read_json(predictions_path(f)) for f in found}
+    found = [f for f in found if "answers" in answers[f.path]]  # retrieval may lie beside them
+    common = frozenset.intersection(*(frozenset(f.lines.keys() & answers[f.path]["answers"].keys()) for f in found))
+    evaluated = {name for f in found for name in f.lines}
+    rows: list[Row] = []
+    for f in found if common and common != evaluated else ():
+        scored = [s for s in score_questions(answers[f.path], corpus) if s.id in common]
+        system, condition, seed = SimpleNamespace(name=f.system, card={}), condition_of(f), int(f.card.get("seed", 0))
+        encoder = str(f.card.get("encoder", ""))
+        rows += rows_of(scored, METRICS, answers[f.path]["transcripts"], corpus, condition, system, seed, encoder)
+    return Predicted(tuple(found), answers, corpus, len(evaluated), common, tuple(rows))
+
+
+def condition_of(scores: Scores) -> Any:
+    """With the fields of `augment.Condition` that rows have."""
+    return SimpleNamespace(short=scores.condition[0], snr_db=scores.condition[1])
+
+
 # ---- from the folder of an evaluation
 
 
@@ -178,7 +236,7 @@ def write_report(o: Report) -> None:
     if corpus and placed:
         data = load_corpus(corpus, split)
         wanted, listening = ([parse_condition(c) for c in o.conditions], "") if o.conditions else audible_conditions(rows, o.voices)
-        found: dict[Condition, Answers] = {}  # the predictions of each of the conditions that were evaluated
+        found: dict[Condition, Answered] = {}  # the predictions of each of the conditions that were evaluated
         for condition in wanted:
             if paths := sorted(out.glob(f"predictions/*/{condition.label.replace(' ', '-')}.json")):
                 predictions = {path.parent.name: read_json(path) for path in paths}
@@ -284,7 +342,7 @@ def _strips(passage: Passage, samples: np.ndarray, extractor: UnitExtractor | No
 def _examples(
     data: Corpus,
     condition: Condition,
-    answers: Answers,
+    answers: Answered,
     count: int,
     distorter: Distorter,
     seed: int,

@@ -35,14 +35,12 @@ from speechssl.eval.compare import (
     tables_of,
 )
 from speechssl.eval.published import published_table
-from speechssl.eval.tables import condition_name, markdown
 from speechssl.io import read_json, write_json, write_text
 from speechssl.report.config import Compare
-from speechssl.report.figures import Drawing, Series, arrange, metric_name, panels_in, svg_of
+from speechssl.report.figures import Drawing, Series, arrange, draw_interval, metric_name, panels_in, svg_of
 from speechssl.report.page import Section, grid_of, write_page
-from speechssl.report.predictions import error_table, explorer_of, predictions_path
-from speechssl.report.spoken_qa import methods_of
-from speechssl.results import Row, counted_range
+from speechssl.report.spoken_qa import error_table, explorer_of, methods_of, predictions_path
+from speechssl.results import Row, condition_name, counted_range, markdown
 from speechssl.stats import Estimate
 
 if TYPE_CHECKING:
@@ -223,6 +221,6 @@ def _draw_textless(ax: Axes, points: Sequence[Point], series: Series) -> None:
 def _bars(ax: Axes, wer: Estimate, score: Estimate, series: Series, along: bool = True) -> None:
     x, y = wer.interval.percent, score.interval.percent
     style: dict[str, Any] = {"color": series.colour, "linewidth": 1.2, "alpha": 0.5, "solid_capstyle": "round"}
-    ax.plot([x.value, x.value], [y.low, y.high], **style)
+    draw_interval(ax, x.value, y, **style)
     if along:
         ax.plot([x.low, x.high], [y.value, y.value], **style)

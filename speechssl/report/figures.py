@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from speechssl.drawing import INK, MUTED, PAPER, RULE, styled
 from speechssl.results import DEFAULT, Row
+from speechssl.stats import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -273,6 +274,30 @@ def axes_at(figure: Figure, left: float, bottom: float, width: float, height: fl
     """All in inches."""
     tall = figure.get_figheight()
     return figure.add_axes((left / INCHES, bottom / tall, width / INCHES, height / tall))
+
+
+def draw_interval(ax: Axes, x: float, found: ScoreCell | Row | Interval, **style: Any) -> None:
+    """An upright line over the interval at `x`, where there is one."""
+    if found.low is not None and found.high is not None:
+        ax.plot([x, x], [found.low, found.high], **{"linewidth": 1.3, "solid_capstyle": "round", **style})
+
+
+def cell_axes(figure: Figure, left: float, bottom: float, width: float, height: float, columns: int, rows: int) -> Axes:
+    """Axes for a table of cells: their middles lie at whole numbers, the first row is on top. No grid, no frame. All in inches."""
+    ax = axes_at(figure, left, bottom, width, height)
+    ax.set_xlim(-0.5, columns - 0.5)
+    ax.set_ylim(rows - 0.5, -0.5)
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+def draw_cell(ax: Axes, x: int, y: int, text: str, colour: Any, ink: str, size: float = 8, alpha: float = 1, **style: Any) -> None:
+    """A filled cell with a number in it."""
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour, alpha=alpha, linewidth=0))
+    ax.text(x, y, text, ha="center", va="center", fontsize=size, color=ink, **style)
 
 
 def legend(

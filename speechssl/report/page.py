@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,10 +20,9 @@ import jinja2
 import numpy as np
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.eval.tables import Table
 from speechssl.io import write_text
-from speechssl.report.figures import METRICS, PALETTE, Drawing, Results, Series, ShownCondition, decibels, metric_name
-from speechssl.results import LOWER_IS_BETTER, Row, decimals, drawn_sentence, unit
+from speechssl.report.figures import METRICS, PALETTE, Drawing, Results, ScoreCell, Series, ShownCondition, decibels, metric_name
+from speechssl.results import LOWER_IS_BETTER, Row, Table, decimals, interval_note, unit
 
 COLUMNS = ("system", "encoder", "condition", "snr_db", "metric", "value", "low", "high", "n", "seed", "card", "drawn", "groups")
 UNKNOWN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system without results
@@ -100,7 +99,7 @@ class Method(NamedTuple):
 
 @dataclass(frozen=True)
 class Explorer:
-    """A table to filter and sort, drawn by the page's script. data: for JSON, see `predictions.explorer_of`."""
+    """A table to filter and sort, drawn by the page's script. data: for JSON, see `spoken_qa.explorer_of`."""
 
     title: str
     data: Mapping[str, Any]
@@ -187,48 +186,57 @@ def grid_of(results: Results, metric: str, title: str = "", more: str = "", comm
     """One metric of the results: a line a series, a column a condition. more: to follow the note. common: the results of the
     questions that all systems answered.
     """
-    grid = _grid(results, metric, results.conditions(metric), title, more)
-    return (
-        grid
-        if common is None
-        else replace(grid, common=_grid(_aligned(common, results), metric, results.conditions(metric), title, more))
-    )
+    shown = results.conditions(metric)
+    grid = _grid(results, metric, shown, title, more)
+    if common is None:
+        return grid
+    # the cells of systems that are in `results`, under the series that they have there
+    series = {(s.system, s.encoder): s for s in results.series}
+    cells = {(series[s.system, s.encoder], m, c): x for (s, m, c), x in common.cells.items() if (s.system, s.encoder) in series}
+    return replace(grid, common=_grid(Results(results.series, cells), metric, shown, title, more))
 
 
-def _aligned(some: Results, results: Results) -> Results:
-    """The cells of systems that are in `results`, under the series that they have there."""
-    named = {(s.system, s.encoder): s for s in results.series}
-    cells = {(named[s.system, s.encoder], m, c): cell for (s, m, c), cell in some.cells.items() if (s.system, s.encoder) in named}
-    return Results(results.series, cells)
+def printed(metric: str, value: float) -> str:
+    return f"{value:.{decimals(metric)}f}".replace("-", "\u2212")
+
+
+def best_of(metric: str, cells: Iterable[ScoreCell | None]) -> str:
+    """As printed; empty where nothing competes."""
+    values = [cell.value for cell in cells if cell]
+    return printed(metric, (min if metric in LOWER_IS_BETTER else max)(values)) if len(values) > 1 else ""
+
+
+def entry_of(metric: str, cell: ScoreCell | None, best: str = "", about: str = "") -> Entry | None:
+    """A score with its interval; bold where it is the best as printed."""
+    if cell is None:
+        return None
+    ends = [] if cell.low is None or cell.high is None else [printed(metric, cell.low), printed(metric, cell.high)]
+    text, dash = printed(metric, cell.value), " to " if cell.low is not None and cell.low < 0 else "–"
+    return Entry(text, dash.join(ends), bool(best) and text == best, about)
+
+
+def cell_notes(cells: Iterable[tuple[str, ScoreCell]]) -> list[str]:
+    """What the intervals of a table are, and over how many seeds its means are taken. cells: with names of what they are of."""
+    cells, notes = list(cells), []
+    if any(cell.low is not None for _, cell in cells):
+        notes.append(interval_note("Grey", ((name, cell.drawn, cell.groups) for name, cell in cells)))
+    if (seeds := max((cell.seeds for _, cell in cells), default=1)) > 1:
+        notes.append(f"Means over up to {seeds} seeds; an interval reaches over those of all seeds.")
+    return notes
 
 
 def _grid(results: Results, metric: str, conditions: Sequence[ShownCondition], title: str, more: str) -> ScoreTable:
-    series, digits = results.having(metric), decimals(metric)
-    best = {}
-    for condition in conditions:  # the best value as printed, where several compete
-        values = [cell.value for s in series if (cell := results.get(s, metric, condition))]
-        best[condition] = f"{(min if metric in LOWER_IS_BETTER else max)(values):.{digits}f}" if len(values) > 1 else None
-    lines, every = [], []
-    for s in series:
-        entries: list[Entry | None] = []
-        sizes = {cell.n for c in conditions if (cell := results.get(s, metric, c)) and cell.n}
-        for condition in conditions:
-            cell = results.get(s, metric, condition)
-            if cell is None:
-                entries.append(None)
-                continue
-            shown = f"{cell.value:.{digits}f}"
-            small = "" if cell.low is None or cell.high is None else f"{cell.low:.{digits}f}–{cell.high:.{digits}f}"
-            entries.append(Entry(shown, small, shown == best[condition], f"n = {cell.n:,}" if len(sizes) > 1 and cell.n else ""))
-            every.append(cell)
+    series, lines = results.having(metric), []
+    cells = {s: [results.get(s, metric, c) for c in conditions] for s in series}
+    best = [best_of(metric, column) for column in zip(*cells.values(), strict=True)]
+    for s, row in cells.items():
+        sizes = {cell.n for cell in row if cell and cell.n}
+        about = [f"n = {cell.n:,}" if cell and cell.n and len(sizes) > 1 else "" for cell in row]
         n = f"{min(sizes):,}" + (f"–{max(sizes):,}" if len(sizes) > 1 else "") if sizes else ""
-        lines.append(Line(s.label, s, entries, n=n))
+        lines.append(Line(s.label, s, [entry_of(metric, *x) for x in zip(row, best, about, strict=True)], n=n))
     what = {"%": "Percent", "dB": "Decibels", "×": "Times"}.get(unit(metric), "On its own scale")
     notes = [f"{what}; {'lower' if metric in LOWER_IS_BETTER else 'higher'} is better."]
-    if any(cell.low is not None for cell in every):
-        notes.append(" ".join(filter(None, ["Grey: 95 % interval.", drawn_sentence(("", c.drawn, c.groups) for c in every)])))
-    if (seeds := max((cell.seeds for cell in every), default=1)) > 1:
-        notes.append(f"Means over up to {seeds} seeds; an interval reaches over those of all seeds.")
+    notes += cell_notes(("", cell) for row in cells.values() for cell in row if cell)
     return ScoreTable(
         title or metric_name(metric),
         " ".join(filter(None, [*notes, more])),

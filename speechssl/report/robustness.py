@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from speechssl.drawing import INK, MUTED
-from speechssl.eval.tables import listed
 from speechssl.report.figures import (
     CLEAN,
     INCHES,
@@ -22,9 +21,10 @@ from speechssl.report.figures import (
     Series,
     ShownCondition,
     arrange,
-    axes_at,
     blank,
+    cell_axes,
     decibels,
+    draw_cell,
     metric_name,
     panels_in,
     points_in,
@@ -34,7 +34,7 @@ from speechssl.report.figures import (
     svg_of,
 )
 from speechssl.report.page import Section, grid_of
-from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, drawn_sentence, unit
+from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, interval_note, listed, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,7 +122,7 @@ def robustness_section(found: Sequence[Panel], summarised: Sequence[Panel]) -> S
     )
     other = "The same for what is not measured in percent, since such a loss is on another scale."
     cells = ((panel.label, cell.drawn, cell.groups) for panel in found for cell in panel.results.cells.values())
-    curve = f"Bands: 95 % intervals. {drawn_sentence(cells)} Clean speech stands at the right end."
+    curve = f"{interval_note('Bands', cells)} Clean speech stands at the right end."
     share = "FF1 of each system over its own FF1 in clean speech: the flatter, the less it minds the noise."
     figures: list[tuple[str, str, Drawing | None]] = [
         ("What noise costs, task by task", heat, heat_map(found)),
@@ -302,11 +302,9 @@ def _heat_panel(figure: Canvas, panel: Panel, bottom: float, scale: PowerNorm, c
 
     bottom: inches from the lower edge of the figure.
     """
-    from matplotlib.patches import Rectangle
-
     encoders, conditions = panel.encoders, panel.conditions
     width = min(INCHES - NAMES - 0.15, 0.85 * len(conditions))
-    ax = axes_at(figure, NAMES, bottom, width, ROW * len(encoders))
+    ax = cell_axes(figure, NAMES, bottom, width, ROW * len(encoders), len(conditions), len(encoders))
     for y, encoder in enumerate(encoders):
         for x, condition in enumerate(conditions):
             cell = panel.cell(encoder, condition)
@@ -315,12 +313,7 @@ def _heat_panel(figure: Canvas, panel: Panel, bottom: float, scale: PowerNorm, c
                 continue
             share = float(scale(max(panel.loss(encoder, condition) or 0.0, 0.0)))
             number = f"{cell.value:.{decimals(panel.metric)}f}"
-            ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colours(share), linewidth=0))
-            ax.text(x, y, number, ha="center", va="center", fontsize=8, color=LIGHT if share > WHITE_FROM else DARK)
-    ax.set_xlim(-0.5, len(conditions) - 0.5)
-    ax.set_ylim(len(encoders) - 0.5, -0.5)
-    ax.grid(False)
-    ax.spines[:].set_visible(False)
+            draw_cell(ax, x, y, number, colours(share), LIGHT if share > WHITE_FROM else DARK)
     ax.set_yticks(range(len(encoders)), [shortened(e.label) for e in encoders])
     ax.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
     ax.set_xticks([])

@@ -5,12 +5,16 @@ Figures: scores over the SNR and over the recognition errors, bars by the length
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from speechssl.data.records import Corpus, Passage
 from speechssl.drawing import INK, MUTED, RULE
-from speechssl.eval.tables import listed
+from speechssl.eval.compare import Scores
+from speechssl.eval.scores import ERRORS, TYPES
 from speechssl.report.figures import (
     CLEAN,
     INCHES,
@@ -22,6 +26,8 @@ from speechssl.report.figures import (
     Series,
     ShownCondition,
     decibels,
+    draw_interval,
+    in_order,
     metric_name,
     panels_in,
     points_in,
@@ -29,8 +35,8 @@ from speechssl.report.figures import (
     snr_axis,
     svg_of,
 )
-from speechssl.report.page import Example, Method, Section, grid_of, lanes_of
-from speechssl.results import LOWER_IS_BETTER, counted_range, drawn_sentence
+from speechssl.report.page import UNKNOWN, Example, Explorer, Method, Section, grid_of, lanes_of
+from speechssl.results import LOWER_IS_BETTER, Table, counted_range, interval_note, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,6 +54,13 @@ METHODS = {  # by what the names of its systems begin with
         "", "SpeechBERT", "https://arxiv.org/abs/1910.11559", " reads a vector for every spoken word that a recogniser cuts out."
     ),
 }
+
+
+Answers = Mapping[str, Any]  # predictions of one system in one condition, as `evaluate` left them
+KINDS = (
+    "Right: an FF1 of 50 or more (of an answer without times, the F1 of its words). Below that: too long, where it holds half of "
+    "the gold answer or more; too short, where half of it or more lies in that. Little overlap: less than half of either."
+)
 
 
 class Breakdown(TypedDict):
@@ -80,8 +93,8 @@ def qa_section(
     """synthetic: what a synthesiser spoke of the data; stands at every table. common: the results of the questions that all systems
     answered, to switch to. more: of the section.
     """
-    drawn = drawn_sentence(("", cell.drawn, cell.groups) for (_, metric, _), cell in results.cells.items() if metric == "ff1")
-    snr = f"Error bars: 95 % intervals. {drawn} Points of one condition stand side by side so that the bars do not overlap."
+    drawn = [("", cell.drawn, cell.groups) for (_, metric, _), cell in results.cells.items() if metric == "ff1"]
+    snr = f"{interval_note('Error bars', drawn)} Points of one condition stand side by side so that the bars do not overlap."
     crossing = (
         "Each point is one condition: along, what the recogniser of the cascade does to the words; up, what is left of "
         "the answer. A dotted upright joins the systems in one condition. Hollow: a condition outside the noise series."
@@ -90,7 +103,7 @@ def qa_section(
     figures: list[tuple[str, str, Drawing | None]] = [
         ("FF1 as the noise grows", snr, score_against_snr(results)),
         ("FF1 against the recognition errors of the cascade", crossing, score_against_wer(results)),
-        (f"FF1 by the length of the answer, {what}", f"Dark lines: 95 % intervals. {drawn}".strip(), bars(results, breakdowns)),
+        (f"FF1 by the length of the answer, {what}", interval_note("Dark lines", drawn), bars(results, breakdowns)),
     ]
     return Section(
         summary=summarise(results),
@@ -212,8 +225,7 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
 
 def _draw_line(ax: Axes, xs: Sequence[float], cells: Sequence[ScoreCell], series: Series, joined: bool = True) -> None:
     for x, cell in zip(xs, cells, strict=True):
-        if cell.low is not None and cell.high is not None:
-            ax.plot([x, x], [cell.low, cell.high], color=series.colour, linewidth=1.3, alpha=0.55, solid_capstyle="round")
+        draw_interval(ax, x, cell, color=series.colour, alpha=0.55)
     line, face = ("-", series.colour) if joined else ("none", "none")
     ys = [cell.value for cell in cells]
     ax.plot(xs, ys, line, marker=series.marker, color=series.colour, markersize=5.5, markerfacecolor=face, linewidth=1.8)
@@ -348,8 +360,7 @@ def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1")
         for (bucket, series), cell in cells.items():
             x = buckets.index(bucket) + (shown.index(series) - (len(shown) - 1) / 2) * width
             ax.bar(x, cell.value, width * 0.9, color=series.colour)
-            if cell.low is not None and cell.high is not None:
-                ax.plot([x, x], [cell.low, cell.high], color=INK, linewidth=1.1, solid_capstyle="round")
+            draw_interval(ax, x, cell, color=INK, linewidth=1.1)
             place = (x, cell.high if cell.high is not None else cell.value)
             ax.annotate(f"{cell.value:.0f}", place, (0, 3), textcoords="offset points", ha="center", fontsize=7.5, color=MUTED)
         sizes = {b: {cell.n for (other, _), cell in cells.items() if other == b and cell.n} for b in buckets}
@@ -361,3 +372,126 @@ def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1")
         svg = svg_of(figure, f"bars-{metric}")
     alt = "; ".join(f"{s.label}, {b}: {c.value:.1f}" for (b, s), c in cells.items())
     return Drawing(svg, f"{metric_name(metric)} in percent by the length of the answer. {alt}.")
+
+
+# ---- every prediction in one table to filter and sort, and how answers err
+
+
+def predictions_path(scores: Scores) -> Path:
+    """The answers that were scored."""
+    return scores.path.parents[2] / "predictions" / scores.path.parent.name / f"{scores.path.stem}.json"
+
+
+def shown_condition(scores: Scores, results: Results) -> ShownCondition:
+    """As the tables of the page have it ("written", where no system needs audio)."""
+    found = ShownCondition(*scores.condition)
+    written = ShownCondition("written", found.snr_db)
+    return written if found.name == "clean" and any(written == c for _, _, c in results.cells) else found
+
+
+def explorer_of(
+    found: Sequence[Scores],
+    answers: Mapping[Path, Answers],
+    results: Results,
+    corpus: Corpus | None = None,
+    common: Collection[str] | None = None,
+    examples: Mapping[tuple[str, str], str] | None = None,
+    title: str = "All predictions",
+) -> Explorer:
+    """A line a question, system and condition, as compact JSON.
+
+    answers: by the path of their scores, as far as there are any. corpus: None leaves out what only it knows, the texts of
+    questions and gold answers and the words that are said in an answer. common: ids of the questions that all systems answered;
+    None: no difference is made. examples: (id of a question, label of its condition) -> identifier of its element on the page.
+    """
+    order = {s: i for i, s in enumerate(results.series)}
+    # (place of its system, of its condition, scores); systems in the order of the page
+    placed = [(results.named(f.system) or UNKNOWN, shown_condition(f, results), f) for f in found]
+    series = sorted({s: None for s, _, _ in placed}, key=lambda s: order.get(s, len(order)))
+    conditions = in_order({c for _, c, _ in placed})
+    texts = {q.id: q for q in corpus.questions} if corpus else {}
+    lines: dict[str, Mapping[str, Any]] = {}
+    for _, _, f in placed:
+        lines = dict(f.lines) | lines
+    number = {name: i for i, name in enumerate(lines)}
+    questions = []
+    for name, line in lines.items():
+        asked = texts.get(name)
+        seconds = line.get("answer_seconds")
+        questions.append(
+            [
+                name,
+                asked.written if asked else "",
+                asked.answers[0].text if asked and asked.answers else "",
+                TYPES.index(line["type"]) if line.get("type") in TYPES else -1,
+                None if seconds is None else round(seconds, 2),
+                int(common is None or name in common),
+            ]
+        )
+    rows: list[list[Any]] = []
+    words = [False] * len(series)  # whether a system gives words; else those that are said in its span are shown
+    for s, _, f in placed:
+        given = answers.get(f.path, {}).get("answers", {})
+        words[series.index(s)] |= any(a.get("text") for a in given.values())
+    for s, c, f in placed:
+        given, has_words = answers.get(f.path, {}).get("answers", {}), words[series.index(s)]
+        for name, line in f.lines.items():
+            a = given.get(name) or {}
+            span = (a["start"], a["end"]) if a.get("start") is not None and a["end"] > a["start"] else None
+            text = a.get("text") or ""
+            if span and not has_words and corpus:
+                text = said(corpus.passages[line["passage"]], *span)
+            error = line.get("error")
+            rows.append(
+                [
+                    number[name],
+                    series.index(s),
+                    conditions.index(c),
+                    _percent(line.get("ff1")),
+                    _percent(line.get("f1")),
+                    ERRORS.index(error) if error in ERRORS else -1,
+                    *([round(t, 2) for t in span] if span else [None, None]),
+                    text,
+                    (examples or {}).get((name, c.label), ""),
+                ]
+            )
+    rows.sort(key=lambda row: (row[2], row[0], row[1]))
+    data = {
+        "systems": [{"label": s.label, "slot": s.slot, "words": has} for s, has in zip(series, words, strict=True)],
+        "conditions": [c.label for c in conditions],
+        "types": TYPES,
+        "errors": ERRORS,
+        "questions": questions,
+        "rows": rows,
+    }
+    timed = corpus and not all(words) and any(p.words for p in corpus.passages.values())
+    note = "In italics: what is said in the time that a system without words gives as its answer." if timed else ""
+    return Explorer(title, data, note)
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else round(100 * value, 2)
+
+
+def said(passage: Passage, start: float, end: float) -> str:
+    """The words of a passage whose middle lies in [start, end) seconds; "" where their times are not known."""
+    return " ".join(w.text for w in passage.words if start <= (w.start + w.end) / 2 < end)
+
+
+def error_table(found: Sequence[Scores], results: Results, note: str = "", title: str = "How answers err") -> Table | None:
+    """A line a system and condition, in percent of its questions; None where no score says how an answer errs."""
+    rows = []
+    order = {s: i for i, s in enumerate(results.series)}
+    without = dict.fromkeys(f.system for f in found if not any(line.get("error") for line in f.lines.values()))
+    conditions = in_order({shown_condition(f, results) for f in found})
+    for f in sorted(
+        found,
+        key=lambda f: (order.get(results.named(f.system) or UNKNOWN, len(order)), conditions.index(shown_condition(f, results))),
+    ):
+        counts = Counter(line.get("error") for line in f.lines.values())
+        if n := sum(counts[error] for error in ERRORS):
+            label = (results.named(f.system) or UNKNOWN).label or f.system
+            rows.append((label, shown_condition(f, results).label, n, *(round(100 * counts[error] / n) for error in ERRORS)))
+    left = f"Left out, for their scores do not say how answers err: {', '.join(without)}." if without else ""
+    notes = " ".join(filter(None, ["Percent of the questions.", KINDS, left, note]))
+    return Table(title, ("system", "condition", "n", *ERRORS), tuple(rows), notes) if rows else None

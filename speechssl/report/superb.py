@@ -19,7 +19,6 @@ from speechssl.data.superb import Turn
 from speechssl.drawing import INK, MUTED, PAPER, RULE
 from speechssl.errors import InputError
 from speechssl.eval.published import CHECKED, MARK, published
-from speechssl.eval.tables import Table
 from speechssl.io import read_json
 from speechssl.report.figures import (
     CLEAN,
@@ -36,15 +35,17 @@ from speechssl.report.figures import (
     arrange,
     axes_at,
     blank,
+    cell_axes,
     decibels,
+    draw_cell,
     legend,
     metric_name,
     shortened,
     svg_of,
 )
-from speechssl.report.page import Entry, Heading, Line, ScoreTable, Section
+from speechssl.report.page import Entry, Heading, Line, ScoreTable, Section, best_of, cell_notes, entry_of, printed
 from speechssl.report.robustness import AT, GROUPS, Panel, panels, series_of
-from speechssl.results import DEFAULT, LOWER_IS_BETTER, Row, decimals, drawn_sentence, unit
+from speechssl.results import DEFAULT, LOWER_IS_BETTER, Row, Table, decimals, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -304,26 +305,8 @@ def blocks(found: SuperbResults) -> list[ScoreTable]:
     return [block for block in made if block]
 
 
-def printed(column: Measured, value: float) -> str:
-    return f"{value:.{decimals(column[1])}f}".replace("-", "\u2212")
-
-
-def best_of(column: Measured, cells: Iterable[ScoreCell | None]) -> str:
-    """As printed; empty where nothing competes."""
-    values = [cell.value for cell in cells if cell]
-    return printed(column, (min if column[1] in LOWER_IS_BETTER else max)(values)) if len(values) > 1 else ""
-
-
 def _code(task: str) -> str:
     return "QbE" if task == "qbe" else task.upper()
-
-
-def _entry(column: Measured, cell: ScoreCell | None, best: str = "") -> Entry | None:
-    if cell is None:
-        return None
-    ends = [] if cell.low is None or cell.high is None else [printed(column, cell.low), printed(column, cell.high)]
-    text, dash = printed(column, cell.value), " to " if cell.low is not None and cell.low < 0 else "–"
-    return Entry(text, dash.join(ends), bool(best) and text == best)
 
 
 def _block(title: str, note: str, columns: Sequence[Measured], lines: Sequence[Line], strange: bool = False) -> ScoreTable:
@@ -344,20 +327,16 @@ def _units(columns: Sequence[Measured]) -> str:
 
 def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> ScoreTable | None:
     columns = [c for c in columns if any(found.at(e.label, c) for e in found.encoders)]
-    rows = [(e, [found.at(e.label, c) for c in columns]) for e in found.encoders]
-    rows = [(e, cells) for e, cells in rows if any(cells)]
+    rows = {e: [found.at(e.label, c) for c in columns] for e in found.encoders}
+    rows = {e: cells for e, cells in rows.items() if any(cells)}
     if not rows:
         return None
-    best = [best_of(c, [cells[i] for _, cells in rows]) for i, c in enumerate(columns)]
-    lines = [Line(e.label, e, tuple(map(_entry, columns, cells, best))) for e, cells in rows]
-    every = [(c, cell) for _, cells in rows for c, cell in zip(columns, cells, strict=True) if cell]
+    metrics = [metric for _, metric in columns]
+    best = list(map(best_of, metrics, zip(*rows.values(), strict=True)))
+    lines = [Line(e.label, e, list(map(entry_of, metrics, cells, best))) for e, cells in rows.items()]
     notes = [f"Measured by this run. {_units(columns)}; ↑ more is better, ↓ less is."]
-    if any(cell.low is not None for _, cell in every):
-        notes.append(f"Grey: 95 % interval. {drawn_sentence((_code(c[0]), cell.drawn, cell.groups) for c, cell in every)}".strip())
-    if (seeds := max(cell.seeds for _, cell in every)) > 1:
-        notes.append(f"Means over up to {seeds} seeds; an interval reaches over those of all seeds.")
-    if len(lines) > 1:
-        notes.append("Bold: best of the column.")
+    notes += cell_notes((_code(c[0]), cell) for cells in rows.values() for c, cell in zip(columns, cells, strict=True) if cell)
+    notes += ["Bold: best of the column."] if len(lines) > 1 else []
     return _block(title, " ".join(notes), columns, lines)
 
 
@@ -393,7 +372,7 @@ def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> Sco
         if not values or len(values) < len(cells):
             return None
         change = "" if clean is None or conditions == [CLEAN] else f"{fmean(values) - clean.value:+.{decimals(column[1])}f}"
-        return Entry(printed(column, fmean(values)), change.replace("-", "\u2212"))
+        return Entry(printed(column[1], fmean(values)), change.replace("-", "\u2212"))
 
     columns = [c for c in columns if any(entry(e, c, some) for e in found.encoders for some in places.values())]
     lines: list[Line] = []
@@ -428,7 +407,7 @@ def _tuned(found: SuperbResults) -> ScoreTable | None:
             rates = {h.seed: h.learning_rate for h in found.artefacts.heads if (h.encoder, h.task) == (e.label, task)}
             rate = rates[min(rates)] if rates else None  # of the first seed
             entries.append(Entry(f"{rate:g}".replace("-", "\u2212")) if rate else None)
-            entries += [_entry((task, metric), cell) for cell in pairs.get((e, (task, metric)), (None, None))]
+            entries += [entry_of(metric, cell) for cell in pairs.get((e, (task, metric)), (None, None))]
         arrow = "↓" if metric in LOWER_IS_BETTER else "↑"
         lines.append(Line(f"{_code(task)}, {metric_name(metric)}\u00a0{arrow}", None, entries))
     note = f"Clean speech, test. tuned: with the learning rate that dev chose; default lr: with none chosen. {_units(columns)}."
@@ -477,9 +456,9 @@ def summarise_superb(found: SuperbResults) -> str:
         return text
     wins = dict.fromkeys(names, 0)  # of the tasks that all did; a draw counts for all that share it
     for column, cells in common.items():
-        top = best_of(column, cells.values())
+        top = best_of(column[1], cells.values())
         for name, cell in cells.items():
-            wins[name] += printed(column, cell.value) == top
+            wins[name] += printed(column[1], cell.value) == top
     leaders = ", ".join(f"{name} in {wins[name]}" for name in sorted(names, key=lambda n: -wins[n]) if wins[name])
     return f"{text} Best in clean speech, of {len(common)} that all did: {leaders}."
 
@@ -619,7 +598,7 @@ def _draw_matrix(figure: Canvas, m: Matrix, left: float, bottom: float) -> None:
     from matplotlib.path import Path
 
     count = len(m.classes)
-    ax = axes_at(figure, left, bottom, m.side, m.side)
+    ax = cell_axes(figure, left, bottom, m.side, m.side, count, count)
     # All squares of one shade are one path: 40 classes have 1,600 cells. The root shows a few confusions beside the diagonal.
     squares: dict[int, list[Path]] = {}
     cells = [(x, y, share) for y, line in enumerate(m.shares) for x, share in enumerate(line) if share]
@@ -632,14 +611,11 @@ def _draw_matrix(figure: Canvas, m: Matrix, left: float, bottom: float) -> None:
         if round(100 * share):
             ink = PAPER if share**0.5 > TURNS_AT else INK
             ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7.5 if count <= 12 else 6.5, color=ink)
-    ax.set_xlim(-0.5, count - 0.5)
-    ax.set_ylim(count - 0.5, -0.5)
     step = 1 if count <= NAMED else -(-count // 20)
     names = [shortened(m.classes[i], LONGEST) for i in range(0, count, step)]
     ax.set_xticks(range(0, count, step), names, rotation=90)
     ax.set_yticks(range(0, count, step), names)
     ax.tick_params(labelsize=7.5 if count <= PRINTED else 6.0 if step == 1 else 6.5, length=0, pad=2, labelcolor=MUTED)
-    ax.grid(False)
     ax.spines[:].set(visible=True, color=RULE)
     title, up = shortened(m.encoder, int((LEFT + m.side) / 0.083)), 19 if m.about else 7
     ax.annotate(title, (0, 1), xytext=(4 - LEFT * 72, up), fontsize=8.5, fontweight="bold", **PLACE)
@@ -813,43 +789,28 @@ def layer_weights(found: SuperbResults) -> Drawing | None:
     with blank(top) as figure:
         for (e, weights), height in zip(shown.items(), heights, strict=True):
             heading(figure, e.label, top - 0.14)
-            _draw_weights(figure, e, weights, chosen[e], top, most)
+            layer, tasks = chosen[e], [*weights, *(["qbe"] if chosen[e] is not None else [])]
+            states, deep = max([*map(len, weights.values()), (layer or 0) + 1]), ROW * len(tasks)
+            wide = min(INCHES - NAMES - 0.15, 0.62 * states)
+            ax = cell_axes(figure, NAMES, top - 0.62 - deep, wide, deep, states, len(tasks))
+            for y, shares in enumerate(weights.values()):
+                for x, share in enumerate(shares):
+                    shade, bold = share / most, "bold" if share == max(shares) else "normal"
+                    number = f"{100 * share:.0f}" if states <= WIDEST else ""
+                    draw_cell(ax, x, y, number, SHADE, PAPER if shade > TURNS_AT else INK, 7.5, shade, fontweight=bold)
+            if layer is not None:
+                ax.plot([layer], [len(tasks) - 1], "s", markersize=8, color=e.colour, markerfacecolor="none", markeredgewidth=1.6)
+            ax.set_yticks(range(len(tasks)), [shortened(SYSTEMS[t]) for t in tasks])
+            step = -(-states // 26)
+            ax.set_xticks(range(0, states, step), ["CNN" if not i else str(i) for i in range(0, states, step)])
+            ax.xaxis.tick_top()
+            ax.tick_params(axis="x", length=0, labelsize=7.5, pad=1)
+            ax.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
             top -= height
             each = [f"{task.upper()} {' '.join(f'{100 * s:.0f}' for s in shares)}" for task, shares in weights.items()]
             texts.append(f"{e.label}, CNN output first: {'; '.join(each)}.")
         svg = svg_of(figure, "layers")
     return Drawing(svg, f"Share of each hidden state in percent. {' '.join(texts)}")
-
-
-def _draw_weights(
-    figure: Canvas, encoder: Series, weights: Mapping[str, tuple[float, ...]], chosen: int | None, top: float, most: float
-) -> None:
-    """top: inches from the lower edge of the figure."""
-    from matplotlib.patches import Rectangle
-
-    tasks = [*weights, *(["qbe"] if chosen is not None else [])]
-    states = max([*map(len, weights.values()), (chosen or 0) + 1])
-    width, height = min(INCHES - NAMES - 0.15, 0.62 * states), ROW * len(tasks)
-    ax = axes_at(figure, NAMES, top - 0.62 - height, width, height)
-    for y, shares in enumerate(weights.values()):
-        for x, share in enumerate(shares):
-            shade = share / most
-            ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=SHADE, alpha=shade, linewidth=0))
-            if states <= WIDEST:
-                ink, weight = PAPER if shade > TURNS_AT else INK, "bold" if share == max(shares) else "normal"
-                ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7.5, color=ink, fontweight=weight)
-    if chosen is not None:
-        ax.plot([chosen], [len(tasks) - 1], "s", markersize=8, color=encoder.colour, markerfacecolor="none", markeredgewidth=1.6)
-    ax.set_xlim(-0.5, states - 0.5)
-    ax.set_ylim(len(tasks) - 0.5, -0.5)
-    ax.set_yticks(range(len(tasks)), [shortened(SYSTEMS[t]) for t in tasks])
-    step = -(-states // 26)
-    ax.set_xticks(range(0, states, step), ["CNN" if not i else str(i) for i in range(0, states, step)])
-    ax.xaxis.tick_top()
-    ax.grid(False)
-    ax.spines[:].set_visible(False)
-    ax.tick_params(axis="x", length=0, labelsize=7.5, pad=1)
-    ax.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
 
 
 # ---- learning rates

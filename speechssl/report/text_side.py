@@ -13,11 +13,10 @@ import numpy as np
 
 from speechssl.drawing import INK, MUTED
 from speechssl.errors import InputError
-from speechssl.eval.tables import Table, interval_text, listed, table_of
 from speechssl.io import read_json
-from speechssl.report.figures import Drawing, Series, axes_at, blank, legend, panels_in, shortened, svg_of
+from speechssl.report.figures import Drawing, Series, axes_at, blank, draw_interval, legend, panels_in, shortened, svg_of
 from speechssl.report.page import Section
-from speechssl.results import Row
+from speechssl.results import Row, Table, interval_text, listed, table_of
 from speechssl.text_side.data import dependency
 from speechssl.text_side.published import (
     ALIGNMENT,
@@ -133,8 +132,7 @@ def gain_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:
             for place, arm in enumerate(arms):
                 if row := gains.get(arm):
                     ax.bar([place], [row.value], 0.62, color=Series("", "", "", n).colour, alpha=0.85)
-                    if row.low is not None and row.high is not None:
-                        ax.plot([place, place], [row.low, row.high], color=INK, linewidth=1.3)
+                    draw_interval(ax, place, row, color=INK)
             ax.axhline(0, color=MUTED, linewidth=0.8)
             ax.set_xlim(-0.6, len(arms) - 0.4)
             ax.set_ylabel("points")
@@ -193,8 +191,7 @@ def gain_by_length(found: Lectures, tasks: Sequence[str]) -> Drawing | None:
                 xs, colour = [length for length, _ in some], series[kind].colour
                 ax.plot(xs, [row.value for _, row in some], color=colour, marker=series[kind].marker, linewidth=1.4)
                 for length, row in some:
-                    if row.low is not None and row.high is not None:
-                        ax.plot([length, length], [row.low, row.high], color=colour, linewidth=1.2)
+                    draw_interval(ax, length, row, color=colour, linewidth=1.2)
             ax.set_xscale("log", base=2)
             shown = sorted({length for some in kinds.values() for length, _ in some})
             ax.set_xticks(shown, [str(n) for n in shown])

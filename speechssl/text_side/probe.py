@@ -30,8 +30,8 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.records import data_hash, load_corpus, read_lines
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.tables import Table
 from speechssl.io import stage, write_json, write_text
+from speechssl.results import Table
 from speechssl.stats import Units
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.minisuperb import trimmed

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from speechssl.errors import InputError
-from speechssl.eval.tables import Table, interval_text
 from speechssl.finetuning import METHODS
 from speechssl.io import read_json, write_json
-from speechssl.results import DEFAULT, Row, append_rows, drawn_sentence, read_rows
+from speechssl.results import DEFAULT, Row, Table, append_rows, drawn_sentence, interval_text, read_rows
 from speechssl.stats import Estimate, mean_of
 from speechssl.text_side.published import (
     ALIGNMENT,

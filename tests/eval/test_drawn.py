@@ -11,15 +11,14 @@ from speechssl.data.records import Answer, Passage, Question, load_corpus, write
 from speechssl.eval.config import Predictions
 from speechssl.eval.robustness import run_robustness
 from speechssl.eval.spoken_qa import evaluate, import_predictions
-from speechssl.eval.tables import results_table
 from speechssl.report.comparison import run_comparison
 from speechssl.report.config import Compare
-from speechssl.results import Row, counted_range, drawn_sentence, read_rows
+from speechssl.results import Row, counted_range, drawn_sentence, read_rows, results_table
 
-from .listeners import Roughness
 from .test_choice import Listener
 from .test_choice import corpus as choices  # noqa: F401  a fixture
 from .test_choice import run as run_choices
+from .test_grid import Roughness
 from .test_robustness import plan  # noqa: F401  a fixture
 
 

@@ -18,8 +18,7 @@ from speechssl.cascade.config import ReaderOptions
 from speechssl.config import parse_named
 from speechssl.errors import InputError
 from speechssl.eval.config import Noisy, Robustness
-from speechssl.eval.grid import Cell, Setting, settings_of
-from speechssl.eval.grid_tasks import MAKERS, load_tested
+from speechssl.eval.grid import MAKERS, Cell, load_tested
 from speechssl.eval.robustness import (
     against_cascade,
     clean_gain,
@@ -37,13 +36,14 @@ from speechssl.eval.robustness import (
     run_robustness,
     score_tables,
 )
+from speechssl.eval.run import Setting, settings_of
 from speechssl.io import read_json
 from speechssl.report.build import write_report
 from speechssl.report.config import Report
 from speechssl.results import read_rows
 from speechssl.stats import ItemScore
 
-from .listeners import Roughness, recordings
+from .test_grid import Roughness, recordings
 from .test_spoken_qa import Oracle, corpus  # noqa: F401  a fixture
 
 # ---- plans

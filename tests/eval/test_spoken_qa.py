@@ -26,10 +26,9 @@ from speechssl.errors import InputError
 from speechssl.eval import spoken_qa
 from speechssl.eval.config import Confusions, Predictions, Qa
 from speechssl.eval.spoken_qa import by_length, evaluate, fit_on_corpus, import_predictions, run_evaluation, score_questions
-from speechssl.eval.tables import results_table
 from speechssl.report.build import write_report
 from speechssl.report.config import Report
-from speechssl.results import Row, append_rows, read_rows
+from speechssl.results import Row, append_rows, read_rows, results_table
 from speechssl.textlm import character_tokenizer
 
 CLEAN = parse_condition("clean")
@@ -305,7 +304,7 @@ def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_pat
     assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in results_table(rows)
     (corpus / "card.json").write_text("{}")
     write_report(Report(out=out, corpus=corpus, examples=1, conditions=("clean",)))
-    assert "95 % interval." not in (out / "report.html").read_text()
+    assert "Grey: 95 % intervals" not in (out / "report.html").read_text()
     (bar,) = by_length(score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one), one, "oracle", 0)
     assert (bar["low"], bar["high"]) == (None, None)
     assert all(r.low is not None for r in run([Oracle()], corpus, tmp_path / "more"))

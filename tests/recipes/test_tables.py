@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from speechssl.eval.tables import interval_text
-from speechssl.results import Row, append_rows
+from speechssl.results import Row, append_rows, interval_text
 
 from .shared import script
 

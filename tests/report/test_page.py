@@ -14,12 +14,11 @@ import pytest
 import soundfile
 
 from speechssl.errors import InputError
-from speechssl.eval.tables import Table
 from speechssl.report.build import build_report
 from speechssl.report.figures import arrange
 from speechssl.report.page import WIDTH, Example, Prediction, encode_audio, envelope, locate, outline, region, ticks
 from speechssl.report.spoken_qa import Breakdown, summarise
-from speechssl.results import Row
+from speechssl.results import Row, Table
 
 CONDITIONS = (("clean", None), ("pink", 10.0), ("pink", 0.0), ("reverb", None))
 VOID = {"meta", "link", "br", "img", "input", "hr", "source"}

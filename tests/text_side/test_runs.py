@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from speechssl.errors import InputError
-from speechssl.eval.tables import table_of
 from speechssl.io import read_json, write_json
-from speechssl.results import Row, append_rows, read_rows
+from speechssl.results import Row, append_rows, read_rows, table_of
 from speechssl.stats import paired_difference
 from speechssl.text_side.published import CONDITION, MEAN
 from speechssl.text_side.runs import Run, estimate, read_runs, run_folder, write_scores

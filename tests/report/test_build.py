@@ -13,10 +13,10 @@ from speechssl.eval.config import Predictions
 from speechssl.eval.scores import ERRORS
 from speechssl.eval.spoken_qa import import_predictions
 from speechssl.io import model_folder
-from speechssl.report.build import audible_conditions, build_report, units_of
+from speechssl.report.build import audible_conditions, build_report, read_predicted, units_of
 from speechssl.report.figures import arrange
 from speechssl.report.page import grid_of
-from speechssl.report.predictions import error_table, explorer_of, read_predicted
+from speechssl.report.spoken_qa import error_table, explorer_of
 from speechssl.results import Row, read_rows
 from speechssl.units.kmeans import load_codebook
 
