@@ -74,10 +74,7 @@ FOLDER = re.compile(r"(train)|dev|test")  # names of folders of recordings
 
 
 def prepare_spoken_squad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
-    """Write `out` and return its data report.
-
-    Raises InputError for a folder or file that is not of Spoken-SQuAD, or a damaged file.
-    """
+    """Write `out` and return its data report. Raises InputError for what is not of Spoken-SQuAD, or damaged."""
     found = given(source, LAYOUT)
     files = _files(found)
     sounds = _recordings(found, [split for split in ("train", "test") if split in files]) if wanted.audio and found.is_dir() else {}
@@ -166,10 +163,7 @@ Sounds = dict[str, dict[str, dict[int, Path]]]  # "passages" and "questions" -> 
 
 
 def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
-    """Write `out` and return its data report.
-
-    Raises InputError for a folder or file that is not of ODSQA, or a damaged file.
-    """
+    """Write `out` and return its data report. Raises InputError for what is not of ODSQA, or damaged."""
     found = given(source, ODSQA_LAYOUT)
     files = _odsqa_files(found)
     splits = [split for split in files if not split.startswith("original-")]
