@@ -143,16 +143,6 @@ def dual_from(start, corpus, tmp_path, out):
     return tmp_path / out
 
 
-def test_a_killed_run_ends_with_the_same_bytes(corpus, tmp_path, dies_at):
-    training = TrainingOptions(steps=4, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False)
-    whole = dual(corpus, tmp_path, "whole", training=training)
-    with dies_at(ExampleBatches, 3):  # the loader is a step ahead
-        dual(corpus, tmp_path, "killed", training=training)
-    assert list((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
-    killed = dual(corpus, tmp_path, "killed", training=training)
-    assert same_files(whole, killed, "model.safetensors", "config.json", "made_from.json")
-
-
 def test_a_corpus_without_times_names_the_verb_that_gives_them(corpus, tmp_path):
     change_lines(corpus / "train/questions.jsonl", {"answers": [{"text": "silver"}]})
     rewrite_made_from(tmp_path, corpus=data_hash(corpus, "train"))
@@ -273,16 +263,17 @@ def test_without_evaluation_the_reader_is_as_with_it_at_the_last_step(dev, tmp_p
     assert card["training"]["seconds"] > 0 and card["training"]["peak_gb"] > 0.05
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("at", [2, 4, 5])
-def test_a_killed_run_that_is_evaluated_ends_with_the_same_bytes(dev, tmp_path, dies_at, at):
-    whole = evaluated(dev, tmp_path, "whole")
-    with dies_at(ExampleBatches, at):
-        evaluated(dev, tmp_path, "killed")
-    killed = evaluated(dev, tmp_path, "killed")
-    assert same_files(whole, killed, "model.safetensors", "made_from.json")
-    cards = [json.loads((out / "card.json").read_text())["training"]["best"] for out in (whole, killed)]
-    assert cards[0] == cards[1]
+@pytest.mark.parametrize(("every", "at"), [(0, 5), *(pytest.param(1, at, marks=pytest.mark.slow) for at in (2, 4, 5))])
+def test_a_killed_run_ends_with_the_same_bytes(dev, tmp_path, dies_at, every, at):
+    """Whether it is evaluated while it is trained or not."""
+    whole = evaluated(dev, tmp_path, "whole", every)
+    with dies_at(ExampleBatches, at):  # the loader is a step ahead
+        evaluated(dev, tmp_path, "killed", every)
+    assert list((tmp_path / "killed/checkpoints").glob("checkpoint-*")) and not (tmp_path / "killed/card.json").exists()
+    killed = evaluated(dev, tmp_path, "killed", every)
+    assert same_files(whole, killed, "model.safetensors", "config.json", "made_from.json")
+    cards = [json.loads((out / "card.json").read_text())["training"].get("best") for out in (whole, killed)]
+    assert cards[0] == cards[1] and bool(cards[0]) == bool(every)
 
 
 def test_patience_is_counted_in_evaluations(dev, tmp_path):

@@ -139,11 +139,6 @@ def test_the_combination_is_learned(choice_model, combine):
     assert all(row.abs().sum() > 0 for row in model.head.weight.grad)
 
 
-def test_an_unknown_combination_names_the_known(text_encoder):
-    with pytest.raises(InputError, match="choose one of attention, log-sum-exp"):
-        ChoiceModel(text_encoder(), nn.Embedding(33, 32), "mean")
-
-
 @pytest.mark.parametrize("combine", COMBINATIONS)
 def test_a_model_comes_back_with_its_combination(choice_model, tmp_path, combine):
     model = choice_model("bert", combine)
@@ -265,11 +260,3 @@ def test_the_longest_are_as_many_as_are_right_and_none_left_out_is_longer(asked)
     assert len(picked) == len(asked.correct)
     left = [len(o) for i, o in enumerate(asked.options) if i not in picked]
     assert not left or max(left) <= min(len(asked.options[i]) for i in picked)
-
-
-def test_chance_on_four_options():
-    assert [score_choice(question("abcd", right), None).set_accuracy for right in ((0,), (0, 3), (0, 1, 2))] == [
-        1 / 4,
-        1 / 6,
-        1 / 4,
-    ]
