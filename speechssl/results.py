@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from speechssl.errors import InputError
 from speechssl.io import hash_json, locked, parse_json, write_text
@@ -23,6 +23,16 @@ BY_A_RECOGNISER = (CASCADE, "speechbert")  # systems that are left out of averag
 AGAINST_ITSELF = ("unit_error",)  # metrics of an encoder against its own clean speech: a collapsed one has no error
 # of metrics that are not percent; "": a scale of its own
 UNITS = {"si_sdr": "dB", "si_sdri": "dB", "pesq": "", "min_dcf": "", "ratio_cached": "×", "perplexity": "", "nats": "nats"}
+
+
+class HasSnr(Protocol):
+    """A condition, or a row of one."""
+
+    @property
+    def snr_db(self) -> float | None: ...
+
+
+Condition = TypeVar("Condition", bound=HasSnr)
 Key = tuple[str, str, str, float | None, str, int, str]
 
 
@@ -333,6 +343,14 @@ def condition_name(condition: str, snr_db: float | None) -> str:
 def listed(parts: Sequence[str]) -> str:
     """ "a, b and c"."""
     return ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1] if parts else ""
+
+
+def nearest_snr(found: Iterable[Condition], at: float) -> list[Condition]:
+    """Of some conditions those at the SNR nearest to `at` dB (of two as near, the quieter noise); all where none has an SNR."""
+    found = list(found)
+    ratios = [c.snr_db for c in found if c.snr_db is not None]
+    nearest = min(ratios, key=lambda snr: (abs(snr - at), -snr), default=None)
+    return [c for c in found if c.snr_db == nearest]
 
 
 def snr_note(over: str) -> str:

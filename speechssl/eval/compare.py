@@ -56,17 +56,7 @@ from speechssl.stats import (
 )
 from speechssl.text import error_metric
 
-METRICS = (
-    "ff1",
-    "f1",
-    "em",
-    "aos",
-    "set_accuracy",
-    "accuracy",
-    "mrr",
-    "r1",
-    "r10",
-)  # the first that a corpus has, where none is named
+METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy", "mrr", "r1", "r10")  # without a name the first that a corpus has
 WER = "wer"
 PASSAGE = "passage"
 SIMULATED, REFERENCE = "cascade-simulated", "text"  # systems that read the reference, with errors and without
