@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from speechssl.drawing import INK, MUTED
@@ -339,10 +340,4 @@ def _heat_panel(figure: Canvas, panel: Panel, bottom: float, scale: PowerNorm, c
 
 def fitted(name: str, inches: float) -> str:
     """A name in at most two lines of so many inches, cut off where it is longer yet."""
-    most = max(3, int(inches / 0.066))  # letters of 7.5 points
-    if len(name) <= most:
-        return name
-    words = name.split(" ")
-    cut = max((i for i in range(1, len(words) + 1) if len(" ".join(words[:i])) <= most), default=0)
-    first, rest = (" ".join(words[:cut]), " ".join(words[cut:])) if cut else (name[:most], name[most:])
-    return f"{first}\n{shortened(rest, most)}" if rest else first
+    return "\n".join(wrap(name, max(3, int(inches / 0.066)), max_lines=2, placeholder="…"))  # letters of 7.5 points
