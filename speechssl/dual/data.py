@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,8 +21,10 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.data.records import Corpus, Question, data_hash
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength, units_of_interval
-from speechssl.trainer import Batch
 from speechssl.units.storage import units_card
+
+if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+    from speechssl.trainer import Batch
 
 MAX_TOKENS = 275  # longest answer: 275 units in DUAL's code (arXiv 2203.04911)
 

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -28,7 +28,9 @@ from speechssl.finetuning import add, added
 from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files, read_json, replacing, write_json
 from speechssl.textlm import SubwordUnits, make_encoder
-from speechssl.trainer import Batch
+
+if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+    from speechssl.trainer import Batch
 
 IGNORED = -1e4  # logit of positions that are not allowed; finite in bf16
 M = TypeVar("M", bound=nn.Module)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -35,7 +35,9 @@ from speechssl.speechbert.data import SPECIALS, numbered
 from speechssl.text import pieces
 from speechssl.textlm import TextCodec
 from speechssl.timing import RunLength
-from speechssl.trainer import Batch
+
+if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+    from speechssl.trainer import Batch
 
 LONGEST = 4  # tokens of an n-gram: a word piece says something by itself, a unit only together with its neighbours
 

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -39,7 +39,9 @@ from speechssl.dual.decode import device_of, run_model
 from speechssl.dual.model import IGNORED, EncoderInputs, load_model
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens
-from speechssl.trainer import Batch
+
+if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+    from speechssl.trainer import Batch
 
 Combination = Literal["attention", "log-sum-exp"]
 LIKENESS = 20.0  # logits that a cosine of 1 is worth at first

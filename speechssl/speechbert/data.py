@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,8 +29,10 @@ from speechssl.dual.data import Example, answer_times
 from speechssl.errors import InputError
 from speechssl.text import pieces
 from speechssl.timing import FrameGrid
-from speechssl.trainer import Batch
 from speechssl.units.features import Features
+
+if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+    from speechssl.trainer import Batch
 
 SAME = 0.5  # least intersection over union of two words that are taken for one
 LONGEST = 150  # rows of a word that are looked at (3 s at 50 Hz); what is longer is no word

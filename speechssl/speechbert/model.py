@@ -13,7 +13,7 @@ vocabulary, P pieces.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,7 +29,9 @@ from speechssl.errors import InputError
 from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files, read_json, replacing
 from speechssl.speechbert.data import NONE, WordTable, padded
-from speechssl.trainer import Batch
+
+if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+    from speechssl.trainer import Batch
 
 WORDS = "words.safetensors"
 WHAT = "SpeechBERT"

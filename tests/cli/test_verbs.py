@@ -110,6 +110,13 @@ def test_the_report_starts_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120).returncode == 0
 
 
+@pytest.mark.slow
+def test_answering_imports_no_trainer() -> None:
+    code = "import sys, speechssl.systems, speechssl.dual.system, speechssl.speechbert.system, speechssl.cascade.system\n"
+    code += "sys.exit('transformers.trainer' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120).returncode == 0
+
+
 # Files of options
 
 CALL = re.compile(r"speechssl ((?:[a-z-]+ )+).*\$\(with \"?([\w-]+)")
