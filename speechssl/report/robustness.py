@@ -26,7 +26,6 @@ from speechssl.report.figures import (
     cell_axes,
     decibels,
     draw_cell,
-    metric_name,
     panels_in,
     points_in,
     points_text,
@@ -35,7 +34,7 @@ from speechssl.report.figures import (
     svg_of,
 )
 from speechssl.report.page import Section, grid_of
-from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, interval_note, listed, nearest_snr, unit
+from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, interval_note, listed, metric_name, nearest_snr, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,7 +23,6 @@ from speechssl.io import read_json
 from speechssl.report.figures import (
     CLEAN,
     INCHES,
-    METRICS,
     NAMES,
     PALETTE,
     ROW,
@@ -39,13 +38,12 @@ from speechssl.report.figures import (
     decibels,
     draw_cell,
     legend,
-    metric_name,
     shortened,
     svg_of,
 )
 from speechssl.report.page import Entry, Heading, Line, ScoreTable, Section, best_of, cell_notes, entry_of, printed
 from speechssl.report.robustness import AT, GROUPS, Panel, panels, series_of
-from speechssl.results import DEFAULT, LOWER_IS_BETTER, Row, Table, decimals, nearest_snr, unit
+from speechssl.results import DEFAULT, LOWER_IS_BETTER, METRICS, Row, Table, decimals, metric_name, nearest_snr, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
