@@ -73,8 +73,7 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
                 return encoder.features(samples, layer).numpy(), None
             return encoder.hidden_states(samples).cpu().transpose(0, 1).contiguous().numpy(), None
 
-        everything: list[Record] = [*data.passages.values(), *data.questions]
-        records = [r for r in everything if r.words]
+        records = [r for r in data.records if r.words]
         with main_first():
             features, bounds, _ = features_on_disk(data, records, encode, out / "features", "features for CTC")
         left_out = re.compile("[^a-z']" if english else r"[\W_]")  # what the vocabulary cannot spell
@@ -111,8 +110,7 @@ def recognition(recogniser: CtcRecogniser, data: Corpus, options: CtcOptions, en
 
     What cannot be read is recognised as nothing, as in evaluation. Raises InputError where no recording has a text.
     """
-    everything: list[Record] = [*data.passages.values(), *data.questions]
-    records = drawn([r for r in everything if r.audio and r.text.strip()], options.evaluation)
+    records = drawn([r for r in data.records if r.audio and r.text.strip()], options.evaluation)
     if not records:
         raise InputError(
             f"{data.root / data.split} has no recording with a text to evaluate on while training; name another split with "
@@ -248,8 +246,7 @@ def word_evaluation(corpus: Path, model: SpanModel, layout: Layout, codec: TextC
         return None
     usable = [q for q in data.answerable if q.text.strip() and data.passages[q.passage].text.strip()]
     data = asked(data, usable, options.evaluation, "a text")
-    records: list[Record] = [*data.passages.values(), *data.questions]
-    words = {r.id: given_words("text", r) for r in records}
+    words = {r.id: given_words("text", r) for r in data.records}
     items = {q.id: (words[q.id], words[q.passage]) for q in data.questions}
 
     def score() -> float:

@@ -88,7 +88,7 @@ class Odsqa(SpokenQAOrText):
     speechssl prepare odsqa ODSQA corpora/odsqa
     """
 
-    MODULE = "odsqa"
+    MODULE, CORPUS = "spoken_squad", "odsqa"
 
 
 @dataclass(frozen=True, kw_only=True)

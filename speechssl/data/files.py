@@ -35,7 +35,7 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio, read_native, resample, write_flac
-from speechssl.data.records import Passage, Question, check_inside, data_hash, first_passages, load_corpus, read_lines
+from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
 from speechssl.errors import InputError, printable
 from speechssl.io import hash_bytes, parse_json, read_json, replacing, write_json
 from speechssl.processes import is_main
@@ -69,8 +69,7 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
     source = Path(source)
     if split is not None:
         data = first_passages(load_corpus(source, split), passages)
-        records: list[Passage | Question] = [*data.passages.values(), *data.questions]
-        found = [Recording(r.id, data.path(r), r.seconds) for r in records]
+        found = [Recording(r.id, data.path(r), r.seconds) for r in data.records]
         for q in data.questions:
             found += [Recording(i, source / audio) for i, audio in zip(q.option_ids, q.option_audio, strict=False)]
     elif passages is not None:

@@ -59,10 +59,7 @@ TABLES = (".parquet", ".json", ".jsonl")
 
 
 def prepare_heysquad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
-    """Write `out` and return its data report.
-
-    Raises InputError for a folder or file that is not of HeySQuAD, or a damaged file.
-    """
+    """Write `out` and return its data report. Raises InputError for what is not of HeySQuAD, or damaged."""
     found = given(source, LAYOUT)
     splits = _splits(found)
     files = {path.relative_to(found).as_posix() if found.is_dir() else path.name: path for s in splits.values() for path in s}

@@ -122,6 +122,11 @@ class Corpus:
         return next((passage.language for passage in self.passages.values()), "en")
 
     @property
+    def records(self) -> list[Passage | Question]:
+        """The passages, then the questions."""
+        return [*self.passages.values(), *self.questions]
+
+    @property
     def answerable(self) -> tuple[Question, ...]:
         return tuple(q for q in self.questions if q.answers)
 
@@ -415,8 +420,7 @@ def _speakers(folder: Path, manifests: str) -> frozenset[str]:
 def voices_of(corpus: Corpus) -> dict[str, str]:
     """Who speaks in every passage and question, by its id; "" where that is not known, or training knew the voice."""
     known = known_voices(corpus.root)
-    records: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
-    return {r.id: unknown_voice(r.speaker, known) for r in records}
+    return {r.id: unknown_voice(r.speaker, known) for r in corpus.records}
 
 
 def passage_units(corpus: Corpus, passages: Sequence[str]) -> Units:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rapidfuzz.distance import Levenshtein
 
@@ -20,8 +20,10 @@ from speechssl.augment import Condition
 from speechssl.data.records import Corpus, Passage, Question, corpus_card, voices_of
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, parse_json, write_json, write_text
-from speechssl.multiple_choice.model import ScoredChoice
 from speechssl.text import answer_tokens, language_of, pieces, tokens
+
+if TYPE_CHECKING:
+    from speechssl.multiple_choice.model import ScoredChoice  # which imports torch; a page of results does not
 
 # ---- what kind of answer a question has, by a rule: for error analysis, not for scoring
 #

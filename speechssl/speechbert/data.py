@@ -136,7 +136,7 @@ def encode_corpus(data: Corpus, features: Features, recogniser: CtcRecogniser | 
         ways = [known] if recogniser is None else [known, matched(recognised(recogniser, samples), known)]
         return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
 
-    array, bounds, words = features_on_disk(data, [*data.passages.values(), *data.questions], encode, folder, "audio words")
+    array, bounds, words = features_on_disk(data, data.records, encode, folder, "audio words")
     cuts = {name: [tuple(Span(*word) for word in way) for way in ways] for name, ways in words.items()}
     if not cuts:
         raise InputError(f"no recording of {data.root / data.split} has words with times; SpeechBERT cannot be trained on it")

@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.config import settings
-from speechssl.data.records import Corpus, Passage, Question, corpus_card, data_hash, first_passages, load_corpus
+from speechssl.data.records import Corpus, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import check_times
 from speechssl.dual.decode import Reader
@@ -165,8 +165,7 @@ def train_speechbert(
         if options.masked is not None:  # 2: masked words, of all texts and of all recordings, cut in every way
             torch.manual_seed(options.masked.seed)
             model = MaskedWords(reader, embeddings, codes)
-            records: list[Passage | Question] = [*data.passages.values(), *data.questions]
-            coded = (codec.encode([word for word, _ in pieces(r.written, r.language)])[0] for r in records)
+            coded = (codec.encode([word for word, _ in pieces(r.written, r.language)])[0] for r in data.records)
             texts = [(ids, list(ids[:, None])) for ids in coded if len(ids)]
             sequences = [s.numbers for ways in table.sequences.values() for s in ways]
             spoken = [(some + len(embeddings), [word_pieces[n] for n in some]) for some in sequences]
@@ -202,8 +201,7 @@ def spoken_evaluation(system: SpeechBertSystem, data: Corpus, options: QaOptions
     @cache
     def encoded() -> dict[str, Any]:
         words = {}
-        records: list[Passage | Question] = [*data.passages.values(), *data.questions]
-        for record in tqdm(records, desc="audio words for evaluation", unit="file"):
+        for record in tqdm(data.records, desc="audio words for evaluation", unit="file"):
             with suppress(InputError, ValueError):
                 words[record.id] = system.encode(record, read_audio(data.path(record)))
         asked = (q for q in data.questions if q.id in words and q.passage in words)
@@ -240,8 +238,7 @@ def transfer_speechbert(
     after = encoder_features(other, before.layer, before.smooth)
     data = first_passages(load_corpus(corpus, options.split), options.passages)
     where = data.root / data.split
-    records: list[Passage | Question] = [*data.passages.values(), *data.questions]
-    if sum(len(spans_of(r.words)) for r in records) < 2:
+    if sum(len(spans_of(r.words)) for r in data.records) < 2:
         raise InputError(f"{where} has no words with times; transfer SpeechBERT on a corpus that has them")
     old = hash_json([card["weights"], card["words"]["weights"], card["features"]])
     made = {"transferred_from": old, "features": after.card, "data": data_hash(corpus, options.split)}

@@ -256,17 +256,8 @@ def _formants(source: np.ndarray, rng: np.random.Generator, rate: float) -> np.n
 
 
 SEEN: dict[str, Family] = {
-    "coloured": coloured,
-    "gusts": gusts,
-    "hum": hum,
-    "engine": engine,
-    "impacts": impacts,
-    "footsteps": footsteps,
-    "scrapes": scrapes,
-    "crackle": crackle,
-    "beeps": beeps,
-    "music": music,
-    "talkers": talkers,
+    family.__name__: family
+    for family in (coloured, gusts, hum, engine, impacts, footsteps, scrapes, crackle, beeps, music, talkers)
 }
 WEIGHTS = {"coloured": 1.5, "impacts": 2.0, "music": 1.5, "talkers": 1.5, "beeps": 0.6, "footsteps": 0.7}  # 1 where not named
 
@@ -355,14 +346,7 @@ def birdsong(n: int, rng: np.random.Generator) -> np.ndarray:
     return total + 0.02 * unit(tilted(n, rng, -3, 0)) * max(float(np.abs(total).max()), 1e-3)
 
 
-HELD_OUT: dict[str, Family] = {
-    "droplets": droplets,
-    "sirens": sirens,
-    "crowd": crowd,
-    "typing": typing,
-    "printer": printer,
-    "birdsong": birdsong,
-}
+HELD_OUT: dict[str, Family] = {family.__name__: family for family in (droplets, sirens, crowd, typing, printer, birdsong)}
 
 
 # ---- DEV
@@ -449,11 +433,4 @@ def breath(n: int, rng: np.random.Generator) -> np.ndarray:
     return inhaled + rng.uniform(0.2, 1) * unit(air_out * outwards**2)
 
 
-DEV: dict[str, Family] = {
-    "rotor": rotor,
-    "sawing": sawing,
-    "insects": insects,
-    "barks": barks,
-    "squeaks": squeaks,
-    "breath": breath,
-}
+DEV: dict[str, Family] = {family.__name__: family for family in (rotor, sawing, insects, barks, squeaks, breath)}

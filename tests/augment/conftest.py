@@ -1,4 +1,4 @@
-"""Voices for the babble."""
+"""Steady noise, and voices for the babble."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 
 from speechssl.audio import SAMPLE_RATE, write_flac
+
+
+def steady(n: int = SAMPLE_RATE, seed: int = 0, level: float = 0.05) -> np.ndarray:
+    """Something as loud everywhere, so that its active level is its RMS level."""
+    return (level * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
 
 
 @pytest.fixture

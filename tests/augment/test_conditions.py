@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,9 @@ from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Condition, Distorter, FrozenDistorter, freeze, parse_condition
 from speechssl.augment.conditions import is_drawn, noise_hash
 from speechssl.errors import InputError
+
+from ..files import read_lines
+from .conftest import steady
 
 
 @pytest.mark.parametrize(
@@ -93,11 +95,6 @@ def test_what_a_seed_decides(text: str, drawn: bool) -> None:
     condition, speech = parse_condition(text), np.random.default_rng(0).normal(0, 0.1, 16_000)
     assert is_drawn(condition.short, condition.snr_db) is drawn
     assert np.array_equal(*(Distorter(seed).apply(speech, condition, "u") for seed in (0, 1))) is not drawn
-
-
-def steady(n: int = SAMPLE_RATE, seed: int = 0, level: float = 0.05) -> np.ndarray:
-    """Something as loud everywhere, so that its active level is its RMS level."""
-    return (level * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
 
 
 CONDITIONS = ["pink@10", "gaussian@0", "babble@5", "reverb@0.4", "pitch@3", "band@500-1500", "coloured:3@5", "m+g+r@5"]
@@ -256,7 +253,7 @@ def test_the_same_mixtures_to_the_bit(manifest: Path, texts: list[str], distorte
 
 
 def test_a_row_a_mixture(manifest: Path, texts: list[str], tmp_path: Path) -> None:
-    rows = [json.loads(line) for line in manifest.read_text("utf-8").splitlines()]
+    rows = read_lines(manifest)
     assert len(rows) == (len(texts) - 1) * len(LENGTHS)  # clean is no mixture
     row = next(r for r in rows if r["condition"] == f"{tmp_path / 'street'}@5" and r["utterance"] == "ü/2")
     (step,) = row["steps"]
@@ -373,7 +370,7 @@ def test_snrs_over_the_whole_signal_are_frozen_too(voices: tuple[Path, ...], tmp
             for name, path in paths.items():
                 np.testing.assert_array_equal(FrozenDistorter(path).apply(samples, condition, key), live[name])
             assert np.array_equal(live["active"], live["signal"]) is (not condition.noisy) or condition.kind == "m+g+r"
-    rows = {name: [json.loads(line) for line in path.read_text("utf-8").splitlines()] for name, path in paths.items()}
+    rows = {name: read_lines(path) for name, path in paths.items()}
     assert {row.get("snr_over") for row in rows["active"]} == {None}  # manifests from before there was a choice stay as they are
     assert {row["condition"]: row.get("snr_over") for row in rows["signal"]} == {c.text: "signal" for c in conditions[:3]} | {
         "reverb@0.4": None

@@ -14,10 +14,7 @@ from speechssl.augment import Distorter, NoiseBank, parse_condition
 from speechssl.augment.noise import noise_files, replay
 from speechssl.errors import InputError
 
-
-def steady(n: int = SAMPLE_RATE, seed: int = 0, level: float = 0.05) -> np.ndarray:
-    """Something as loud everywhere, so that its active level is its RMS level."""
-    return (level * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
+from .conftest import steady
 
 
 def rms_db(samples: np.ndarray) -> float:
@@ -124,7 +121,7 @@ def test_a_folder_a_file_and_nothing(folder: Path) -> None:
 
 
 def test_a_manifest_is_one_of_any_recordings_but_not_empty(folder: Path) -> None:
-    """How they are read is proved in tests/data/test_sources.py."""
+    """How they are read is proved in tests/data/test_files.py."""
     (folder / "list.tsv").write_text("./\nb.wav\t100\nsub/c.ogg\t7\n")
     assert [p.resolve() for p in noise_files(folder / "list.tsv")] == [folder / "b.wav", folder / "sub" / "c.ogg"]
     (folder / "list.txt").write_text("")

@@ -15,6 +15,8 @@ from speechssl.data.records import Span, data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.io import read_json
 
+from ..files import read_lines, remarks, same_files, untouched, write_lines
+
 TEXT = "Ann, who was born in Rome, met Bob in Rome."
 SECONDS = 4.0
 
@@ -62,8 +64,7 @@ def corpus(tmp_path):
                     write_flac(root / record["audio"], rng.uniform(-0.5, 0.5, 64_000))
                 else:
                     record["seconds"] = 0.0
-            (root / split).mkdir(parents=True, exist_ok=True)
-            (root / split / f"{name}.jsonl").write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
+            write_lines(root / split / f"{name}.jsonl", records)
         (root / "card.json").write_text(json.dumps({"corpus": "mine", "licence": "free", "manifests": "old"}))
         return root
 
@@ -76,10 +77,6 @@ def run(root, out=None, confidence=0.1, **more):
 
 def answers(*some):
     return {"answers": [{"text": t} | ({} if at is None else {"char_start": at}) for t, at in some]}
-
-
-def remarks(report, split="train"):
-    return {f["what"]: f["count"] for f in report["splits"][split]["found"]}
 
 
 def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, aligner, tmp_path):
@@ -108,7 +105,7 @@ def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, align
     facts = report["splits"]["train"]
     assert facts["passages"] == {"read": 1, "kept": 1, "set_aside": 0}
     assert facts["questions"] == {"read": 3, "kept": 3, "set_aside": 0}
-    assert remarks(report) == {
+    assert remarks(report["splits"]["train"]) == {
         "recordings whose words had no times": 4,
         "answers without times": 3,
         "answers without offset that occur several times": 1,
@@ -123,10 +120,9 @@ def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, align
 def test_reference_readings_come_along(corpus, aligner):
     root = corpus([{"id": "p"}], [{"id": "q"} | answers(("Rome", 38))])
     line = {"id": "p", "audio": "train/audio/p.flac", "anchors": [[0.0, 0.0], [4.0, 4.0]]}
-    (root / "train/reference.jsonl").write_text(json.dumps(line) + "\n")
+    write_lines(root / "train/reference.jsonl", [line])
     out, _ = run(root)
-    (found,) = (json.loads(text) for text in (out / "train/reference.jsonl").read_text().splitlines())
-    assert found == line | {"audio": str(root / line["audio"])}
+    assert read_lines(out / "train/reference.jsonl") == [line | {"audio": str(root / line["audio"])}]
 
 
 def test_what_has_times_keeps_them(corpus, aligner):
@@ -141,7 +137,7 @@ def test_what_has_times_keeps_them(corpus, aligner):
         [("Ann,", 0.5, 1.0), ("who", 1.0, 1.5)], [("other", 0.0, 1.0)]
     ]  # fmt: skip
     assert [(q.answers[0].start, q.answers[0].end) for q in made.questions] == [(0.1, 0.2), (1.0, 1.5), (None, None)]
-    assert remarks(report)["answers of passages whose words are not those of their text"] == 1
+    assert remarks(report["splits"]["train"])["answers of passages whose words are not those of their text"] == 1
     assert aligner.seen == [("where",)] * 3  # only questions
 
 
@@ -160,7 +156,7 @@ def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, al
     assert facts["questions"] == {"read": 8, "kept": 2, "set_aside": 6}
     made = load_corpus(out, "train")
     assert list(made.passages) == ["good"] and [q.id for q in made.questions] == ["q-good", "q-written"]
-    lines = {line["id"]: line for line in map(json.loads, (out / "set_aside.jsonl").read_text().splitlines())}
+    lines = {line["id"]: line for line in read_lines(out / "set_aside.jsonl")}
     reasons = {name: line["reason"] for name, line in lines.items() if not name.startswith("q-") or name == "q-wrong"}
     assert reasons == {
         "other": aligning.OTHER_TEXT, "q-wrong": aligning.OTHER_TEXT, "long": aligning.UNFIT, "cut": "its recording cannot be used",
@@ -176,7 +172,7 @@ def test_an_answer_that_is_not_heard_in_its_place_gets_no_times(corpus, aligner)
     out, report = run(root, confidence=0.05)
     first, second = load_corpus(out, "train").questions
     assert first.answers[0].start is None and second.answers[0].end == SECONDS
-    assert remarks(report)[aligning.UNRECOGNISED] == 1
+    assert remarks(report["splits"]["train"])[aligning.UNRECOGNISED] == 1
     assert load_corpus(run(root, out.with_name("all"), confidence=0.0)[0], "train").questions[0].answers[0].start is not None
 
 
@@ -196,10 +192,10 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, 
     out, report = run(root)
     assert len(aligner.seen) == 6 == len(set(aligner.seen))
     whole = run(root, tmp_path / "whole")[0]
-    for name in ("train/passages.jsonl", "data_report.json", "set_aside.jsonl", "card.json"):
-        assert (out / name).read_bytes() == (whole / name).read_bytes()
-    before, seen = (out / "card.json").stat().st_mtime_ns, len(aligner.seen)
-    assert run(root) == (out, report) and (out / "card.json").stat().st_mtime_ns == before and len(aligner.seen) == seen
+    assert same_files(out, whole, "train/passages.jsonl", "data_report.json", "set_aside.jsonl", "card.json")
+    seen = len(aligner.seen)
+    with untouched(out):
+        assert run(root) == (out, report) and len(aligner.seen) == seen
     with pytest.raises(InputError, match=r"made from other inputs \(options.confidence differ\)"):
         run(root, confidence=0.2)
 
@@ -279,13 +275,11 @@ def test_minisqa_without_times_is_aligned_and_trains_dual(tmp_path, text_encoder
     (bare / "train").mkdir(parents=True)
     (bare / "card.json").write_bytes((source / "card.json").read_bytes())
     for name in ("passages", "questions"):
-        records = map(json.loads, (source / f"train/{name}.jsonl").read_text().splitlines())
-        lines = []
+        records = read_lines(source / f"train/{name}.jsonl")
         for r in records:
             r |= {"words": [], "phones": [], "audio": str(source / r["audio"])}
             r |= {"answers": [{"text": a["text"], "char_start": a["char_start"]} for a in r["answers"]]} if "answers" in r else {}
-            lines.append(json.dumps(r) + "\n")
-        (bare / f"train/{name}.jsonl").write_text("".join(lines))
+        write_lines(bare / f"train/{name}.jsonl", records)
 
     monkeypatch.setattr(train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=512), tokenizer))
     steps = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, bf16=False)

@@ -20,6 +20,8 @@ from speechssl.cascade.confusions import (
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
 
+from ..files import change_json
+
 EASY = "the of in is at was and a it by".split()
 HARD = [
     f"{a}{b}{c}" for a in ("bar", "cor", "del", "fen", "gol") for b in ("mi", "to", "ra", "lu") for c in ("n", "ck", "sh", "lt")
@@ -178,6 +180,6 @@ def test_a_model_survives_the_disk(model, tmp_path):
 def test_damaged_models_are_named(model, tmp_path, name, value):
     path = tmp_path / "confusions.json"
     write_confusions(path, model, {})
-    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    change_json(path, **{name: value})
     with pytest.raises(InputError, match=r"confusions\.json is not a model"):
         read_confusions(path)

@@ -29,12 +29,9 @@ def test_cuts_fall_into_the_pauses():
     assert split_at_pauses(audio, 2.0, RATE) == list(itertools.pairwise(borders))
 
 
-def test_a_short_recording_stays_whole():
+def test_a_short_recording_stays_whole_and_pieces_too_short_for_a_pause_are_refused():
     assert split_at_pauses(np.zeros(2_000), 2.0, RATE) == [(0, 2_000)]
     assert split_at_pauses(np.zeros(0), 2.0, RATE) == []
-
-
-def test_pieces_too_short_for_a_pause_are_refused():
     with pytest.raises(ValueError, match=r"at least 0\.4 s"):
         split_at_pauses(np.zeros(10), 0.3, RATE)
 

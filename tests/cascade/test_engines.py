@@ -36,21 +36,16 @@ def say(recogniser: HuggingFaceRecogniser, path: str) -> np.ndarray:
     return noise(GRID.samples_for(len(path)) / RATE)
 
 
-def test_ctc_words_and_times_to_the_frame(ctc_folder):
-    recogniser = HuggingFaceRecogniser(ctc_folder)
-    transcript = recogniser.transcribe(say(recogniser, "__AAB_|__C_C?H_"))
-    assert isinstance(recogniser, Recogniser) and recogniser.name == "tiny-ctc"
-    assert transcript.text == "AB CCH"
-    expected = [(GRID.seconds(a), GRID.seconds(b)) for a, b in ((2, 5), (9, 14))]
-    assert [(w.start, w.end) for w in transcript.words] == expected
+@pytest.mark.parametrize(
+    ("separator", "path", "text", "frames"),
+    [(" ", "__AAB_|__C_C?H_", "AB CCH", [(2, 5), (9, 14)]), ("", "_AAB_|_C", "ABC", [(1, 3), (3, 4), (7, 8)])],
+)
+def test_ctc_words_or_characters_have_times_to_the_frame(ctc_folder, separator, path, text, frames):
+    recogniser = HuggingFaceRecogniser(ctc_folder, separator=separator)
+    transcript = recogniser.transcribe(say(recogniser, path))
+    assert isinstance(recogniser, Recogniser) and recogniser.name == "tiny-ctc" and transcript.text == text
+    assert [(w.start, w.end) for w in transcript.words] == [(GRID.seconds(a), GRID.seconds(b)) for a, b in frames]
     assert all(w.confidence > 0.99 for w in transcript.words)
-
-
-def test_ctc_without_spaces_gives_characters(ctc_folder):
-    recogniser = HuggingFaceRecogniser(ctc_folder, separator="")
-    transcript = recogniser.transcribe(say(recogniser, "_AAB_|_C"))
-    assert transcript.text == "ABC"
-    assert [(w.start, w.end) for w in transcript.words] == [(GRID.seconds(a), GRID.seconds(b)) for a, b in ((1, 3), (3, 4), (7, 8))]
 
 
 def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):

@@ -26,6 +26,8 @@ from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 
+from ..files import read_lines, remarks
+
 RATE = 22_050
 SENTENCES = (
     "Anna found a lamp in the old mill.",
@@ -218,8 +220,6 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path, 
         (tmp_path / "out" / name).unlink()
     _, again, other = prepared(dev, tmp_path)
     assert other == report and again.questions == corpus.questions
-    with pytest.raises(InputError, match="other settings"):
-        prepare_nmsqa(dev, tmp_path / "out", Wanted(speak=True))
     write_question(dev / "dev_audios", "question-0_0_9")  # it is not made from this source any more
     with pytest.raises(InputError, match="other settings"):
         prepare_nmsqa(dev, tmp_path / "out")
@@ -243,8 +243,9 @@ def test_the_77_are_kept_as_text_and_set_aside_where_there_is_audio(dev, tmp_pat
     write_table(dev / "dev.parquet", [row(1), silent_row(2, 7)])
     write_json(dev / "dev-hash2question.json", {"id-0_0-1": "question-0_0_1", "id-0_0-7": "question-0_0_7"})
     _, corpus, _ = prepared(dev, tmp_path)
-    lines = [json.loads(line) for line in (tmp_path / "out/set_aside.jsonl").read_text().splitlines()]
-    assert lines == [{"split": "dev", "kind": "questions", "id": "id-0_0-7", "reason": nmsqa.NO_RECORDING}]
+    assert read_lines(tmp_path / "out/set_aside.jsonl") == [
+        {"split": "dev", "kind": "questions", "id": "id-0_0-7", "reason": nmsqa.NO_RECORDING}
+    ]
     assert [q.id for q in corpus.questions] == ["id-0_0-1"]
     facts, *_ = prepared(dev / "dev.parquet", tmp_path, out="table")  # beside it there are recordings: the same
     assert facts["questions"]["set_aside"] == 1
@@ -561,7 +562,7 @@ def test_the_hugging_face_folder_as_it_is_downloaded(dev, tmp_path):
     assert corpus.questions[0].audio.startswith("unpacked/nmsqa_audio.tar.gz/nmsqa_audio/dev_audios/")
     people = load_corpus(tmp_path / "out", "test")
     assert list(people.passages) == ["squad-5a-c", "newsqa-77-c"] and all(timed(people, q) for q in people.questions)
-    counted = {f["what"]: f["count"] for f in report["splits"]["test"]["found"]}
+    counted = remarks(report["splits"]["test"])
     assert counted["questions from SQuAD (published 51)"] == counted["questions from NewsQA (published 104)"] == 1
 
 

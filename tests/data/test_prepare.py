@@ -1,6 +1,7 @@
 """What all corpora share: by what a folder is known, what is left of one that came to nothing, and --passages N."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,14 +12,15 @@ from hypothesis import strategies as st
 from speechssl.audio import resample
 from speechssl.cli import main
 from speechssl.data.nmsqa import prepare_nmsqa
-from speechssl.data.odsqa import prepare_odsqa
 from speechssl.data.prepare import PrepareReport, SplitRecords, Take, Takes, Wanted, described, take_of
 from speechssl.data.records import Passage, Question, load_corpus
-from speechssl.data.spoken_squad import prepare_spoken_squad
+from speechssl.data.spoken_squad import prepare_odsqa, prepare_spoken_squad
 from speechssl.data.squad import prepare_squad
 from speechssl.data.toefl_qa import prepare_toefl_qa
 from speechssl.errors import InputError
 from speechssl.io import read_json
+
+from ..files import read_lines, same_files, untouched
 
 
 @pytest.mark.parametrize(
@@ -46,13 +48,13 @@ def test_what_is_there_is_left_alone(tmp_path, squad_json, capsys):
     out = tmp_path / "out"
     first = prepare_squad(source, out)
     assert read_json(out / "data_report.json") == first
-    before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()}
-    assert prepare_squad(source, out) == first and "it is left as it is" in capsys.readouterr().err
-    assert before == {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()}
+    with untouched(out):
+        assert prepare_squad(source, out) == first and "it is left as it is" in capsys.readouterr().err
+    shutil.copytree(out, tmp_path / "whole")
     for name in ("card.json", "data_report.json"):  # a killed run begins again
         (out / name).unlink()
     prepare_squad(source, out)
-    assert {p: content for p, (_, content) in before.items()} == {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    assert same_files(tmp_path / "whole", out)
     squad_json(source / "dev.json", ("In Rome!", [("1", "Where?", [("Rome", 3)])]))
     with pytest.raises(InputError, match="made with other settings"):
         prepare_squad(source, out)
@@ -120,7 +122,7 @@ def test_nothing_is_made_of_what_lies_beyond(tmp_path, squad_json, recording):
     assert len(list((out / "dev/audio").glob("*.flac"))) == 1
     assert facts["passages"] == facts["questions"] == {"read": 3, "kept": 1, "set_aside": 2}
     assert facts["set_aside"] == {reason(1): 4}  # and not the empty question, which was never looked at
-    lines = [json.loads(line) for line in (out / "set_aside.jsonl").read_text().splitlines()]
+    lines = read_lines(out / "set_aside.jsonl")
     assert [(line["kind"], line["count"]) for line in lines] == [("passages", 2), ("questions", 2)]
     assert f"4 set aside: {reason(1)}" in described(report)
     assert next(f for f in facts["found"] if f["what"].startswith("recordings"))["what"].endswith("of the slice")

@@ -28,6 +28,8 @@ from speechssl.data.records import (
 )
 from speechssl.errors import InputError
 
+from ..files import write_lines
+
 PASSAGE = Passage("p1", "audio/p1.flac", 4.0, "the cat sat", "amy", "en", (Span("the", 0.0, 0.3), Span("cat", 0.3, 0.8)))
 QUESTION = Question(
     "q1", "p1", "audio/q1.flac", 1.5, "who sat", "bob", "en", (Answer("the cat", 0.0, 0.8, 0),), ("cat", "dog"), (0,)
@@ -99,7 +101,7 @@ def test_a_line_needs_only_an_id_and_a_recording_beside_the_manifest(tmp_path: P
     (tmp_path / "dev/passages.jsonl").write_text('{"id": "p1", "audio": "wav/p1.flac"}\n')
     lines = [{"id": "q1", "audio": "dev/wav/q1.flac", "passage": "p1", "answers": [{"text": "x", "start": 0.5, "end": 1.0}]}]
     lines += [{"id": "q2", "text": "who?", "passage": "p1", "answers": []}]
-    (tmp_path / "dev/questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(tmp_path / "dev/questions.jsonl", lines)
     found = load_corpus(tmp_path, "dev")
     assert found.passages == {"p1": Passage("p1", "dev/wav/p1.flac", 2.5, "", "", "en")}
     spoken, written = found.questions

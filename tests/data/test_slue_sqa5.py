@@ -1,7 +1,6 @@
 """SLUE-SQA-5 as Parquet with recordings inside and as the zip with TSVs: words, answers, faults, counts."""
 
 import io
-import json
 import shutil
 from pathlib import Path
 
@@ -18,6 +17,8 @@ from speechssl.data.records import Span, load_corpus
 from speechssl.data.slue_sqa5 import places, prepare_slue_sqa5
 from speechssl.errors import InputError
 from speechssl.io import read_json
+
+from ..files import read_lines
 
 # word, normalised word, start, end: "nine" is said twice, "1999" is two words, the comma is not said
 TOKENS = [
@@ -198,7 +199,7 @@ def test_damaged_recordings_inside_parquet_are_set_aside_with_the_reason(hub, tm
     facts, corpus = prepared(hub, tmp_path)
     assert [q.id for q in corpus.questions] == ["squad-0"]
     assert facts["set_aside"] == {prepare.UNUSABLE: 2, slue_sqa5.ITS_PASSAGE: 1}
-    lines = [json.loads(line) for line in (tmp_path / "out/set_aside.jsonl").read_text().splitlines()]
+    lines = read_lines(tmp_path / "out/set_aside.jsonl")
     assert "validation-00000-of-00001.parquet: question squad-1 is cut off" in next(x for x in lines if x["id"] == "squad-1")["why"]
 
 

@@ -29,6 +29,8 @@ from speechssl.data.squad import (
 )
 from speechssl.errors import InputError
 
+from ..files import remarks
+
 
 def gold(text, start):
     return Answer(text, char_start=start)
@@ -232,10 +234,6 @@ def source(tmp_path, squad_json):
     return tmp_path / "in"
 
 
-def remarks_of(report, split):
-    return {f["what"]: f["count"] for f in report["splits"][split]["found"]}
-
-
 def test_texts_alone(source, tmp_path, squad_json):
     splits = prepare_squad(source, tmp_path / "out")["splits"]
     train, dev = (load_corpus(tmp_path / "out", split) for split in ("train", "dev"))
@@ -281,7 +279,7 @@ def test_recordings_and_times(source, tmp_path, recording, folder):
     times = [(a.text, a.start, a.end) for q in corpus.questions for a in q.answers]
     assert times == [("Rome", 0.5, 0.7), ("in Rome", 0.4, 0.7), ("Ann", 0.0, 0.1)]
     assert all(q.audio for q in corpus.questions) and report["splits"]["train"]["with_times"] == 2
-    assert remarks_of(report, "train") == {"passages without questions": 1}
+    assert remarks(report["splits"]["train"]) == {"passages without questions": 1}
 
 
 def test_segments_from_1_a_hole_and_recordings_of_nothing(tmp_path, squad_json, recording):
@@ -292,7 +290,7 @@ def test_segments_from_1_a_hole_and_recordings_of_nothing(tmp_path, squad_json, 
     corpus = load_corpus(tmp_path / "out", "test")
     assert list(corpus.passages) == ["0_0"] and [q.id for q in corpus.questions] == ["q1"]
     assert report["splits"]["test"]["set_aside"] == {"segments of its recording are missing": 1, "its passage is set aside": 1}
-    found = remarks_of(report, "test")
+    found = remarks(report["splits"]["test"])
     assert found["answers without times"] == 2 and found["recordings of no passage or question"] == 2
     assert found["questions without recordings"] == 1
 
@@ -303,7 +301,7 @@ def test_one_folder_of_recordings_for_two_splits(tmp_path, squad_json, recording
     for name in ("q1", "q3", "else"):
         recording(tmp_path / f"in/audio/{name}.wav")
     report = prepare_squad(tmp_path / "in", tmp_path / "out")
-    counts = [remarks_of(report, split).get("recordings of no passage or question", 0) for split in ("train", "test")]
+    counts = [remarks(report["splits"][split]).get("recordings of no passage or question", 0) for split in ("train", "test")]
     assert sorted(counts) == [0, 1]  # what another split uses is not without use
     card = json.loads((tmp_path / "out/card.json").read_text())
     assert card["title"] == "JSON in the layout of SQuAD" and "licence" not in card  # not the published files

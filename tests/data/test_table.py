@@ -19,6 +19,8 @@ from speechssl.data.records import Answer, Corpus, load_corpus
 from speechssl.data.table import make_corpus, prepare_table
 from speechssl.errors import InputError
 
+from ..files import write_lines
+
 SAMPLES = np.random.default_rng(0).uniform(-0.5, 0.5, 16_000).astype(np.float32)
 PASSAGES = "id,audio,text,speaker\nrome,wav/rome.wav,rome was founded,ann\n"
 QUESTIONS = "id,passage,audio,answer,start,end\nq1,rome,wav/q1.wav,founded,0.25,0.75\nq2,rome,,founded,,\n"
@@ -59,7 +61,7 @@ def test_splits_tsv_jsonl_and_parquet(mine: Path, tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), mine / "train/passages.parquet")
     answers = [{"text": ["founded"], "start": [0.25], "end": [0.75]}, {"text": ["founded"]}]
     asked = [{"id": f"q{i}", "passage": "rome", "audio": "../wav/q1.wav", "answers": a} for i, a in enumerate(answers)]
-    (mine / "train/questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    write_lines(mine / "train/questions.jsonl", asked)
     (mine / "dev/passages.tsv").write_text(PASSAGES.replace(",", "\t").replace("wav/", "../wav/"))
     for name in ("passages.csv", "questions.csv"):
         (mine / name).unlink()

@@ -1,6 +1,5 @@
 """TOEFL-QA from its text files; counts on the real ones where they are."""
 
-import json
 import re
 
 import pytest
@@ -9,6 +8,8 @@ from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import load_corpus
 from speechssl.data.toefl_qa import prepare_toefl_qa, tidy
 from speechssl.errors import InputError
+
+from ..files import read_lines
 
 STORY = ["hi ,  um  ,  i need help .", "it costs 25 $ .then you pay ."]
 
@@ -38,10 +39,6 @@ def questions(out, split):
 
 def found(report, split):
     return {f["what"]: (f["count"], f["done"]) for f in report["splits"][split]["found"]}
-
-
-def set_aside(out):
-    return [json.loads(line) for line in (out / "set_aside.jsonl").read_text().splitlines()]
 
 
 def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_path):
@@ -134,7 +131,7 @@ def test_what_is_no_question_is_set_aside(source, tmp_path):
     write(folder, "tpo_2-lecture_1_2", lines(question=""))
     write(folder, "tpo_1-lecture_1_1.txt", lines(["another ."]))
     counts = prepare_toefl_qa(source, tmp_path / "out")["splits"]["test"]["questions"]
-    assert {(a["file"], a["reason"]) for a in set_aside(tmp_path / "out")} == {
+    assert {(a["file"], a["reason"]) for a in read_lines(tmp_path / "out/set_aside.jsonl")} == {
         ("tpo_2-lecture_1_1", "no option is marked as right"),
         ("tpo_2-lecture_1_2", "the question has no words"),
         ("tpo_1-lecture_1_1.txt", "there is another file of this question"),
@@ -160,7 +157,7 @@ def test_a_broken_file_is_set_aside_with_its_line_and_the_others_are_kept(source
     write(source / "data" / "dev", "tpo_1-lecture_1_1", text)
     report = prepare_toefl_qa(source, tmp_path / "out")
     name = {"split": "dev", "kind": "questions", "id": "tpo_1-lecture_1_1", "file": "tpo_1-lecture_1_1"}
-    assert set_aside(tmp_path / "out") == [name | {"reason": reason, "line": line}]
+    assert read_lines(tmp_path / "out/set_aside.jsonl") == [name | {"reason": reason, "line": line}]
     counts = report["splits"]["dev"]["questions"]
     assert (counts["read"], counts["kept"], counts["set_aside"]) == (3, 2, 1)
     assert f"1 set aside: {reason}" in described(report) and len(questions(tmp_path / "out", "dev")) == 2
@@ -183,14 +180,8 @@ def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path):
             prepare_toefl_qa(source, tmp_path / "out")
 
 
-def test_a_finished_folder_is_left_alone_and_not_mixed_up(source, tmp_path, capsys):
-    report = prepare_toefl_qa(source, tmp_path / "out")
-    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
-    assert prepare_toefl_qa(source, tmp_path / "out") == report
-    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")} == before
-    assert "is left as it is" in capsys.readouterr().err
-    with pytest.raises(InputError, match="other settings"):
-        prepare_toefl_qa(source, tmp_path / "out", Wanted(speak=True))
+def test_a_finished_folder_is_not_mixed_up_with_that_of_other_files(source, tmp_path):
+    prepare_toefl_qa(source, tmp_path / "out")
     write(source / "data" / "dev", "tpo_7-lecture_1_1")
     with pytest.raises(InputError, match="other settings"):
         prepare_toefl_qa(source, tmp_path / "out")

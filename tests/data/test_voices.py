@@ -1,6 +1,5 @@
 """What intervals draw: voices that training did not know, from five on; else the next larger unit."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,8 @@ from hypothesis import strategies as st
 from speechssl.data.records import Corpus, Passage, known_voices, passage_units, voices_of
 from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
 from speechssl.stats import FEWEST, Units, choose_units, mean_interval, paired_difference, ratio_interval, unknown_voice
+
+from ..files import write_lines
 
 NAMES = st.sampled_from(["ann", "bob", "cleo", "dan", "eve", "fay", "gus", ""])
 
@@ -38,8 +39,7 @@ def test_the_rule(items, known):
 )
 def test_spoken_qa(tmp_path, speakers, trained, name, count):
     passages = {f"p{i}": Passage(f"p{i}", "", 0.0, "", speakers[i % len(speakers)], "en") for i in range(8)}
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train/questions.jsonl").write_text("".join(json.dumps({"speaker": s}) + "\n" for s in trained))
+    write_lines(tmp_path / "train/questions.jsonl", [{"speaker": s} for s in trained])
     units = passage_units(Corpus(tmp_path, "test", passages, ()), [p for p in passages for _ in range(3)])
     assert (units.name, units.count, len(units.groups)) == (name, count, 24)
 
@@ -47,8 +47,7 @@ def test_spoken_qa(tmp_path, speakers, trained, name, count):
 def test_training_is_read_anew_when_it_changes_and_may_be_missing(tmp_path):
     corpus = Corpus(tmp_path, "test", {"p": Passage("p", "", 0.0, "", "ann", "en")}, ())
     assert known_voices(tmp_path) == set() and voices_of(corpus) == {"p": "ann"}
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train/passages.jsonl").write_text('{"speaker": "ann"}\n')
+    write_lines(tmp_path / "train/passages.jsonl", [{"speaker": "ann"}])
     assert voices_of(corpus) == {"p": ""}
 
 

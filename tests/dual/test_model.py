@@ -20,6 +20,7 @@ from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files
 from speechssl.textlm import SubwordUnits, checkpoint_gradients, longest_sequence, special_ids, without_dropout
 
+from ..files import change_json, same_files
 from .conftest import KINDS, LAYOUT
 
 SYMBOLS = 30
@@ -418,8 +419,7 @@ def test_a_reader_with_subword_units_comes_back(text_encoder, tmp_path):
         encoded = model.logits(**batch)
         model.subwords = None
         assert not torch.allclose(encoded, model.logits(**batch))
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"subwords": {"units": 4}}))
+    change_json(tmp_path / "config.json", subwords={"units": 4})
     with pytest.raises(InputError, match="does not describe a reader"):
         load_reader(tmp_path)
 
@@ -434,7 +434,7 @@ def test_a_saved_reader_is_small_rounds_little_and_stays_as_it_is(span_model, sa
     assert size < 0.5 * sum(p.numel() * 4 for p in whole.parameters())
     assert sorted(p.name for p in saved.iterdir()) == ["card.json", "config.json", "model.safetensors"]
     save_reader(tmp_path / "again", model, layout, {})
-    assert (tmp_path / "again/model.safetensors").read_bytes() == (saved / "model.safetensors").read_bytes()
+    assert same_files(tmp_path / "again", saved, "model.safetensors")
 
 
 # ---- refusals
@@ -444,8 +444,7 @@ def rewrite(folder, change):
     """Change the tensors and let the card fit them again."""
     path = folder / "model.safetensors"
     save_file(change(load_file(path)), path)
-    card = json.loads((folder / "card.json").read_text())
-    (folder / "card.json").write_text(json.dumps(card | {"weights": hash_files([path])}))
+    change_json(folder / "card.json", weights=hash_files([path]))
 
 
 def bitten(path):
@@ -486,8 +485,7 @@ def test_missing_files_are_named(saved, name):
 
 @pytest.mark.parametrize("change", [{"symbols": [40, 32]}, {"hidden_size": 16}, {"num_hidden_layers": 3}])
 def test_a_config_of_another_size_is_refused(saved, change):
-    config = json.loads((saved / "config.json").read_text())
-    (saved / "config.json").write_text(json.dumps(config | change))
+    change_json(saved / "config.json", **change)
     with pytest.raises(InputError, match="does not fit its config"):
         load_reader(saved)
 

@@ -1,6 +1,5 @@
 """Choosing over audio words: a tiny corpus is learnt whole from vectors, windows go by likeness, and encoded words are kept."""
 
-import json
 import shutil
 from types import SimpleNamespace
 
@@ -15,19 +14,15 @@ from speechssl.dual.data import Layout, windows
 from speechssl.dual.model import SpanModel, save_reader
 from speechssl.errors import InputError
 from speechssl.io import write_json
-from speechssl.multiple_choice.data import (
-    ChoiceBatches,
-    by_likeness,
-    choice_recordings,
-    code_examples,
-    encode_recordings,
-)
+from speechssl.multiple_choice.data import ChoiceBatches, by_likeness, choice_recordings, code_examples, encode_recordings
 from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, chosen, load_choice
 from speechssl.multiple_choice.system import EncodedQuestion, SpokenChoice
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_speechbert
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import AudioWords
+
+from ..files import read_lines, same_files, write_lines
 
 WIDTH = 32
 MEANINGS = np.random.default_rng(5).normal(size=(6, WIDTH)).astype(np.float32)  # of places, and of "where"
@@ -77,7 +72,7 @@ def spoken(tmp_path):
         asked = {"passage": f"p{i}", "options": PLACES, "correct": i % 4, "option_audio": options}
         rows["questions"].append(record(f"q{i}", (4,)) | asked)
     for kind, records in rows.items():
-        (root / f"train/{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+        write_lines(root / f"train/{kind}.jsonl", records)
     write_json(root / "card.json", {"corpus": "toy"})
     return SimpleNamespace(root=root, hearer=Hearer(known))
 
@@ -127,7 +122,7 @@ def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(spoken, s
     (tmp_path / "whole/made_from.json").write_bytes((tmp_path / "killed/made_from.json").read_bytes())
     (tmp_path / "whole/codes.safetensors").write_bytes(kept)
     train_choice_speechbert(spoken.root, tmp_path / "whole", spoken.hearer, start, options(4))
-    assert (tmp_path / "whole/model.safetensors").read_bytes() == (tmp_path / "killed/model.safetensors").read_bytes()
+    assert same_files(tmp_path / "whole", tmp_path / "killed", "model.safetensors")
 
 
 def test_recordings_without_words_are_set_aside_and_their_questions_left_out(spoken, start, tmp_path, capsys):
@@ -161,8 +156,7 @@ def test_a_question_without_a_recording_is_left_out(spoken, start, tmp_path, cap
 
 
 def rewrite(path, change):
-    lines = [change(i, json.loads(line)) for i, line in enumerate(path.read_text().splitlines())]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(path, [change(i, line) for i, line in enumerate(read_lines(path))])
 
 
 def test_a_recording_without_words_is_read_as_none(text_encoder):

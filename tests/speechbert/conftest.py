@@ -1,7 +1,5 @@
 """A tiny corpus with words and answers, a recogniser and options: all three stages in a second or two."""
 
-import json
-
 import pytest
 import torch
 
@@ -12,6 +10,8 @@ from speechssl.speechbert import train
 from speechssl.speechbert.train import SpeechBertOptions
 from speechssl.units.features import encoder_features
 
+from ..files import change_lines
+
 SPOKEN = [["lost", 0.05, 0.2], ["silver", 0.2, 0.35], ["lantern", 0.4, 0.5]]
 
 
@@ -19,9 +19,8 @@ SPOKEN = [["lost", 0.05, 0.2], ["silver", 0.2, 0.35], ["lantern", 0.4, 0.5]]
 def corpus(mini_corpus, text_encoder, tokenizer, monkeypatch):
     root = mini_corpus((16_000, 24_123, 20_000))
     answers = [{"text": "silver", "start": 0.2, "end": 0.35}]
-    for name, more in (("passages", {"words": SPOKEN}), ("questions", {"words": SPOKEN[:2], "answers": answers})):
-        path = root / f"train/{name}.jsonl"
-        path.write_text("".join(json.dumps(json.loads(line) | more) + "\n" for line in path.read_text().splitlines()))
+    change_lines(root / "train/passages.jsonl", {"words": SPOKEN})
+    change_lines(root / "train/questions.jsonl", {"words": SPOKEN[:2], "answers": answers})
     monkeypatch.setattr(train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     return root
 

@@ -145,9 +145,6 @@ def test_a_word_is_taken_for_the_one_it_covers_by_half():
     recognised = (Span("x", 0.05, 0.95), Span("y", 0.6, 1.4), Span("z", 1.0, 1.4), Span("z", 1.4, 2.0))
     assert [w.text for w in matched(recognised, known)] == ["silver", "", "", "lantern"]
     assert [(w.start, w.end) for w in matched(recognised, known)] == [(w.start, w.end) for w in recognised]
-
-
-def test_words_of_nothing_known_have_no_text():
     assert [w.text for w in matched((Span("x", 0.0, 1.0),), ())] == [""]
     assert matched((), (Span("x", 0.0, 1.0),)) == ()
 

@@ -15,6 +15,8 @@ from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
 from speechssl.synth.miniature import CORPORA, make_miniature
 
+from ..files import same_files, untouched
+
 pytestmark = pytest.mark.skipif(not find_spec("espeakng_loader"), reason='needs pip install "speechssl[synth]"')
 SPOKEN = ("nmsqa", "odsqa", "slue-sqa5")  # miniatures with recordings
 FEW = {"train": 1, "dev": 1, "test": 1}
@@ -134,11 +136,11 @@ def test_toefl_qa_has_stories_questions_and_labelled_options(made: dict[str, Pat
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_tree_and_what_is_there_is_left_alone(made: dict[str, Path], tmp_path: Path) -> None:
     there = made["toefl-qa"]
-    before = {p: p.stat().st_mtime_ns for p in there.rglob("*")}
-    assert not make_miniature(there, "toefl-qa", FEW, 2) and {p: p.stat().st_mtime_ns for p in there.rglob("*")} == before
+    with untouched(there):
+        assert not make_miniature(there, "toefl-qa", FEW, 2)
     again = tmp_path / "again"
     make_miniature(again, "toefl-qa", FEW, 2)
-    assert all((again / p.relative_to(there)).read_bytes() == p.read_bytes() for p in there.rglob("*") if p.is_file())
+    assert same_files(there, again)
     make_miniature(tmp_path / "other", "toefl-qa", FEW, 2, seed=1)
     story = "data/dev/tpo_90-conversation_1_1"
     assert (tmp_path / "other" / story).read_text() != (there / story).read_text()

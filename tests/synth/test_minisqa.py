@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import asdict
 from functools import cache
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -33,6 +32,8 @@ from speechssl.synth.minisqa import (
     speakers,
     split_of,
 )
+
+from ..files import contents, read_lines
 
 CODES = tuple(LANGUAGES)
 WHERE = {"language": st.sampled_from(CODES), "split": st.sampled_from(tuple(SPLITS))}
@@ -221,9 +222,7 @@ def test_wrong_arguments_are_refused(arguments, message):
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 
-SPLITS = ("train", "dev", "test")
 SMALL = {"train": 3, "dev": 1, "test": 1}
-LANGUAGES = ("en", "zh")
 JOINER = {"en": " ", "zh": ""}
 
 
@@ -235,21 +234,17 @@ def corpus_settings(language="en", **changes):
 def corpora(tmp_path_factory):
     """A finished corpus a language, made by one process, the English one with a reference reading."""
     made = {}
-    for language in LANGUAGES:
+    for language in CODES:
         made[language] = tmp_path_factory.mktemp(language) / "corpus"
         prepare(made[language], corpus_settings(language, reference=language == "en"))
     return made
-
-
-def contents(root):
-    return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
 
 # ---- what is written
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", CODES)
 def test_a_corpus_has_what_was_asked_for(corpora, language):
     for split, count in SMALL.items():
         corpus = load_corpus(corpora[language], split)
@@ -276,7 +271,7 @@ def test_no_other_files_are_left(corpora):
     assert names == audio | manifests | reference | {"card.json", "settings.json"}
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", CODES)
 def test_lengths_are_those_of_the_audio_and_words_those_of_the_text_in_order(corpora, language):
     for split in SPLITS:
         corpus = load_corpus(corpora[language], split)
@@ -307,7 +302,7 @@ def test_sentences_are_a_pause_apart(corpora):
 # ---- answers
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", CODES)
 def test_answer_times_cover_exactly_the_answers_words(corpora, language):
     seen = 0
     for split in SPLITS:
@@ -326,7 +321,7 @@ def test_answer_times_cover_exactly_the_answers_words(corpora, language):
 # ---- speakers
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", CODES)
 def test_speakers_are_disjoint_between_splits_and_differ_within_a_passage(corpora, language):
     found = {}
     for split in SPLITS:
@@ -334,9 +329,10 @@ def test_speakers_are_disjoint_between_splits_and_differ_within_a_passage(corpor
         found[split] = {r.speaker for r in (*corpus.passages.values(), *corpus.questions)}
         assert found[split] <= {v.name for v in speakers(language, split)}
         assert all(q.speaker != corpus.passages[q.passage].speaker for q in corpus.questions)
-    assert not any(found[a] & found[b] for a, b in combinations(SPLITS, 2))
+    assert not any(found[a] & found[b] for a, b in itertools.combinations(SPLITS, 2))
     assert not any(
-        {v.variant for v in speakers("en", a)} & {v.variant for v in speakers("zh", b)} for a, b in combinations(SPLITS, 2)
+        {v.variant for v in speakers("en", a)} & {v.variant for v in speakers("zh", b)}
+        for a, b in itertools.combinations(SPLITS, 2)
     )
 
 
@@ -346,7 +342,7 @@ def test_speakers_are_disjoint_between_splits_and_differ_within_a_passage(corpor
 def test_anchors_run_from_end_to_end_of_both_readings(corpora):
     root = corpora["en"]
     corpus = load_corpus(root, "train")
-    rows = [json.loads(line) for line in (root / "train/reference.jsonl").read_text().splitlines()]
+    rows = read_lines(root / "train/reference.jsonl")
     assert [row["id"] for row in rows] == list(corpus.passages)
     for row in rows:
         anchors = np.array(row["anchors"])
@@ -363,7 +359,7 @@ def test_anchors_run_from_end_to_end_of_both_readings(corpora):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", CODES)
 def test_two_workers_write_the_same_bytes(corpora, tmp_path, language):
     made = corpus_settings(language, reference=language == "en")
     card = prepare(tmp_path / "corpus", made, workers=2)
@@ -378,10 +374,9 @@ class Killed(BaseException):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "calls"), [("speak", 33), ("write_lines", 2)])
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(corpora, tmp_path, monkeypatch, name, calls):
-    """While it speaks, or with the manifest of passages written and that of questions not."""
-    root, real, left = tmp_path / "corpus", getattr(speech, name), iter(range(calls))
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(corpora, tmp_path, monkeypatch):
+    """With the manifest of passages written and that of questions not."""
+    root, real, left = tmp_path / "corpus", speech.write_lines, iter(range(2))
 
     def dying(*arguments):
         if next(left, None) is None:
@@ -389,7 +384,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(corpora, tmp_path, mo
         return real(*arguments)
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(speech, name, dying)
+        patched.setattr(speech, "write_lines", dying)
         prepare(root, corpus_settings(reference=True))
     assert not (root / "card.json").exists()
     prepare(root, corpus_settings(reference=True))
@@ -460,7 +455,7 @@ def test_an_unknown_language_or_split_is_refused_before_anything_is_written(tmp_
 # ---- pairs for the same-text distance
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", CODES)
 def test_pairs_are_one_question_by_two_voices(language):
     pairs, again = (list(speak_pairs(language, "dev", 3)) for _ in range(2))
     assert len(pairs) == 3

@@ -43,6 +43,8 @@ from speechssl.synth.minisuperb import (
 from speechssl.synth.minisuperb_words import NAMES, PHONES, phones_of
 from speechssl.synth.synthesisers import Voice, speak
 
+from ..files import contents
+
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 
 LABELLED = ("ks", "ic", "sid", "style")
@@ -68,10 +70,6 @@ def corpus(tmp_path_factory):
     out = tmp_path_factory.mktemp("minisuperb") / "out"
     prepare(out, SMALL)
     return out
-
-
-def contents(root):
-    return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
 
 # ---- what is drawn: it is frozen with what was measured on it

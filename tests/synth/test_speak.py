@@ -1,6 +1,5 @@
 """--speak: texts read aloud with the time of every token, and corpora without audio."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,8 @@ from speechssl.synth import speak as speaking
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import LONGEST, read_aloud, speak_drafts, timed, voices_of
 from speechssl.synth.synthesisers import Voice
+
+from ..files import contents, read_lines, remarks
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 
@@ -179,19 +180,11 @@ def prepare(out, by_split, workers=1, **options):
     return write_corpus(out, spoken, report, {}), spoken
 
 
-def contents(root):
-    return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("made") / "corpus"
     report, _ = prepare(out, {"train": records(), "test-noisy": records()})
     return out, report
-
-
-def found(report, split="train"):
-    return {f["what"]: f["count"] for f in report["splits"][split]["found"]}
 
 
 # ---- what is spoken
@@ -221,9 +214,12 @@ def test_answers_have_times_by_offset_or_as_the_only_ones(made):
     year, several, only, absent = corpus.questions[0].answers
     assert (year.start, year.end) == spans["476."] and (only.start, only.end) == spans["Rome"]
     assert several.start is None and absent.start is None
-    assert found(report)["answers without offset that occur several times"] == 1
-    assert found(report)["answers that do not occur in the passage"] == 1
-    assert found(report)["passages without audio"] == 2 and found(report)["options without audio"] == 2
+    assert remarks(report["splits"]["train"])["answers without offset that occur several times"] == 1
+    assert remarks(report["splits"]["train"])["answers that do not occur in the passage"] == 1
+    assert (
+        remarks(report["splits"]["train"])["passages without audio"] == 2
+        and remarks(report["splits"]["train"])["options without audio"] == 2
+    )
 
 
 def test_voices_of_the_splits_are_apart_and_those_of_a_passage_too(made):
@@ -254,7 +250,7 @@ def test_what_has_audio_is_left_alone(tmp_path):
     asked, _, choice = spoken["dev"].questions
     assert asked.synthetic and asked.answers == answered.answers
     assert choice.audio == recorded.audio and choice.speaker == "him" and len(choice.option_audio) == 2 and choice.synthetic
-    assert "passages without audio" not in found(report, "dev")
+    assert "passages without audio" not in remarks(report["splits"]["dev"])
     load_corpus(tmp_path / "out", "dev")
 
 
@@ -263,7 +259,7 @@ def test_what_cannot_be_spoken_is_set_aside_with_its_questions(tmp_path):
     questions = [question(), question("none", text=" "), question("of-empty", "empty"), question("de", language="de")]
     questions += [question("blank", options=("yes", ""), correct=(0,)), question("of-german", "german")]
     report, spoken = prepare(tmp_path, {"dev": SplitRecords(passages, questions)})
-    lines = [json.loads(line) for line in (tmp_path / "set_aside.jsonl").read_text().splitlines()]
+    lines = read_lines(tmp_path / "set_aside.jsonl")
     reasons = {line["id"]: line["reason"] for line in lines}
     assert [p.id for p in spoken["dev"].passages] == ["p"] and [q.id for q in spoken["dev"].questions] == ["q"]
     assert reasons["empty"] == "the passage cannot be spoken: it is empty"
@@ -275,7 +271,7 @@ def test_what_cannot_be_spoken_is_set_aside_with_its_questions(tmp_path):
 
 def test_words_left_unsaid_are_counted(tmp_path):
     report, _ = prepare(tmp_path, {"dev": SplitRecords([passage(text="Rome (Ρώμη) fell.")], [question()])})
-    assert found(report, "dev")["words that no voice can read"] == 1
+    assert remarks(report["splits"]["dev"])["words that no voice can read"] == 1
 
 
 def test_without_the_synthesiser_the_extra_is_named(tmp_path, monkeypatch):

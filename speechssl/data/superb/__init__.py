@@ -308,7 +308,8 @@ class Prepared:
 def prepare(order: Order, read: Callable[[Order], Mapping[str, Prepared]]) -> Cards:
     """Read the set and write its manifests, unless they are there, and return the cards.
 
-    read: gives what belongs into every folder of the order. Raises InputError where `out` holds something else, before it is read.
+    read: gives what belongs into every folder of the order. Raises InputError for a wrong folder, a damaged file, counts that are
+    not the published ones (unless `any_count`), and, before anything is read, where `out` holds something else.
     """
     if not order.source.is_dir():
         raise InputError(f"{order.source} is not a folder; {order.layout}")

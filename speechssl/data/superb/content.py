@@ -151,10 +151,7 @@ DEV_EVERY = 10  # seconds of background
 
 
 def prepare_speech_commands(source: Path | str, out: Path | str, any_count: bool = False) -> Cards:
-    """Write `out`/ks, with the seconds of silence in its audio/, and return its card.
-
-    Raises InputError for a wrong folder, or counts that are not the published ones (unless `any_count`).
-    """
+    """Write `out`/ks, with the seconds of silence in its audio/, and return its card. Raises as `prepare`."""
     return prepare(Order("speech-commands", Path(source), Path(out), ["ks"], COMMANDS, any_count), _read_commands)
 
 
@@ -253,11 +250,7 @@ QUESST_COUNTS = {DOCUMENTS: 2_438, "dev": 138, "test": 138}
 
 
 def prepare_quesst14(source: Path | str, out: Path | str, any_count: bool = False) -> Cards:
-    """Write `out`/qbe and return its card.
-
-    Raises InputError for a wrong folder, counts that are not the published ones (unless `any_count`), or queries that no
-    document holds.
-    """
+    """Write `out`/qbe and return its card. Raises as `prepare`, and InputError for queries that no document holds."""
     return prepare(Order("quesst14", Path(source), Path(out), ["qbe"], QUESST, any_count), _read_quesst14)
 
 
@@ -292,10 +285,7 @@ INTENT = ("action", "object", "location")
 
 
 def prepare_fluent_speech_commands(source: Path | str, out: Path | str, any_count: bool = False) -> Cards:
-    """Write `out`/ic and return its card.
-
-    Raises InputError for a wrong folder or table, or counts that are not the published ones (unless `any_count`).
-    """
+    """Write `out`/ic and return its card. Raises as `prepare`."""
     return prepare(Order("fluent-speech-commands", Path(source), Path(out), ["ic"], FLUENT, any_count), _read_fluent)
 
 
@@ -321,10 +311,7 @@ SNIPS = f"give the folder SNIPS, which holds train, valid, test and {SNIPS_TEXTS
 
 
 def prepare_audio_snips(source: Path | str, out: Path | str, any_count: bool = False) -> Cards:
-    """Write `out`/sf and return its card.
-
-    Raises InputError for a wrong folder, a damaged line, or counts that are not the published ones (unless `any_count`).
-    """
+    """Write `out`/sf and return its card. Raises as `prepare`."""
     return prepare(Order("audio-snips", Path(source), Path(out), ["sf"], SNIPS, any_count), _read_snips)
 
 
@@ -368,10 +355,7 @@ DEV_SHARE, SEED = 0.2, 0
 
 
 def prepare_iemocap(source: Path | str, out: Path | str, any_count: bool = False) -> Cards:
-    """Write `out`/er/fold-1 to fold-5, a set each, and return their cards.
-
-    Raises InputError for a wrong folder, or counts that are not the published ones (unless `any_count`).
-    """
+    """Write `out`/er/fold-1 to fold-5, a set each, and return their cards. Raises as `prepare`."""
     folds = [f"er/fold-{number}" for number in range(1, 6)]
     return prepare(Order("iemocap", Path(source), Path(out), folds, IEMOCAP, any_count), _read_iemocap)
 

@@ -49,10 +49,7 @@ VOXCELEB1 = "give the folder that holds dev/wav, test/wav, iden_split.txt and (f
 def prepare_voxceleb1(
     source: Path | str, out: Path | str, tasks: Sequence[str] = ("sid", "asv"), any_count: bool = False
 ) -> superb.Cards:
-    """Write `out`/sid and `out`/asv and return their cards.
-
-    Raises InputError for a wrong folder, counts that are not the published ones (unless `any_count`), or an unknown task.
-    """
+    """Write `out`/sid and `out`/asv and return their cards. Raises as `prepare`, and InputError for an unknown task."""
     superb.check_tasks("VoxCeleb1", tasks, ("sid", "asv"))
     return superb.prepare(superb.Order("voxceleb1", Path(source), Path(out), tasks, VOXCELEB1, any_count), _read_voxceleb1)
 
@@ -152,8 +149,8 @@ def prepare_libri2mix(
 ) -> superb.Cards:
     """Write `out`/sd and `out`/ss and return their cards.
 
-    diarization: the folder with train, dev and test of the Kaldi kind; needed for sd. Raises InputError for a wrong folder, counts
-    that are not the published ones (unless `any_count`), an unknown task, or a mixture in which nobody speaks.
+    diarization: the folder with train, dev and test of the Kaldi kind; needed for sd. Raises as `prepare`, and InputError for an
+    unknown task, or a mixture in which nobody speaks.
     """
     superb.check_tasks("Libri2Mix", tasks, ("sd", "ss"))
     if "sd" in tasks and diarization is None:
@@ -240,10 +237,7 @@ VOICEBANK_COUNTS = {"train": 10_802, "dev": 770, "test": 824}
 
 
 def prepare_voicebank_demand(source: Path | str, out: Path | str, any_count: bool = False) -> superb.Cards:
-    """Write `out`/se (the noisy recordings, each with its clean one) and return its card.
-
-    Raises InputError for a wrong folder, or counts that are not the published ones (unless `any_count`).
-    """
+    """Write `out`/se (the noisy recordings, each with its clean one) and return its card. Raises as `prepare`."""
     return superb.prepare(superb.Order("voicebank-demand", Path(source), Path(out), ["se"], VOICEBANK, any_count), _read_voicebank)
 
 

@@ -2,15 +2,15 @@
 
 import json
 
-import numpy as np
 import pytest
-import soundfile
 
 from speechssl.data import superb
 from speechssl.data.superb import Utterance, load_labelled, load_set, measured, read_fields, read_table, speaker
 from speechssl.data.superb.speaker import prepare_voicebank_demand
 from speechssl.errors import InputError
 from speechssl.io import read_json
+
+from ...files import read_lines, write_lines
 
 
 @pytest.fixture
@@ -118,20 +118,18 @@ def root(tmp_path):
         for i in range(count):
             (tmp_path / f"audio/{split}-{i}.flac").write_bytes(b"x")
             labels = {"action": "ab"[i % 2], "object": "lamp"}
-            lines.append(
-                {"audio": f"audio/{split}-{i}.flac", "id": f"{split}-{i}", "seconds": 1.5, "speaker": "s", "labels": labels}
-            )
-        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            name = f"{split}-{i}"
+            lines.append({"audio": f"audio/{name}.flac", "id": name, "seconds": 1.5, "speaker": "s", "labels": labels})
+        write_lines(tmp_path / f"{split}.jsonl", lines)
     (tmp_path / "card.json").write_text('{"task": "ic", "seed": 0}')
     return tmp_path
 
 
 def change(root, split, number, **values):
     """Set fields of a line, or remove those that are None."""
-    path = root / f"{split}.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = read_lines(root / f"{split}.jsonl")
     lines[number] = {k: v for k, v in (lines[number] | values).items() if v is not None}
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(root / f"{split}.jsonl", lines)
 
 
 def test_a_set_is_read_and_known_by_its_manifests(root):
@@ -196,21 +194,18 @@ def test_without_dev_a_tenth_of_train_is_it(root, capsys):
     data = load_labelled(root)
     assert "has no dev.jsonl; 2 of the 4 recordings of train.jsonl are it" in capsys.readouterr().err
     assert [u.id for u in data.splits["dev"]] == ["train-2", "train-3"] and len(data.splits["train"]) == 2
-    lines = [json.loads(line) for line in (root / "train.jsonl").read_text().splitlines()]
-    many = [line | {"id": f"{line['id']}-{n}"} for n in range(10) for line in lines]
-    (root / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in many))
+    lines = read_lines(root / "train.jsonl")
+    write_lines(root / "train.jsonl", [line | {"id": f"{line['id']}-{n}"} for n in range(10) for line in lines])
     data = load_labelled(root)
     assert len(data.splits["dev"]) == 4 and {u.labels["action"] for u in data.splits["dev"]} == {"a", "b"}
 
 
-def test_lines_need_no_more_than_audio_and_labels(tmp_path):
+def test_lines_need_no_more_than_audio_and_labels(tmp_path, write):
     for split in ("train", "dev", "test"):
         lines = []
         for label in ("yes", "no"):
-            path = f"{split}/{label}/1.wav"
-            (tmp_path / path).parent.mkdir(parents=True)
-            soundfile.write(tmp_path / path, np.zeros(4000), 8000)
-            lines.append(json.dumps({"audio": path, "labels": {"keyword": label}}) + "\n")
-        (tmp_path / f"{split}.jsonl").write_text("".join(lines))
+            path = write(tmp_path / f"{split}/{label}/1.wav", 0.5, 8000)
+            lines.append({"audio": str(path.relative_to(tmp_path)), "labels": {"keyword": label}})
+        write_lines(tmp_path / f"{split}.jsonl", lines)
     first = load_labelled(tmp_path, "ks").splits["train"][0]
     assert (first.id, first.seconds, first.speaker) == ("train/yes/1", 0.5, "")

@@ -1,0 +1,50 @@
+"""What tests do with the files that a command reads and leaves: change them, compare them."""
+
+import json
+from contextlib import contextmanager
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
+def write_lines(path, records):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+
+
+def change_lines(path, change):
+    """change: fields that every record gets, or a function record -> record."""
+    write_lines(path, [change(record) if callable(change) else record | change for record in read_lines(path)])
+
+
+def change_json(path, **fields):
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def same_files(one, other, *names):
+    """Whether the files of two folders have the same bytes. names: which, none for all of the first."""
+    names = names or [path.relative_to(one) for path in one.rglob("*") if path.is_file()]
+    return bool(names) and all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+
+
+def contents(folder):
+    """Path -> bytes of every file below a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def remarks(facts):
+    """What a data report remarks on a split -> how often. facts: those of the split."""
+    return {found["what"]: found["count"] for found in facts["found"]}
+
+
+@contextmanager
+def untouched(folder):
+    """Nothing below the folder is made, written or removed."""
+
+    def stamps():
+        return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+    before = stamps()
+    yield
+    assert before and stamps() == before
