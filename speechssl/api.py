@@ -29,8 +29,7 @@ from speechssl.cascade.readers import load_text_qa
 from speechssl.cascade.system import is_ctc_head, load_cascade, load_recogniser
 from speechssl.config import shipped
 from speechssl.dual.system import TimedAnswer, dual_of
-from speechssl.encoders.base import SpeechEncoder
-from speechssl.encoders.load import load_encoder
+from speechssl.encoders.load import SpeechEncoder, load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.config import Qa
 from speechssl.io import DEFAULT, checkpoint_folder, model_folder

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from common import CODEBOOK, encoder, row, save, sentences, settings
 
-from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.load import SpeechEncoder
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
 

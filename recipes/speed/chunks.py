@@ -8,7 +8,7 @@ import numpy as np
 from common import CODEBOOK, encoder, row, save, sentences, settings
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.base import Chunking
+from speechssl.encoders.load import Chunking
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import load_codebook
 

@@ -13,7 +13,7 @@ from common import MODELS, SHIPPED, row, save, sentences, settings
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.encoders.load import load_checkpoint
-from speechssl.pretrain.hubert import HubertPretraining
+from speechssl.pretrain.model import HubertPretraining
 
 CLUSTERS, CROPS = 100, 10
 

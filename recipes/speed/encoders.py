@@ -23,8 +23,8 @@ from graphs import Run, kept, onnx_graph, onnxruntime, openvino, openvino_graph
 from transformers import AutoConfig
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.base import single_threaded
 from speechssl.encoders.export import convert
+from speechssl.encoders.load import single_threaded
 from speechssl.encoders.s3prl import load_s3prl
 from speechssl.io import read_json
 

@@ -30,8 +30,7 @@ from speechssl.cascade.data import MANY_PIECES, check_samples, split_at_pauses
 from speechssl.cascade.model import BLANK, CtcRecogniser, align_spans
 from speechssl.cascade.system import is_ctc_head, load_recogniser
 from speechssl.data.records import Span
-from speechssl.encoders.base import hash_weights
-from speechssl.encoders.load import shared_encoder
+from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError
 from speechssl.io import model_folder
 from speechssl.text import fold_letters, joiner, language_of

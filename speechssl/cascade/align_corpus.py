@@ -22,7 +22,7 @@ from speechssl.data.files import safe_name
 from speechssl.data.prepare import PARTS, UNTIMED, UNUSABLE, Kind, PrepareReport, SplitRecords, write_corpus, write_lines
 from speechssl.data.records import INVENTED, TOLERANCE, Corpus, Passage, Question, Span, data_hash, load_corpus, locate, read_lines
 from speechssl.data.squad import places, touched
-from speechssl.encoders.base import single_threaded
+from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError
 from speechssl.io import CARD, read_json, stage, write_json
 from speechssl.text import language_of, pieces

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from speechssl.audio import read_audio
 from speechssl.data.records import Corpus, Passage, Question
 from speechssl.dual.data import Example, answer_times
-from speechssl.encoders.base import single_threaded
+from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, replacing, write_json
 from speechssl.text import pieces

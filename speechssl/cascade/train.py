@@ -27,7 +27,7 @@ from speechssl.dual.data import Layout
 from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.train import answer_in_batches, asked, drawn, fit_spans, held_out, held_out_hash, layout_of, mean_f1, weights_of
-from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.load import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import stage
 from speechssl.metrics import word_error_rate

@@ -12,7 +12,7 @@ from typing import Any
 
 from speechssl.dual.decode import Reader
 from speechssl.dual.model import load_reader
-from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.load import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
 from speechssl.units.features import UnitExtractor, extractor_of

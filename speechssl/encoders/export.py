@@ -17,10 +17,9 @@ import torch
 from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.base import TransformersEngine, hash_weights
 from speechssl.encoders.checkpoints import KINDS, MASK, Architecture, fairseq_settings, read_weights, rename, torchaudio_arguments
 from speechssl.encoders.hubert import is_known
-from speechssl.encoders.load import Checkpoint, as_encoder, file_hashes, load_checkpoint
+from speechssl.encoders.load import Checkpoint, TransformersEngine, as_encoder, file_hashes, hash_weights, load_checkpoint
 from speechssl.errors import InputError
 from speechssl.io import hash_json, read_json, write_json
 

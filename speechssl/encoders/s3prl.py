@@ -35,8 +35,7 @@ from torch import nn
 from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.audio import SAMPLE_RATE, read_channels, resample
-from speechssl.encoders.base import SpeechEncoder, hash_weights
-from speechssl.encoders.load import load_checkpoint
+from speechssl.encoders.load import SpeechEncoder, hash_weights, load_checkpoint
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.io import hash_json
 from speechssl.timing import FrameGrid

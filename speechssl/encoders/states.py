@@ -29,7 +29,7 @@ from tqdm import tqdm
 from speechssl.audio import duration, read_audio
 from speechssl.augment import Condition, Distorter
 from speechssl.data.files import Recording
-from speechssl.encoders.base import SpeechEncoder, single_threaded
+from speechssl.encoders.load import SpeechEncoder, single_threaded
 from speechssl.errors import InputError, first_line, tell_set_aside
 from speechssl.io import hash_bytes, hash_json, read_json, replacing, stage
 

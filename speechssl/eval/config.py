@@ -416,7 +416,7 @@ class Superb:
 
     def run(self) -> list[dict[str, Any]]:
         from speechssl.eval.superb import ALL, check_tunable, plan_of, run_superb
-        from speechssl.superb.catalogue import ORDER
+        from speechssl.superb.tasks import ORDER
 
         tuning, sets = self._tuning(), self.sets
         if tuning and not sets.data:  # what cannot be trained is refused before synthetic sets are made

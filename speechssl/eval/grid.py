@@ -28,8 +28,7 @@ from speechssl.config import PLAIN, TrainingOptions
 from speechssl.data.files import list_recordings, source_card
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, known_voices, load_corpus, voices_of
 from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
-from speechssl.encoders.base import SpeechEncoder
-from speechssl.encoders.load import SharedEncoder, load_encoder, shared_encoder
+from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder, shared_encoder
 from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Robustness

@@ -46,8 +46,7 @@ from speechssl.dual.data import collate, windows
 from speechssl.dual.decode import device_of, run_model
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import check_units_of
-from speechssl.encoders.base import hash_weights
-from speechssl.encoders.load import shared_encoder
+from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError
 from speechssl.eval.config import Retrieval
 from speechssl.eval.run import Encoding

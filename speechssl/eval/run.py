@@ -110,7 +110,7 @@ def encode_recordings(
     InputError and ValueError of `read` and of a system, and ValueError of `distort` (silent speech) are the recording's failure.
     Raises InputError as `distort` does: noise that cannot be had counts against no system.
     """
-    from speechssl.encoders.base import single_threaded  # imports torch
+    from speechssl.encoders.load import single_threaded  # imports torch
 
     def one(recording: Key) -> dict[str, tuple[Any, str]]:
         """By system: features, or why there are none."""

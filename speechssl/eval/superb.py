@@ -35,8 +35,7 @@ from speechssl.audio import read_audio
 from speechssl.augment import Distorter
 from speechssl.config import flat
 from speechssl.data.superb import DOCUMENTS, UtteranceSet
-from speechssl.encoders.base import SpeechEncoder
-from speechssl.encoders.load import load_encoder
+from speechssl.encoders.load import SpeechEncoder, load_encoder
 from speechssl.encoders.states import AudioReader, ConditionReader, encoder_card
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.run import (
@@ -72,7 +71,18 @@ from speechssl.results import (
 )
 from speechssl.signal import ACTIVE
 from speechssl.stats import FEWEST
-from speechssl.superb.catalogue import (
+from speechssl.superb.data import (
+    SPECTRAL,
+    Augmentation,
+    Evaluation,
+    FeatureCache,
+    Loader,
+    Measure,
+    OnlineLoader,
+    find_upstream,
+    load_upstream,
+)
+from speechssl.superb.tasks import (
     ABOUT,
     ORDER,
     QBE,
@@ -83,8 +93,6 @@ from speechssl.superb.catalogue import (
     read_data,
     read_language_model,
 )
-from speechssl.superb.data import SPECTRAL, Augmentation, FeatureCache, Loader, OnlineLoader, find_upstream, load_upstream
-from speechssl.superb.task import Evaluation, Measure
 from speechssl.superb.tasks.diarisation import Diarisation
 from speechssl.superb.tasks.enhancement import check_installed
 from speechssl.superb.tasks.spoken_terms import SpokenTerms

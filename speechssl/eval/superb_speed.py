@@ -20,8 +20,8 @@ from speechssl.data.superb import DOCUMENTS
 from speechssl.errors import InputError
 from speechssl.eval.superb import Part, Plan, choose_layer, feature_cache, parts_of
 from speechssl.results import Row, Table, append_rows
-from speechssl.superb.catalogue import QBE, make_task
 from speechssl.superb.data import TRAINING, CachedLoader, FeatureCache
+from speechssl.superb.tasks import QBE, make_task
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
 from speechssl.superb.train import LEADERBOARD, Run, own_generator, rungs, shuffled_batches
 

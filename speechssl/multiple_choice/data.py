@@ -28,7 +28,7 @@ from speechssl.audio import read_audio
 from speechssl.data.files import Recording
 from speechssl.data.records import Corpus, Passage, Question
 from speechssl.dual.data import Layout, Window, collate, draw_batch, replace_tokens, windows
-from speechssl.encoders.base import single_threaded
+from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import replacing
 from speechssl.speechbert.data import SPECIALS, numbered

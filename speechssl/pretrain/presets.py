@@ -26,8 +26,7 @@ from speechssl.errors import InputError
 from speechssl.pretrain.auxiliary import AdversaryOptions, DistilOptions
 from speechssl.pretrain.config import CONTINUED
 from speechssl.pretrain.data import MaskOptions
-from speechssl.pretrain.hubert import PENALTY
-from speechssl.pretrain.wav2vec2 import ContrastiveOptions, Temperature, heads_of
+from speechssl.pretrain.model import PENALTY, ContrastiveOptions, Temperature, heads_of
 
 
 @dataclass(frozen=True)

@@ -24,17 +24,15 @@ from torch.nn import functional
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.config import TrainingOptions, settings
-from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.hubert import check_known
-from speechssl.encoders.load import file_hashes, load_checkpoint, load_encoder
+from speechssl.encoders.load import SpeechEncoder, file_hashes, load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.io import stage, write_json
 from speechssl.pretrain.data import Cropper, MaskOptions, check_crops, unlabelled
 from speechssl.pretrain.presets import HubertOptions
-from speechssl.pretrain.run import make_targets
-from speechssl.pretrain.targets import load_labelled, material, pack_audio, packed
+from speechssl.pretrain.run import load_labelled, make_targets, material, pack_audio, packed
 from speechssl.processes import is_main, main_first, mean_of_processes, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch, check_share, fit

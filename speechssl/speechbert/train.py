@@ -40,7 +40,7 @@ from speechssl.dual.train import (
     timed,
     weights_of,
 )
-from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.load import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_bytes, hash_json, read_json, stage
 from speechssl.processes import is_main, main_first

@@ -43,8 +43,7 @@ from speechssl.errors import InputError
 from speechssl.finetuning import trained_parameters
 from speechssl.io import hash_files, hash_json, read_json, replacing, stage, write_json
 from speechssl.results import LOWER_IS_BETTER
-from speechssl.superb.data import Loader
-from speechssl.superb.task import Batch, HeadSettings, Task
+from speechssl.superb.data import Batch, HeadSettings, Loader, Task
 
 STATE = "state.safetensors"
 UNSIZED = ("name", "data", "grid", "language_model", "beam")  # fields of a task that its head does not depend on

@@ -44,8 +44,7 @@ from speechssl.errors import InputError
 from speechssl.finetuning import merged, train_only
 from speechssl.io import hash_files, write_json
 from speechssl.pretrain.auxiliary import AdversaryOptions, DomainAdversary
-from speechssl.superb.data import Loader, OnlineLoader
-from speechssl.superb.task import Batch
+from speechssl.superb.data import Batch, Loader, OnlineLoader
 from speechssl.superb.train import Run, Trainer
 
 UPSTREAM_RATE = 0.1  # of the head's; the authors' repository: "at least ten times smaller"

@@ -31,11 +31,11 @@ import numpy as np
 
 from speechssl.errors import InputError, MissingExtra
 
-_SYNCHRONOUS, _CHARS_UTF8, _SSML_OFF, _POS_CHARACTER = 2, 1, 0, 1
+_SYNCHRONOUS, _CHARS_UTF8, _POS_CHARACTER = 2, 1, 1
 _PHONEMES = 0x100  # [[...]] in a text holds phones
 _EVENT_END, _EVENT_WORD, _EVENT_PHONEME = 0, 1, 7
 _INIT_PHONEME_EVENTS = 1
-_RATE, _PITCH, _RANGE, _WORDGAP = 1, 3, 4, 7
+_RATE, _PITCH, _RANGE = 1, 3, 4
 
 
 class _EventId(ctypes.Union):

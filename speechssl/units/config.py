@@ -220,7 +220,7 @@ class Import:
     layer: Whole = option(MISSING, "layer of the encoder, such as 22 for DUAL")
 
     def run(self) -> dict[str, Any]:
-        from speechssl.units.published import import_codebook
+        from speechssl.units.fit import import_codebook
 
         book = import_codebook(self.joblib, self.out, self.encoder, self.layer)
         print(f"{self.out}: K = {book.size}, {book.centroids.shape[1]} dimensions, {book.hash}")

@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration, read_audio
 from speechssl.data.files import Recording
-from speechssl.encoders.base import single_threaded
+from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, printable
 from speechssl.io import differing, hash_bytes, hash_json, locked, read_json, replacing, write_json, write_text
 from speechssl.processes import processes

@@ -28,7 +28,7 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.files import Recording, list_recordings
 from speechssl.data.records import Corpus, load_corpus
 from speechssl.drawing import INK, RULE, save_figure, styled
-from speechssl.encoders.base import single_threaded
+from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
 from speechssl.io import read_json, write_json
 from speechssl.signal import ACTIVE

@@ -21,8 +21,7 @@ import torchaudio.compliance.kaldi as kaldi
 import torchaudio.functional
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.base import Chunking, SpeechEncoder
-from speechssl.encoders.load import load_encoder, small_config
+from speechssl.encoders.load import Chunking, SpeechEncoder, load_encoder, small_config
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.kmeans import PADDING, Codebook, load_codebook, smooth, smooth_stream

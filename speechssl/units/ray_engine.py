@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.files import Recording
-from speechssl.encoders.base import single_threaded
+from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import differing, unusable
 from speechssl.units.corpus import Made, Report, Shard, ShardMaker

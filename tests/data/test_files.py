@@ -28,12 +28,8 @@ def test_names_of_files_are_safe_and_different(one, other):
     assert one == other or safe_name(one) != safe_name(other)
 
 
-@pytest.mark.parametrize("name", ["p", "tpo_1-lecture_2", "5733be284776f41900661182"])
-def test_plain_ids_name_their_files(name):
-    assert safe_name(name) == name
-
-
-def test_other_ids_have_names_of_their_own():
+def test_plain_ids_name_their_files_and_others_have_names_of_their_own():
+    assert all(safe_name(name) == name for name in ("p", "tpo_1-lecture_2", "5733be284776f41900661182"))
     names = ["a/b", "a_b", "A_b", "../a", ".", "", "x" * 300, "問題", "問題二", "a b", "\ud800"]
     files = [safe_name(n) for n in names]
     assert len(set(map(str.lower, files))) == len(names) and all("/" not in f and 0 < len(f) < 120 and f != "." for f in files)

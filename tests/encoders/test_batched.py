@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.encoders import batched
-from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.batched import BatchedEngine
+from speechssl.encoders.load import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
-from .test_cpu import SHAPES, error, expected, layers, network, speech
+from .test_hubert import SHAPES, error, expected, layers, network, speech
 
 LENGTHS = (16_000, 15_000, 400, 40_321, 16_100)
 

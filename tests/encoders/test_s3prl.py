@@ -20,8 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2Model
 
 from speechssl.encoders import s3prl as programs
-from speechssl.encoders.base import Chunking
-from speechssl.encoders.load import load_encoder
+from speechssl.encoders.load import Chunking, load_encoder
 from speechssl.encoders.s3prl import import_hub, load_s3prl, run, upstreams
 from speechssl.encoders.s3prl_upstream import main, register
 from speechssl.errors import InputError, MissingExtra

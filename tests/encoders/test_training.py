@@ -11,8 +11,8 @@ from speechssl.encoders.hubert import frames_of_samples
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 
-from .test_cpu import FRONT, SHAPES, SIZES
-from .test_cpu import network as frozen_network
+from .test_hubert import FRONT, SHAPES, SIZES
+from .test_hubert import network as frozen_network
 
 DROPOUTS = ["hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout"]
 SHAPES = {name: shape for name, shape in SHAPES.items() if name != "one layer"} | {

@@ -23,8 +23,7 @@ from speechssl.eval.superb_speed import compare_cached
 from speechssl.io import read_json
 from speechssl.pretrain.auxiliary import AdversaryOptions
 from speechssl.results import read_rows
-from speechssl.superb.data import CachedLoader, FeatureCache, OnlineLoader
-from speechssl.superb.task import Evaluation, Measure
+from speechssl.superb.data import CachedLoader, Evaluation, FeatureCache, Measure, OnlineLoader
 from speechssl.superb.tuning import Tuning
 
 COUNTS = {"train": 12, "dev": 4, "test": 4}

@@ -10,10 +10,9 @@ import transformers
 from torch import nn
 from torch.nn import functional as F
 
-from speechssl.encoders.base import TransformersEngine
 from speechssl.encoders.batched import BatchedEngine
-from speechssl.encoders.cpu import Convolution, FastEngine
-from speechssl.encoders.hubert import convolution_dtype
+from speechssl.encoders.hubert import Convolution, FastEngine, convolution_dtype
+from speechssl.encoders.load import TransformersEngine
 from speechssl.encoders.training import Convolution as TrainedConvolution
 from speechssl.timing import FrameGrid
 

@@ -24,7 +24,7 @@ from speechssl.pretrain.auxiliary import (
     auxiliary_losses,
     ganin,
 )
-from speechssl.pretrain.hubert import HubertPretraining
+from speechssl.pretrain.model import HubertPretraining
 from speechssl.pretrain.presets import HubertOptions, Wav2Vec2Options
 from speechssl.pretrain.run import named, plain
 

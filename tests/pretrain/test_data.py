@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from speechssl.augment.training import parse_distortions
 from speechssl.errors import InputError
 from speechssl.pretrain.data import ALIKE, APART, NO_LABEL, Cropper, LabelledAudio, MaskOptions, buckets, check_crops, shortest_crop
-from speechssl.pretrain.wav2vec2 import ContrastiveBatches
+from speechssl.pretrain.model import ContrastiveBatches
 from speechssl.timing import FrameGrid
 
 GRID = FrameGrid(16_000, 320, 400)

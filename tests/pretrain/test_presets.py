@@ -12,6 +12,7 @@ from speechssl.cli import main
 from speechssl.encoders.load import small_config
 from speechssl.errors import InputError
 from speechssl.pretrain.data import MaskOptions
+from speechssl.pretrain.model import ContrastiveBatches, ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
 from speechssl.pretrain.presets import (
     CONTINUED,
     HUBERT,
@@ -23,7 +24,6 @@ from speechssl.pretrain.presets import (
     wav2vec2_preset,
     with_options,
 )
-from speechssl.pretrain.wav2vec2 import ContrastiveBatches, ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
 TINY |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}

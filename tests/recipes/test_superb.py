@@ -15,7 +15,7 @@ import yaml
 from speechssl.cli.parser import check_section
 from speechssl.cli.verbs import config_of
 from speechssl.results import read_rows
-from speechssl.superb.catalogue import ORDER
+from speechssl.superb.tasks import ORDER
 
 from .shared import ROOT, kill_when, needs
 

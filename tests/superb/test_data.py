@@ -11,8 +11,17 @@ import torch
 from speechssl.audio import read_audio
 from speechssl.data.superb import Utterance, load_labelled
 from speechssl.encoders.states import CacheOptions, cache_states
-from speechssl.superb.data import CachedLoader, OnlineLoader, load_upstream, log_mel, padded, random_crops, recordings_of
-from speechssl.superb.task import Batch, Featurizer
+from speechssl.superb.data import (
+    Batch,
+    CachedLoader,
+    Featurizer,
+    OnlineLoader,
+    load_upstream,
+    log_mel,
+    padded,
+    random_crops,
+    recordings_of,
+)
 
 
 class Now:

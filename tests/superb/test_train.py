@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from speechssl.data.superb import Utterance, UtteranceSet, load_labelled
 from speechssl.encoders.states import cache_states
 from speechssl.errors import InputError
-from speechssl.superb.data import CachedLoader, padded, recordings_of
-from speechssl.superb.task import Evaluation, Featurizer, HeadSettings, Measure
+from speechssl.superb.data import CachedLoader, Evaluation, Featurizer, HeadSettings, Measure, padded, recordings_of
 from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.train import (
     LEADERBOARD,

@@ -17,8 +17,7 @@ from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError
 from speechssl.pretrain.auxiliary import AdversaryOptions
 from speechssl.superb import tuning
-from speechssl.superb.data import OnlineLoader
-from speechssl.superb.task import HeadSettings
+from speechssl.superb.data import HeadSettings, OnlineLoader
 from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.tasks.transcription import Phones
 from speechssl.superb.train import Run, advance, best_models, train_head

@@ -166,12 +166,8 @@ def test_what_is_prepared_from_a_miniature_says_that_it_is_invented(
 ) -> None:
     from speechssl.cli import main
 
-    assert (
-        main(
-            ["prepare", "miniature", name, str(tmp_path / "tree"), "--passages", "1", "--dev-passages", "1", "--test-passages", "1"]
-        )
-        == 0
-    )
+    counts = "--passages 1 --dev-passages 1 --test-passages 1".split()
+    assert main(["prepare", "miniature", name, str(tmp_path / "tree"), *counts]) == 0
     assert main(["prepare", name, str(tmp_path / "tree"), str(tmp_path / "corpus")]) == 0
     note, printed = synthetic_note(tmp_path / "corpus"), capsys.readouterr()
     assert note.startswith("Synthetic speech: an invented miniature" if name in SPOKEN else "An invented miniature.")

@@ -10,8 +10,7 @@ import torch
 import torchaudio.compliance.kaldi as kaldi
 
 from speechssl.audio import read_audio
-from speechssl.encoders.base import Chunking, single_threaded
-from speechssl.encoders.load import SharedEncoder, has_bf16, load_encoder
+from speechssl.encoders.load import Chunking, SharedEncoder, has_bf16, load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 from speechssl.units.features import extractor_of, load_extractor, load_features, mfcc, mfcc_rows, mfcc_stream

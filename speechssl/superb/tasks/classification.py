@@ -19,11 +19,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from speechssl.data.superb import LabelledSet, Utterance, recording_units
-from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.load import SpeechEncoder
 from speechssl.encoders.states import CacheOptions, cache_states, encoder_card
 from speechssl.stats import mean_interval
-from speechssl.superb.data import TRAINING, CachedLoader, recordings_of
-from speechssl.superb.task import Batch, Evaluation, Featurizer, HeadSettings, Measure
+from speechssl.superb.data import TRAINING, Batch, CachedLoader, Evaluation, Featurizer, HeadSettings, Measure, recordings_of
 from speechssl.superb.train import Run, TrainedHead, train_head
 from speechssl.timing import FrameGrid
 

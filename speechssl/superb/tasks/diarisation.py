@@ -28,8 +28,7 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
 from speechssl.errors import InputError
 from speechssl.stats import ratio_interval
-from speechssl.superb.data import random_crops
-from speechssl.superb.task import Batch, Evaluation, Featurizer, HeadSettings, Measure
+from speechssl.superb.data import Batch, Evaluation, Featurizer, HeadSettings, Measure, random_crops
 from speechssl.timing import FrameGrid, RunLength
 
 PUBLISHED = HeadSettings(learning_rate=1e-4, steps=30_000, batch=32, every=500)

@@ -27,7 +27,7 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.data.superb import Utterance, UtteranceSet, recording_units
 from speechssl.errors import InputError, MissingExtra
 from speechssl.stats import mean_interval
-from speechssl.superb.task import Batch, Evaluation, Featurizer, HeadSettings, Measure
+from speechssl.superb.data import Batch, Evaluation, Featurizer, HeadSettings, Measure
 from speechssl.timing import FrameGrid
 
 PUBLISHED = {

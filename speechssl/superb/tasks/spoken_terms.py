@@ -20,10 +20,10 @@ from torch.nn.functional import normalize, pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, recording_units
-from speechssl.encoders.base import single_threaded
+from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError
 from speechssl.stats import Interval, Units, drawn_counts, mean_interval, percentiles
-from speechssl.superb.task import Evaluation, Measure
+from speechssl.superb.data import Evaluation, Measure
 
 StatesOf = Callable[[str], Tensor]  # id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
 BLOCK = 1 << 26  # numbers of hidden states of documents, and of queries, held at a time: 256 MB each

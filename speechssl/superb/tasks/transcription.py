@@ -23,7 +23,7 @@ from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_de
 from speechssl.data.superb import Slot, Utterance, UtteranceSet, recording_units
 from speechssl.errors import InputError
 from speechssl.stats import Units, mean_interval, ratio_interval
-from speechssl.superb.task import Batch, Evaluation, Featurizer, HeadSettings, Measure
+from speechssl.superb.data import Batch, Evaluation, Featurizer, HeadSettings, Measure
 from speechssl.text import spelt
 from speechssl.timing import FrameGrid
 

@@ -25,8 +25,7 @@ from torch.nn.functional import cross_entropy, normalize, relu
 from speechssl.data.superb import Trial, UtteranceSet, load_trials, recording_units
 from speechssl.errors import InputError
 from speechssl.stats import Interval, drawn_weights, percentiles
-from speechssl.superb.data import random_crops
-from speechssl.superb.task import Batch, Evaluation, Featurizer, HeadSettings, Measure
+from speechssl.superb.data import Batch, Evaluation, Featurizer, HeadSettings, Measure, random_crops
 from speechssl.timing import FrameGrid
 
 PUBLISHED = HeadSettings(learning_rate=1e-4, steps=200_000, batch=50, every=10_000, optimiser="AdamW", clip=1e3)

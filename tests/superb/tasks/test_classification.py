@@ -16,9 +16,8 @@ from speechssl.encoders.s3prl_upstream import register
 from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError
 from speechssl.superb import train
-from speechssl.superb.data import CachedLoader
+from speechssl.superb.data import CachedLoader, Featurizer
 from speechssl.superb.export import TASKS
-from speechssl.superb.task import Featurizer
 from speechssl.superb.tasks.classification import Classification, ClassifierOptions, UtteranceClassifier, train_classifier
 from speechssl.superb.train import load_head
 

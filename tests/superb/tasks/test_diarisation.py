@@ -16,7 +16,7 @@ from scipy.signal import medfilt
 
 from speechssl.data.superb import Turn, Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.task import Batch
+from speechssl.superb.data import Batch
 from speechssl.superb.tasks.diarisation import (
     PUBLISHED,
     Diarisation,

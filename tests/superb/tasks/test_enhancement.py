@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.errors import InputError, MissingExtra
-from speechssl.superb.task import Batch
+from speechssl.superb.data import Batch
 from speechssl.superb.tasks.enhancement import (
     LIMIT,
     PUBLISHED,

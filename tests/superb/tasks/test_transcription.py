@@ -12,7 +12,7 @@ from speechssl.cascade.decode import BeamOptions, train_ngram
 from speechssl.cascade.model import HeadShape
 from speechssl.data.superb import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.task import Batch
+from speechssl.superb.data import Batch
 from speechssl.superb.tasks.transcription import (
     PUBLISHED_ASR,
     PUBLISHED_PR,

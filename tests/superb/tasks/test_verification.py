@@ -15,7 +15,7 @@ from sklearn.metrics import roc_curve
 
 from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.task import Batch
+from speechssl.superb.data import Batch
 from speechssl.superb.tasks.verification import (
     CONTEXT,
     LEAST,

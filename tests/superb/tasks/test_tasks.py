@@ -11,7 +11,7 @@ from speechssl.data.superb import load_labelled
 from speechssl.errors import InputError
 from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb import export
-from speechssl.superb.catalogue import ABOUT, ORDER, QBE, TASKS, make_task, preset_for, read_data
+from speechssl.superb.tasks import ABOUT, ORDER, QBE, TASKS, make_task, preset_for, read_data
 
 
 def test_all_tasks_are_in_superbs_order():

@@ -7,9 +7,8 @@ import pytest
 import torch
 import transformers
 
-from speechssl.encoders.base import TransformersEngine
-from speechssl.encoders.cpu import BLOCK, FastEngine
-from speechssl.encoders.hubert import is_known
+from speechssl.encoders.hubert import BLOCK, FastEngine, is_known
+from speechssl.encoders.load import TransformersEngine
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
