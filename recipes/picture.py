@@ -1,4 +1,4 @@
-"""README's picture: FF1 by condition, and against the recogniser's errors, from the scores in the cards of the set that ships.
+"""README's picture: FF1 against SNR, and against the recogniser's errors, from the scores in the cards of the set that ships.
 
 python recipes/picture.py [SET] [OUT]    default: people-en, docs/results.svg
 """
@@ -27,22 +27,27 @@ def scores_of(models: Path) -> Scores:
 
 def draw(scores: Scores, out: Path) -> None:
     wer = {where: score["value"] for (_, metric, where), score in scores.items() if metric == "wer"}
-    conditions = sorted(wer, key=lambda where: (where != "clean", wer[where]))
+    levels = sorted((float(found[1]) for where in wer if (found := re.fullmatch(r"pink (\S+) dB", where))), reverse=True)
+    by_level = ["clean", *(f"pink {level:g} dB" for level in levels)]
     with styled(svg_hashsalt="results", svg_fonttype="path", font_size=10) as figure_class:
         figure = figure_class(figsize=(9, 3.4), facecolor="white", layout="constrained")
-        by_condition, by_errors = figure.subplots(1, 2, sharey=True)
+        by_snr, by_errors = figure.subplots(1, 2, sharey=True)
         for slot, (system, name) in enumerate(SYSTEMS.items()):
-            cells = [scores[system, "ff1", where] for where in conditions]
-            values = [cell["value"] for cell in cells]
-            errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
             style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "capsize": 3, "label": name}
-            by_condition.errorbar([i + 0.12 * (slot - 1) for i in range(len(values))], values, errors, linestyle="none", **style)
-            by_errors.errorbar([wer[where] for where in conditions], values, errors, linestyle="none", **style)
-        by_condition.set_xticks(range(len(conditions)), [where.replace(" 5 dB", "\n5 dB") for where in conditions])
-        by_condition.set_ylabel("FF1 (%)")
-        by_condition.set_ylim(0, 100)
+            for axes, conditions, places, line in (
+                (by_snr, by_level, [i + 0.08 * (slot - 1) for i in range(len(by_level))], "-"),
+                (by_errors, sorted(wer, key=wer.__getitem__), sorted(wer.values()), "none"),
+            ):
+                cells = [scores[system, "ff1", where] for where in conditions]
+                values = [cell["value"] for cell in cells]
+                errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
+                axes.errorbar(places, values, errors, linestyle=line, **style)
+        by_snr.set_xticks(range(len(by_level)), ["clean", *(f"{level:g}" for level in levels)])
+        by_snr.set_xlabel("SNR of pink noise (dB)")
+        by_snr.set_ylabel("FF1 (%)")
+        by_snr.set_ylim(0, 100)
         by_errors.set_xlabel("WER of the recogniser in the same condition (%)")
-        by_errors.set_xlim(40, 90)
+        by_errors.set_xlim(40, 100)
         figure.legend(*by_errors.get_legend_handles_labels(), loc="outside upper center", ncols=3)
         save_figure(figure, out)
 

@@ -9,13 +9,40 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from speechssl.errors import InputError
 from speechssl.io import hash_json, locked, parse_json, write_text
 from speechssl.stats import Interval
 
 DEFAULT = "_default"  # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
+METRICS = {  # in the order of tables: short name, what it is
+    "ff1": ("FF1", "frame F1 of the answer's time span against the gold span"),
+    "aos": ("AOS", "audio overlap score: intersection over union of the two time spans"),
+    "f1": ("F1", "token F1 of the answer's text"),
+    "em": ("EM", "exact match of the answer's text"),
+    "set_accuracy": ("set accuracy", "share of the questions for which all right options and no other are chosen"),
+    "accuracy": ("accuracy", "share of the questions with one right option for which it is chosen"),
+    "r1": ("R@1", "share of the questions whose passage is ranked first among all passages"),
+    "r10": ("R@10", "share of the questions whose passage is ranked among the first ten"),
+    "mrr": ("MRR", "mean reciprocal rank of the question's passage, times 100"),
+    "wer": ("WER", "word error rate of the transcript"),
+    "cer": ("CER", "character error rate of the transcript"),
+    "acc": ("accuracy", "share of the recordings that are classified rightly"),
+    "unit_error": ("unit error", "edits between the units of distorted and of clean speech, over the units of clean speech"),
+    "per": ("PER", "phone error rate"),
+    "wer_lm": ("WER with LM", "word error rate of the transcript, decoded with an n-gram language model"),
+    "mtwv": ("MTWV", "maximum term-weighted value, times 100"),
+    "eer": ("EER", "equal error rate: where as many impostors are let in as speakers are turned away"),
+    "der": ("DER", "diarisation error rate: time missed, falsely detected or given to another speaker, over the time spoken"),
+    "slot_f1": ("slot F1", "F1 of the slot types"),
+    "slot_cer": ("slot CER", "character error rate of the values of the slots"),
+    "pesq": ("PESQ", "perceptual evaluation of speech quality (wide band), from 1 to 4.6"),
+    "stoi": ("STOI", "short-time objective intelligibility, times 100"),
+    "si_sdr": ("SI-SDR", "scale-invariant signal-to-distortion ratio"),
+    "si_sdri": ("SI-SDRi", "scale-invariant signal-to-distortion ratio, gained over the mixture"),
+    "ratio_cached": ("speed-up", "time with the encoder in the loop over time from cached features"),
+}
 _ERRORS = ("wer", "wer_lm", "cer", "per", "eer", "der", "slot_cer", "unit_error", "min_dcf")
 LOWER_IS_BETTER = frozenset({*_ERRORS, *(f"{metric}{DEFAULT}" for metric in _ERRORS)})  # metrics
 CASCADE = "cascade"  # what a cascade's name begins with, which DUAL is compared with
@@ -23,6 +50,16 @@ BY_A_RECOGNISER = (CASCADE, "speechbert")  # systems that are left out of averag
 AGAINST_ITSELF = ("unit_error",)  # metrics of an encoder against its own clean speech: a collapsed one has no error
 # of metrics that are not percent; "": a scale of its own
 UNITS = {"si_sdr": "dB", "si_sdri": "dB", "pesq": "", "min_dcf": "", "ratio_cached": "×", "perplexity": "", "nats": "nats"}
+
+
+class HasSnr(Protocol):
+    """A condition, or a row of one."""
+
+    @property
+    def snr_db(self) -> float | None: ...
+
+
+Condition = TypeVar("Condition", bound=HasSnr)
 Key = tuple[str, str, str, float | None, str, int, str]
 
 
@@ -74,6 +111,12 @@ class Row:
     def made(self) -> str:
         """The card as one string."""
         return json.dumps(self.card, sort_keys=True, ensure_ascii=False)
+
+
+def metric_name(metric: str) -> str:
+    if metric.endswith(DEFAULT):
+        return f"{metric_name(metric.removesuffix(DEFAULT))} at the default learning rate"
+    return METRICS[metric][0] if metric in METRICS else metric.upper() if len(metric) <= 4 else metric.replace("_", " ")
 
 
 def unit(metric: str) -> str:
@@ -333,6 +376,14 @@ def condition_name(condition: str, snr_db: float | None) -> str:
 def listed(parts: Sequence[str]) -> str:
     """ "a, b and c"."""
     return ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1] if parts else ""
+
+
+def nearest_snr(found: Iterable[Condition], at: float) -> list[Condition]:
+    """Of some conditions those at the SNR nearest to `at` dB (of two as near, the quieter noise); all where none has an SNR."""
+    found = list(found)
+    ratios = [c.snr_db for c in found if c.snr_db is not None]
+    nearest = min(ratios, key=lambda snr: (abs(snr - at), -snr), default=None)
+    return [c for c in found if c.snr_db == nearest]
 
 
 def snr_note(over: str) -> str:

@@ -109,20 +109,15 @@ def answered(qa: QA, passage: np.ndarray, question: np.ndarray | str, noise: str
     rows = []
     for name, colour in colours.items():
         answer = details[name].answer if name in details else None
-        clip = None if answer is None else _clip(recordings["passage"], answer.start, answer.end)
-        rows.append((name, colour, answer, clip))
+        start, end = (0.0, 0.0) if answer is None else (answer.start, answer.end)
+        clip = recordings["passage"][round(start * SAMPLE_RATE) : round(end * SAMPLE_RATE)]
+        rows.append((name, colour, answer, clip if len(clip) else None))
     template = resources.files("speechssl").joinpath("serve.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     audio: Callable[[np.ndarray], str] = lambda samples: data_uri(encode_audio(samples))  # noqa: E731
     environment.filters |= {"audio": audio, "envelope": envelope, "outline": outline, "ticks": ticks}
     shown = [_shown(qa, part, samples, details, colours) for part, samples in recordings.items()]
     return environment.from_string(template).render(rows=rows, shown=shown, names=SYSTEMS, condition=condition.label, width=WIDTH)
-
-
-def _clip(samples: np.ndarray, start: float, end: float) -> np.ndarray | None:
-    """[start, end) seconds of samples (N,); None where that is empty."""
-    clip = samples[round(start * SAMPLE_RATE) : round(end * SAMPLE_RATE)]
-    return clip if len(clip) else None
 
 
 def _shown(qa: QA, part: str, samples: np.ndarray, details: Mapping[str, Detail], colours: Mapping[str, str]) -> Shown:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.errors import InputError
-from speechssl.results import Row, append_rows, read_rows, results_table
+from speechssl.results import Row, Table, append_rows, counted_range, drawn_sentence, read_rows, results_table
 
 ROW = Row("dual", "hubert", "babble", 10.0, "FF1", 51.25, 49.0, 53.5, 400, 0, "3f2a")
 
@@ -189,3 +189,30 @@ def test_one_model_under_two_names_is_one_row_in_every_condition(path: Path) -> 
     append_rows(path, [replace(ROW, encoder="mine", value=51.5)], by_content=True)
     found = [(row.encoder, row.condition, row.value, row.card) for row in read_rows(path)]
     assert found == [("mine", "babble", 51.5, "3f2a"), ("mine", "clean", 51.25, "3f2a"), ("hubert", "babble", 51.25, "another")]
+
+
+def test_tables_say_what_is_drawn() -> None:
+    assert drawn_sentence([("a", "voice", 8), ("b", "passage", 9), ("c", "", 0), ("d", "voice", 8)]) == (
+        "95 % intervals draw 8 voices (a, d) and 9 passages (b)."
+    )
+    assert drawn_sentence([("a", "passage", 1)]) == ""  # one has no interval
+    assert [counted_range({n}, "query") for n in (1, 2)] == ["1 query", "2 queries"]
+    assert counted_range({4, 8}, "voice, recording") == "4 to 8 voices or recordings"
+    assert results_table([replace(ROW, drawn="voice", groups=8), replace(ROW, metric="WER", drawn="voice", groups=8)]).endswith(
+        "\n\n95 % intervals draw 8 voices."
+    )
+    assert not results_table([ROW]).endswith(".")
+
+
+def test_results_of_before_can_be_read_and_replaced(path: Path) -> None:
+    old = {name: value for name, value in asdict(ROW).items() if name not in ("drawn", "groups")}
+    path.parent.mkdir()
+    path.write_text(json.dumps(old) + "\n")
+    append_rows(path, [replace(ROW, drawn="voice", groups=8)])
+    assert read_rows(path) == (replace(ROW, drawn="voice", groups=8),)
+
+
+def test_numbers_stand_flush_right_and_names_flush_left() -> None:
+    table = Table("", ("first", "second", "condition", "WER"), (("dual", "text", "clean", 1.0), ("dual", "ctc", "pink 5 dB", 12.5)))
+    assert table.text.splitlines()[2:] == ["dual   text    clean       1.0", "dual   ctc     pink 5 dB  12.5"]
+    assert "| --- | --- | --- | ---: |" in table.markdown

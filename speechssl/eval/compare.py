@@ -38,7 +38,7 @@ from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.scores import TYPES, read_lines
 from speechssl.io import hash_bytes, read_json
-from speechssl.results import Table, condition_name, counted_range, interval_text
+from speechssl.results import Table, condition_name, counted_range, interval_text, metric_name
 from speechssl.signal import ACTIVE, SNR_OVER
 from speechssl.stats import (
     RESAMPLES,
@@ -56,17 +56,7 @@ from speechssl.stats import (
 )
 from speechssl.text import error_metric
 
-METRICS = (
-    "ff1",
-    "f1",
-    "em",
-    "aos",
-    "set_accuracy",
-    "accuracy",
-    "mrr",
-    "r1",
-    "r10",
-)  # the first that a corpus has, where none is named
+METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy", "mrr", "r1", "r10")  # without a name the first that a corpus has
 WER = "wer"
 PASSAGE = "passage"
 SIMULATED, REFERENCE = "cascade-simulated", "text"  # systems that read the reference, with errors and without
@@ -458,7 +448,6 @@ def falling(values: np.ndarray) -> np.ndarray:
 
 
 NEVER = "they do not cross in the range measured"
-METRIC_NAMES = {"ff1": "FF1", "aos": "AOS", "f1": "F1", "em": "EM", "mrr": "MRR", "r1": "R@1", "r10": "R@10"}
 FEW_RESAMPLES = 1000  # of tables of missed answers
 FEWEST = 5  # questions of a relation that stands by itself
 MOST = 15  # relations that do
@@ -656,10 +645,6 @@ def other_noise(tests: Sequence[PairedTest]) -> str:
     return f"Not the same audio, for noise and rooms were drawn with different seeds: {named}." if named else ""
 
 
-def _name(metric: str) -> str:
-    return METRIC_NAMES.get(metric, metric.replace("_", " "))
-
-
 # ---- tables
 
 
@@ -683,7 +668,7 @@ def tables_of(found: Compilation) -> list[Table]:
         items = f"the passages of {n} questions" if metric == WER else f"{n} questions"
         aside = f" Left out, for they have none: {', '.join(c.aside)}." if c.aside and metric == c.metric else ""
         note = f"Percent with 95 % intervals, which draw {units}; {items}.{lone}{aside}"
-        title = f"{c.corpus}: {c.errors if metric == WER else _name(metric)}"
+        title = f"{c.corpus}: {c.errors if metric == WER else metric_name(metric)}"
         tables.append(Table(title, ("system", *(condition_name(*w) for w in conditions)), tuple(rows), note))
 
     tests = [
@@ -706,7 +691,7 @@ def tables_of(found: Compilation) -> list[Table]:
         after = f", nor below {min(1.0, family * least):.2g} after Holm over {family} tests" if family > 1 else ""
         note += f" With {units} no p can be below {least:.2g}{after}."
     columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
-    title = f"{c.corpus}: paired differences, {_name(c.metric)}"
+    title = f"{c.corpus}: paired differences, {metric_name(c.metric)}"
     tables.append(Table(title, columns, tuple(tests), f"{note} {other_noise(found.tests)}".strip()))
 
     crossed = []
@@ -737,13 +722,13 @@ def tables_of(found: Compilation) -> list[Table]:
         head = (f"{c.errors} of the {what}", "questions", f"{c.errors} of these passages (%)", family_of, textless, "difference")
         note = f"All conditions pooled; every {what} counts in the range of its own {c.errors}, a question once a condition."
         note += without_interval(b.difference for b in bins)
-        title = f"{c.corpus}: {_name(c.metric)} by the {c.errors} of the {what}, {family_of} and {textless}"
+        title = f"{c.corpus}: {metric_name(c.metric)} by the {c.errors} of the {what}, {family_of} and {textless}"
         tables.append(Table(title, head, tuple(rows), note))
 
     for a in found.analyses:
         systems = [s for s in c.systems if any(s in b.scores for b in a.buckets)]
         rows = [(b.name, b.n, *(interval_text(b.scores[s].percent if s in b.scores else None) for s in systems)) for b in a.buckets]
-        note = f"{_name(c.metric)} in percent with 95 % intervals, which draw {c.drawn}s, {condition_name(*a.condition)}."
+        note = f"{metric_name(c.metric)} in percent with 95 % intervals, which draw {c.drawn}s, {condition_name(*a.condition)}."
         note += without_interval(v for b in a.buckets for v in b.scores.values())
         title = f"{c.corpus}: by {a.by} ({a.recogniser})" if a.recogniser else f"{c.corpus}: by {a.by}"
         tables.append(Table(title, (a.by, "n", *systems), tuple(rows), note))

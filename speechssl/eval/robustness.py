@@ -41,6 +41,7 @@ from speechssl.results import (
     drawn_sentence,
     interval_text,
     markdown,
+    nearest_snr,
     snr_note,
 )
 from speechssl.stats import (
@@ -426,9 +427,7 @@ def lecture_columns(grid: Grid, at: float) -> dict[str, list[Setting]]:
     """Clean, and every group at the SNR that lies nearest to `at` (dB); a group without SNRs as it is."""
     columns = {"clean": [grid.clean]}
     for group in dict.fromkeys(s.group for s in grid.settings[1:]):
-        mine = [found for found in grid.levels if found[0].group == group]
-        ratios = [found for found in mine if found[0].snr_db is not None]
-        best = min(ratios or mine, key=lambda found: abs((found[0].snr_db or 0.0) - at))
+        best = nearest_snr((s for s in grid.settings[1:] if s.group == group), at)
         columns[condition_name(group, best[0].snr_db)] = best
     return columns
 

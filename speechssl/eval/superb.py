@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,6 +63,7 @@ from speechssl.results import (
     append_rows,
     decimals,
     drawn_sentence,
+    nearest_snr,
     read_rows,
     seeds_text,
     snr_note,
@@ -663,11 +665,8 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
     def cell(found: Sequence[Row]) -> str:
         texts = []
         for group in groups:
-            rows = [r for r in found if r.condition.partition("-")[0] == group]
-            rows = [r for r in rows if r.snr_db is not None] or rows  # one without an SNR counts where there is no other
-            apart = [abs((at if r.snr_db is None else r.snr_db) - at) for r in rows]
-            values = [r.value for r, x in zip(rows, apart, strict=True) if x == min(apart)]
-            texts.append(f"{sum(values) / len(values):.{decimals(rows[0].metric)}f}" if values else "-")
+            rows = nearest_snr((r for r in found if r.condition.partition("-")[0] == group), at)
+            texts.append(f"{fmean(r.value for r in rows):.{decimals(rows[0].metric)}f}" if rows else "-")
         return " | ".join(texts)
 
     listed = measures([(row.system, row.metric) for row in main(mine)]) if len(groups) > 1 else []

@@ -167,15 +167,11 @@ def read_predicted(out: Path, corpus: Corpus) -> Predicted:
     rows: list[Row] = []
     for f in found if common and common != evaluated else ():
         scored = [s for s in score_questions(answers[f.path], corpus) if s.id in common]
-        system, condition, seed = SimpleNamespace(name=f.system, card={}), condition_of(f), int(f.card.get("seed", 0))
+        system, seed = SimpleNamespace(name=f.system, card={}), int(f.card.get("seed", 0))
+        condition: Any = SimpleNamespace(short=f.condition[0], snr_db=f.condition[1])  # what rows have of `augment.Condition`
         encoder = str(f.card.get("encoder", ""))
         rows += rows_of(scored, METRICS, answers[f.path]["transcripts"], corpus, condition, system, seed, encoder)
     return Predicted(tuple(found), answers, corpus, len(evaluated), common, tuple(rows))
-
-
-def condition_of(scores: Scores) -> Any:
-    """With the fields of `augment.Condition` that rows have."""
-    return SimpleNamespace(short=scores.condition[0], snr_db=scores.condition[1])
 
 
 # ---- from the folder of an evaluation

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from speechssl.drawing import INK, MUTED, PAPER, RULE, styled
-from speechssl.results import DEFAULT, Row
+from speechssl.results import METRICS, Row
 from speechssl.stats import Interval
 
 if TYPE_CHECKING:
@@ -68,33 +68,6 @@ READERS = (  # systems without audio, before any @ or +
     *("text", "cascade-given", "cascade-simulated", "chance", "longest-option"),
     *(f"{method}-{source}" for method in ("bm25", "tfidf", "embeddings") for source in ("text", "given")),
 )
-METRICS = {  # in the order of the page: short name, what it is
-    "ff1": ("FF1", "frame F1 of the answer's time span against the gold span"),
-    "aos": ("AOS", "audio overlap score: intersection over union of the two time spans"),
-    "f1": ("F1", "token F1 of the answer's text"),
-    "em": ("EM", "exact match of the answer's text"),
-    "set_accuracy": ("set accuracy", "share of the questions for which all right options and no other are chosen"),
-    "accuracy": ("accuracy", "share of the questions with one right option for which it is chosen"),
-    "r1": ("R@1", "share of the questions whose passage is ranked first among all passages"),
-    "r10": ("R@10", "share of the questions whose passage is ranked among the first ten"),
-    "mrr": ("MRR", "mean reciprocal rank of the question's passage, times 100"),
-    "wer": ("WER", "word error rate of the transcript"),
-    "cer": ("CER", "character error rate of the transcript"),
-    "acc": ("accuracy", "share of the recordings that are classified rightly"),
-    "unit_error": ("unit error", "edits between the units of distorted and of clean speech, over the units of clean speech"),
-    "per": ("PER", "phone error rate"),
-    "wer_lm": ("WER with LM", "word error rate of the transcript, decoded with an n-gram language model"),
-    "mtwv": ("MTWV", "maximum term-weighted value, times 100"),
-    "eer": ("EER", "equal error rate: where as many impostors are let in as speakers are turned away"),
-    "der": ("DER", "diarisation error rate: time missed, falsely detected or given to another speaker, over the time spoken"),
-    "slot_f1": ("slot F1", "F1 of the slot types"),
-    "slot_cer": ("slot CER", "character error rate of the values of the slots"),
-    "pesq": ("PESQ", "perceptual evaluation of speech quality (wide band), from 1 to 4.6"),
-    "stoi": ("STOI", "short-time objective intelligibility, times 100"),
-    "si_sdr": ("SI-SDR", "scale-invariant signal-to-distortion ratio"),
-    "si_sdri": ("SI-SDRi", "scale-invariant signal-to-distortion ratio, gained over the mixture"),
-    "ratio_cached": ("speed-up", "time with the encoder in the loop over time from cached features"),
-}
 
 
 @dataclass(frozen=True)
@@ -227,12 +200,6 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
 
 def decibels(snr_db: float) -> str:
     return f"{snr_db:g}\u00a0dB".replace("-", "\u2212")
-
-
-def metric_name(metric: str) -> str:
-    if metric.endswith(DEFAULT):
-        return f"{metric_name(metric.removesuffix(DEFAULT))} at the default learning rate"
-    return METRICS[metric][0] if metric in METRICS else metric.upper() if len(metric) <= 4 else metric.replace("_", " ")
 
 
 def points_in(results: Results, series: Series, metric: str, noise: str) -> Points:

@@ -21,8 +21,8 @@ import numpy as np
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.io import write_text
-from speechssl.report.figures import METRICS, PALETTE, Drawing, Results, ScoreCell, Series, ShownCondition, decibels, metric_name
-from speechssl.results import LOWER_IS_BETTER, Row, Table, decimals, interval_note, unit
+from speechssl.report.figures import PALETTE, Drawing, Results, ScoreCell, Series, ShownCondition, decibels
+from speechssl.results import LOWER_IS_BETTER, METRICS, Row, Table, decimals, interval_note, metric_name, unit
 
 COLUMNS = ("system", "encoder", "condition", "snr_db", "metric", "value", "low", "high", "n", "seed", "card", "drawn", "groups")
 UNKNOWN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system without results

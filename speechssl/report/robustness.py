@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from speechssl.drawing import INK, MUTED
@@ -25,7 +26,6 @@ from speechssl.report.figures import (
     cell_axes,
     decibels,
     draw_cell,
-    metric_name,
     panels_in,
     points_in,
     points_text,
@@ -34,7 +34,7 @@ from speechssl.report.figures import (
     svg_of,
 )
 from speechssl.report.page import Section, grid_of
-from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, interval_note, listed, unit
+from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, interval_note, listed, metric_name, nearest_snr, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,14 +148,14 @@ def summarise_grid(found: Sequence[Panel]) -> str:
     encoders = [e for e in (tasks[0].encoders if tasks else ()) if all(e in p.encoders for p in tasks)]
     every = list(dict.fromkeys(c for p in tasks for c in p.conditions))
     noisy = [c for c in every if c.name.startswith("unseen-")] or [c for c in every if c.name.startswith("seen-")]
-    snr = min((c.snr_db for c in noisy if c.snr_db is not None), key=lambda x: abs(x - AT), default=None)
-    level = [c for c in noisy if c.snr_db == snr]  # the group at the SNR nearest to AT
+    level = nearest_snr(noisy, AT)
     losses = {e: [loss for p in tasks for c in level if (loss := p.loss(e, c)) is not None] for e in encoders}
     parts = [f"{e.label} {sum(values) / len(values):.1f}" for e, values in losses.items() if values]
     if not parts:
         return ""
     count = f"Averaged over {len(tasks)} tasks, " if len(tasks) > 1 else ""
-    noise = f"{level[0].name.split('-')[0]} noise{'' if snr is None else f' at {decibels(snr)}'}"
+    group, snr = level[0].name.split("-")[0], level[0].snr_db
+    noise = f"{group} noise{'' if snr is None else f' at {decibels(snr)}'}"
     sentence = f"{count}{noise} costs {listed(parts)} points against clean speech."
     return sentence[0].upper() + sentence[1:]
 
@@ -339,10 +339,4 @@ def _heat_panel(figure: Canvas, panel: Panel, bottom: float, scale: PowerNorm, c
 
 def fitted(name: str, inches: float) -> str:
     """A name in at most two lines of so many inches, cut off where it is longer yet."""
-    most = max(3, int(inches / 0.066))  # letters of 7.5 points
-    if len(name) <= most:
-        return name
-    words = name.split(" ")
-    cut = max((i for i in range(1, len(words) + 1) if len(" ".join(words[:i])) <= most), default=0)
-    first, rest = (" ".join(words[:cut]), " ".join(words[cut:])) if cut else (name[:most], name[most:])
-    return f"{first}\n{shortened(rest, most)}" if rest else first
+    return "\n".join(wrap(name, max(3, int(inches / 0.066)), max_lines=2, placeholder="…"))  # letters of 7.5 points

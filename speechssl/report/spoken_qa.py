@@ -18,7 +18,6 @@ from speechssl.eval.scores import ERRORS, TYPES
 from speechssl.report.figures import (
     CLEAN,
     INCHES,
-    METRICS,
     Drawing,
     Points,
     Results,
@@ -28,7 +27,6 @@ from speechssl.report.figures import (
     decibels,
     draw_interval,
     in_order,
-    metric_name,
     panels_in,
     points_in,
     points_text,
@@ -36,7 +34,7 @@ from speechssl.report.figures import (
     svg_of,
 )
 from speechssl.report.page import UNKNOWN, Example, Explorer, Method, Section, grid_of, lanes_of
-from speechssl.results import LOWER_IS_BETTER, Table, counted_range, interval_note, listed
+from speechssl.results import LOWER_IS_BETTER, METRICS, Table, counted_range, interval_note, listed, metric_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

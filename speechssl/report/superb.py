@@ -23,7 +23,6 @@ from speechssl.io import read_json
 from speechssl.report.figures import (
     CLEAN,
     INCHES,
-    METRICS,
     NAMES,
     PALETTE,
     ROW,
@@ -39,13 +38,12 @@ from speechssl.report.figures import (
     decibels,
     draw_cell,
     legend,
-    metric_name,
     shortened,
     svg_of,
 )
 from speechssl.report.page import Entry, Heading, Line, ScoreTable, Section, best_of, cell_notes, entry_of, printed
 from speechssl.report.robustness import AT, GROUPS, Panel, panels, series_of
-from speechssl.results import DEFAULT, LOWER_IS_BETTER, Row, Table, decimals, unit
+from speechssl.results import DEFAULT, LOWER_IS_BETTER, METRICS, Row, Table, decimals, metric_name, nearest_snr, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -250,13 +248,8 @@ class SuperbResults:
     @cached_property
     def encoders(self) -> tuple[Series, ...]:
         a = self.artefacts
-        left = [
-            *(x.encoder for x in a.heads),
-            *(x.encoder for x in a.confusions),
-            *(a.errors or ()),
-            *(x.encoder for x in a.timelines),
-        ]
-        return tuple(series_of([*(r.encoder for r in self.rows), *left]))
+        named = [x.encoder for found in (self.rows, a.heads, a.confusions) for x in found]
+        return tuple(series_of([*named, *(a.errors or ()), *(x.encoder for x in a.timelines)]))
 
     @cached_property
     def cells(self) -> Mapping[tuple[str, str, str, ShownCondition], ScoreCell]:
@@ -283,7 +276,31 @@ def of_superb(rows: Iterable[Row], artefacts: Artefacts = Artefacts()) -> Superb
 
 
 def superb_section(found: SuperbResults) -> Section:
-    return Section(summarise_superb(found), blocks(found), superb_figures(found), plain_tables(found))
+    layers = (
+        "Softmax weights of the sum that each head sees, in percent, a mean over seeds; column CNN is the output of the "
+        "convolutions, the others are the layers of the transformer. QbE has no weights: the square marks the layer that dev chose."
+    )
+    confusion = (
+        "A line is what it was, a column what it was taken for; percent of the line, the stronger the colour the more (on a "
+        "square-root scale, so that a few are seen as well)."
+    )
+    det = (
+        "Both axes are normal deviates. The marks are the equal error rates, where a curve crosses the dotted diagonal; the nearer "
+        "to the lower left corner, the better."
+    )
+    turns = "The first recording of the test set: for each speaker the truth, and below it what each encoder's head predicted."
+    sweep = (
+        "Ringed: the learning rate that dev chose. Dotted: the default. Hollow: given up before the end, as others were better by "
+        "then."
+    )
+    figures = [
+        ("Which layers the tasks use", layers, layer_weights(found)),
+        *((f"What was taken for what: {name}", confusion, drawing) for name, drawing in confusions(found)),
+        ("Speaker verification: misses against false alarms", det, det_curves(found)),
+        ("Diarisation: who spoke when", turns, timelines(found)),
+        ("Score on dev by learning rate", sweep, sweeps(found)),
+    ]
+    return Section(summarise_superb(found), blocks(found), figures, plain_tables(found))
 
 
 # ---- tables with heads of two lines
@@ -360,10 +377,9 @@ def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> Sco
     every = dict.fromkeys(c for _, task, metric, c in found.cells if (task, metric) in columns)
     places: dict[str, list[ShownCondition]] = {}  # conditions that share a line: the mean over them is shown
     for group in GROUPS:  # each at the SNR nearest to that of the robustness grid; a group without SNRs as it is
-        mine = [c for c in every if c.name.startswith(group)]
-        snr = min((c.snr_db for c in mine if c.snr_db is not None), key=lambda x: (abs(x - AT), x), default=None)
-        if mine:
-            places[group.rstrip("-") + ("" if snr is None else f", {decibels(snr)}")] = [c for c in mine if c.snr_db == snr]
+        if some := nearest_snr((c for c in every if c.name.startswith(group)), AT):
+            snr = some[0].snr_db
+            places[group.rstrip("-") + ("" if snr is None else f", {decibels(snr)}")] = some
 
     def entry(encoder: Series, column: Measured, conditions: Sequence[ShownCondition]) -> Entry | None:
         """None unless all of the conditions were measured: a mean over others would not compare."""
@@ -468,32 +484,6 @@ def summarise_superb(found: SuperbResults) -> str:
 SHADE = PALETTE[0][0]  # of cells: the more opaque the more, on a light page and on a dark one
 TURNS_AT = 0.78  # of full opacity: from here on numbers have the colour of the page
 PLACE: Mapping[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-LAYERS = (
-    "Softmax weights of the sum that each head sees, in percent, a mean over seeds; column CNN is the output of the convolutions, "
-    "the others are the layers of the transformer. QbE has no weights: the square marks the layer that dev chose."
-)
-CONFUSION = (
-    "A line is what it was, a column what it was taken for; percent of the line, the stronger the colour the more (on a "
-    "square-root scale, so that a few are seen as well)."
-)
-DET = (
-    "Both axes are normal deviates. The marks are the equal error rates, where a curve crosses the dotted diagonal; the nearer to "
-    "the lower left corner, the better."
-)
-TIMELINE = "The first recording of the test set: for each speaker the truth, and below it what each encoder's head predicted."
-SWEEP = (
-    "Ringed: the learning rate that dev chose. Dotted: the default. Hollow: given up before the end, as others were better by then."
-)
-
-
-def superb_figures(found: SuperbResults) -> list[tuple[str, str, Drawing | None]]:
-    return [
-        ("Which layers the tasks use", LAYERS, layer_weights(found)),
-        *((f"What was taken for what: {name}", CONFUSION, drawing) for name, drawing in confusions(found)),
-        ("Speaker verification: misses against false alarms", DET, det_curves(found)),
-        ("Diarisation: who spoke when", TIMELINE, timelines(found)),
-        ("Score on dev by learning rate", SWEEP, sweeps(found)),
-    ]
 
 
 def heading(figure: Canvas, text: str, top: float) -> None:

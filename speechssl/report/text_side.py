@@ -4,10 +4,13 @@ of dependencies, optimisation and generalisation apart, and the tables that `spe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from textwrap import fill
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,6 +39,10 @@ from speechssl.text_side.published import (
     in_order,
 )
 from speechssl.text_side.tables import Point, mean_curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 TITLE = "What a text-pre-trained encoder knows that units can use"
 CURVES = 10  # tasks whose curves are drawn
@@ -139,18 +146,10 @@ def gain_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:
             ax.set_title(task, loc="left", fontsize=9, fontweight="bold")
             ax.set_xticks([])
             texts.append(f"{task}: " + ", ".join(f"{arm} {interval_text(row, '+')}" for arm, row in gains.items()))
-        labels = [f"{shortened(arm, 14)}\n{_broken(ARTIFICIAL.get(family(arm), ''))}" for arm in arms]
+        labels = [f"{shortened(arm, 14)}\n{fill(ARTIFICIAL.get(family(arm), ''), 12)}" for arm in arms]
         ax.set_xticks(range(len(arms)), labels, fontsize=7)
         svg = svg_of(figure, "text-gains")
     return Drawing(svg, f"Gain over scratch in points. {'; '.join(texts)}.")
-
-
-def _broken(text: str) -> str:
-    """In lines of about twelve letters."""
-    lines = [""]
-    for word in text.split():
-        lines = [*lines[:-1], f"{lines[-1]} {word}".strip()] if len(lines[-1]) + len(word) < 12 else [*lines, word]
-    return "\n".join(filter(None, lines))
 
 
 def symbol_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:
@@ -204,6 +203,18 @@ def gain_by_length(found: Lectures, tasks: Sequence[str]) -> Drawing | None:
     return None
 
 
+@contextmanager
+def side_by_side(
+    arms: Sequence[str], lefts: Sequence[float], width: float
+) -> Iterator[tuple[Figure, list[Axes], dict[str, Series]]]:
+    """Panels of one width at these distances from the left edge (inches), a series an arm, and the legend of the arms above."""
+    series = {arm: Series("", "", shortened(arm), n) for n, arm in enumerate(arms)}
+    with blank(2.6 + 0.2 * -(-len(arms) // 4)) as figure:
+        panels = [axes_at(figure, left, 0.5, width, 1.85) for left in lefts]
+        legend(figure, [(s, s.label) for s in series.values()], (0.045, 1.0), ncols=4)
+        yield figure, panels, series
+
+
 def alignment_by_layer(found: Lectures) -> Drawing | None:
     """A line a start, the mean of its seeds; None where no alignment was measured."""
     lines: dict[tuple[bool, str], dict[int, list[float]]] = {}
@@ -215,11 +226,8 @@ def alignment_by_layer(found: Lectures) -> Drawing | None:
     if not lines:
         return None
     arms = sorted({arm for _, arm in lines})
-    series = {arm: Series("", "", shortened(arm), n) for n, arm in enumerate(arms)}
     texts = []
-    with blank(2.6 + 0.2 * -(-len(arms) // 4)) as figure:
-        panels = [axes_at(figure, 0.55 + 4.1 * i, 0.5, 3.6, 1.85) for i in range(2)]
-        legend(figure, [(s, s.label) for s in series.values()], (0.045, 1.0), ncols=4)
+    with side_by_side(arms, (0.55, 4.65), 3.6) as (figure, panels, series):
         for (less, arm), layers in sorted(lines.items()):
             points = sorted((layer, fmean(values)) for layer, values in layers.items())
             xs, ys = zip(*points, strict=True)
@@ -237,11 +245,8 @@ def curves(found: Lectures, task: str) -> Drawing:
     """Three panels: training loss and score against steps, and score against training loss; means over seeds."""
     arms = in_order(arm for name, arm in found.curves if name == task)
     scale, named = (1, task) if task == PERPLEXITY else (100, "score (%)")
-    series = {arm: Series("", "", shortened(arm), n) for n, arm in enumerate(arms)}
     texts = []
-    with blank(2.6 + 0.2 * -(-len(arms) // 4)) as figure:
-        panels = [axes_at(figure, 0.55 + 2.75 * i, 0.5, 2.3, 1.85) for i in range(3)]
-        legend(figure, [(s, s.label) for s in series.values()], (0.045, 1.0), ncols=4)
+    with side_by_side(arms, (0.55, 3.3, 6.05), 2.3) as (figure, panels, series):
         for arm in arms:
             points = mean_curve(found.curves[task, arm])
             steps, losses, scores = ([p[i] * (scale if i == 2 else 1) for p in points] for i in range(3))
@@ -314,12 +319,9 @@ def surface_figures(found: Sequence[SurfaceRun]) -> list[tuple[str, str, Drawing
 
 def line_figure(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
     arms = in_order(run.arm for run in runs)
-    series = {arm: Series("", "", shortened(arm), n) for n, arm in enumerate(arms)}
     texts = []
-    with blank(2.7 + 0.2 * -(-len(arms) // 4)) as figure:
-        panels = {part: axes_at(figure, 0.62 + 4.1 * i, 0.5, 3.6, 1.9) for i, part in enumerate(LINES)}
-        legend(figure, [(s, s.label) for s in series.values()], (0.045, 1.0), ncols=4)
-        for part, ax in panels.items():
+    with side_by_side(arms, (0.62, 4.72), 3.6) as (figure, panels, series):
+        for part, ax in zip(LINES, panels, strict=True):
             for arm in arms:
                 some = [run for run in runs if run.arm == arm]
                 at = some[0].parts[part]["at"]
@@ -330,7 +332,7 @@ def line_figure(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
                 ends = ", ".join(f"{x:g}: {loss:.2f}" for x, loss in zip(at, means[0], strict=True) if x in (at[0], 0, 1, at[-1]))
                 texts.append(f"{arm}, {part}: {ends}")
             ax.set_xlabel(LINES[part])
-        next(iter(panels.values())).set_ylabel("loss")
+        panels[0].set_ylabel("loss")
         svg = svg_of(figure, f"surface-lines-{kind}")
     return Drawing(svg, f"{kind}, training loss. {'; '.join(texts)}.")
 

@@ -124,6 +124,21 @@ def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
     assert chance == two | {"set_accuracy": pytest.approx(1 / 6), "options": 4, "correct": [1, 3], "chosen": None}
 
 
+def test_voices_are_drawn_where_there_are_enough(corpus, tmp_path):
+    rows = run([Listener()], corpus, tmp_path / "out")
+    assert {(r.drawn, r.groups) for r in rows} == {("passage", 2)}
+    manifest = corpus / "dev/passages.jsonl"
+    found = [json.loads(x) for x in manifest.read_text().splitlines()]
+    more = [found[0] | {"id": f"more{i}", "speaker": f"v{i}"} for i in range(5)]
+    manifest.write_text("".join(json.dumps(x) + "\n" for x in (*found, *more)))
+    questions = corpus / "dev/questions.jsonl"
+    asked = [json.loads(x) for x in questions.read_text().splitlines()]
+    asked += [asked[0] | {"id": f"moreq{i}", "passage": f"more{i}"} for i in range(5)]
+    questions.write_text("".join(json.dumps(x) + "\n" for x in asked))
+    rows = run([Listener()], corpus, tmp_path / "more")
+    assert {(r.drawn, r.groups) for r in rows if r.metric == "set_accuracy"} == {("voice", 6)}
+
+
 @dataclass
 class Recogniser(Listener):
     """Writes two of the three words of every passage, wrong where it is noisy."""
@@ -161,32 +176,6 @@ def test_what_cannot_be_encoded_is_reported_scores_nothing_and_is_tried_again(co
     assert "set aside q0:option-2" in capsys.readouterr().err
     path.write_bytes(kept)
     assert values(run([Listener()], corpus, tmp_path / "out"))["listener", "clean", None, "set_accuracy"] == (25, 4)
-
-
-@dataclass
-class Failing(Listener):
-    """Hears nothing that is shorter than a second."""
-
-    name: str = "failing"
-    least: int = 16_000
-
-    def encode(self, record, samples):
-        if len(samples) < self.least:
-            raise ValueError(f"{len(samples)} samples are too short")
-        return super().encode(record, samples)
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_who_encodes_nothing_is_named_when_the_others_are_kept(corpus, tmp_path, first):
-    with pytest.raises(InputError, match=r"^failing, clean: none of the 22 recordings could be encoded \(.*too short\)"):
-        run([Listener(), Failing(least=10**6)][:: -1 if first else 1], corpus, tmp_path / "out")
-    assert json.loads((tmp_path / "out/predictions/listener/clean.json").read_text())["failed"] == {}
-
-
-def test_recognisers_of_one_name_do_not_share_a_folder(corpus, tmp_path):
-    one, other = (Recogniser(name="cascade-base-960h", facts={"asr": f"{who}/base-960h"}) for who in ("facebook", "other"))
-    with pytest.raises(InputError, match="facebook/base-960h and other/base-960h would both be called cascade-base-960h"):
-        run([one, other], corpus, tmp_path / "out")
 
 
 def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):

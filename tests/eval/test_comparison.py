@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speechssl.data.records import Answer, Passage, Question, write_records
 from speechssl.errors import InputError
 from speechssl.eval.compare import (
     WER,
@@ -22,9 +23,12 @@ from speechssl.eval.compare import (
     reads_reference,
     zero,
 )
+from speechssl.eval.config import Predictions
+from speechssl.eval.spoken_qa import import_predictions
 from speechssl.io import hash_bytes
 from speechssl.report.comparison import run_comparison
 from speechssl.report.config import Compare
+from speechssl.results import read_rows
 
 CLEAN = ("clean", None)
 QUESTIONS, A_PASSAGE = 60, 3
@@ -438,3 +442,83 @@ def test_names_cannot_break_the_page(tmp_path):
     write(tmp_path, "<b>|", scored(0.5, 0), corpus="<script>")
     run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out"))
     assert "<script>:" not in (tmp_path / "out/compare.html").read_text() and "<b>\\|" in (tmp_path / "out/tables.md").read_text()
+
+
+# ---- what intervals draw, as far as an evaluation tells it
+
+
+@pytest.fixture
+def voiced(tmp_path):
+    """Two passages of each of six voices, and two questions about each; a passage is right or wrong as a whole."""
+    root = tmp_path / "corpus"
+    (root / "test").mkdir(parents=True)
+    passages = [Passage(f"p{i}", "", 0.0, "a red boat", f"v{i // 2}", "en") for i in range(12)]
+    questions = [Question(f"q{i}", f"p{i // 2}", "", 0.0, "what", f"v{i % 6}", "en", (Answer("boat"),)) for i in range(24)]
+    write_records(root / "test/passages.jsonl", passages)
+    write_records(root / "test/questions.jsonl", questions)
+    return root
+
+
+def train_on(corpus, *speakers):
+    (corpus / "train").mkdir(exist_ok=True)
+    write_records(corpus / "train/passages.jsonl", [Passage(f"t{s}", "", 0.0, "", s, "en") for s in speakers])
+
+
+def answered(corpus, out, name, right):
+    """right: of 24."""
+    file = out.parent / f"{name}.json"
+    file.write_text(json.dumps({f"q{i}": "boat" if i < right else "ship" for i in range(24)}))
+    return import_predictions(Predictions(corpus=corpus, out=out, file=file, name=name))
+
+
+def drawn(out):
+    return {(r.drawn, r.groups) for r in read_rows(out / "results.jsonl")}
+
+
+def test_answers_from_elsewhere_and_their_comparison(voiced, tmp_path):
+    out = tmp_path / "out"
+    assert "95 % intervals draw 6 voices." in answered(voiced, out, "good", 20)
+    answered(voiced, out, "bad", 8)
+    assert drawn(out) == {("voice", 6)}
+    lines = [json.loads(x) for x in (out / "scores/good/clean.jsonl").read_text().splitlines()]
+    assert [x["voice"] for x in lines[:5]] == ["v0"] * 4 + ["v1"]  # of the passage: others ask
+    printed = run_comparison(Compare(results=(out,), out=tmp_path / "compared", metric="em"))
+    compared = json.loads((tmp_path / "compared/compare.json").read_text())["corpora"][0]
+    assert compared["drawn"] == "voice" and {(c["drawn"], c["groups"]) for c in compared["cells"]} == {("voice", 6)}
+    assert (
+        "which draw 6 voices" in printed and "paired bootstrap that draws 6 voices" in (tmp_path / "compared/tables.md").read_text()
+    )
+    assert compared["tests"][0]["p_value"] >= 2 / 2**6
+    page = (tmp_path / "compared/compare.html").read_text()
+    assert "95 % intervals draw 6 voices." in page
+
+    train_on(voiced, "v3", "somebody")
+    answered(voiced, out, "good", 20)
+    answered(voiced, out, "bad", 8)
+    assert drawn(out) == {("passage", 12)}
+    assert "paired bootstrap that draws 12 passages" in run_comparison(
+        Compare(results=(out,), out=tmp_path / "compared", metric="em")
+    )
+
+
+def test_lines_without_a_voice_draw_passages_and_others_of_the_same_data_tell_it(voiced, tmp_path):
+    out = tmp_path / "out"
+    answered(voiced, out, "good", 20)
+    answered(voiced, out, "bad", 8)
+    for name, unit in (("good", "6 voices"), ("bad", "12 passages")):
+        path = out / f"scores/{name}/clean.jsonl"
+        kept = [{k: v for k, v in json.loads(x).items() if k != "voice"} for x in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(x) + "\n" for x in kept))
+        card = path.with_name("clean.card.json")
+        card.write_text(json.dumps({k: v for k, v in json.loads(card.read_text()).items() if k != "lines"}))
+        assert f"which draw {unit}" in run_comparison(Compare(results=(out,), out=tmp_path / "compared", metric="em"))
+
+
+def test_a_comparison_tells_which_p_cannot_be_reached(voiced, tmp_path):
+    for name, right in (("a", 24), ("b", 12), ("c", 0)):
+        answered(voiced, tmp_path / "out", name, right)
+    run_comparison(Compare(results=(tmp_path / "out",), out=tmp_path / "compared", metric="em"))
+    note = (tmp_path / "compared/tables.md").read_text()
+    assert "With 6 voices no p can be below 0.031, nor below 0.094 after Holm over 3 tests." in note
+    tests = json.loads((tmp_path / "compared/compare.json").read_text())["corpora"][0]["tests"]
+    assert min(t["p_value"] for t in tests) == 2 / 2**6 and min(t["p_holm"] for t in tests) == 3 * 2 / 2**6

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speechssl import stats as bootstrap
 from speechssl.augment import parse_condition
 from speechssl.cascade.config import ReaderOptions
 from speechssl.config import parse_named
 from speechssl.errors import InputError
 from speechssl.eval.config import Noisy, Robustness
-from speechssl.eval.grid import MAKERS, Cell, load_tested
+from speechssl.eval.grid import MAKERS, Cell
 from speechssl.eval.robustness import (
     against_cascade,
     clean_gain,
@@ -75,15 +76,6 @@ def test_names_as_typed():
             parse_named(pairs, "--encoders")
 
 
-def test_an_encoder_alone_has_no_reader(hubert_folder, tmp_path):
-    subject = load_tested("bare", str(hubert_folder("layer")))
-    assert subject.models is None
-    for task in ("units", "dual", "cascade-ctc"):
-        with pytest.raises(InputError, match=f"the encoder bare is not enough for the task {task}"):
-            run_robustness(options(tmp_path, {"bare": hubert_folder("layer")}, {task: tmp_path}, seen=("pink@5",), unseen=()))
-    assert not (tmp_path / "out" / "scores").exists()
-
-
 # ---- the whole
 
 
@@ -126,6 +118,12 @@ def test_the_whole_grid(tmp_path, plan):
     assert values["baseline"] == "baseline" and len(values["averages"]) == 8
     utterances = {json.loads(line)["utterance"] for line in (out / "noise.jsonl").read_text().splitlines()}
     assert utterances == {f"u{i}" for i in range(9)}
+    # the same command again changes nothing
+    before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()}
+    assert run_robustness(plan, makers(tmp_path / "audio")) == text
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == {p: content for p, (_, content) in before.items()}
+    scores = [p for p in before if "scores" in p.parts or p.name == "noise.jsonl"]
+    assert scores and all(p.stat().st_mtime_ns == before[p][0] for p in scores)
 
 
 @pytest.mark.slow
@@ -148,18 +146,6 @@ def test_snrs_over_the_whole_signal_are_another_grid_and_the_tables_say_so(tmp_p
     assert "SNRs are over the whole signal" in text and "SNRs are over the whole signal" in (out / "tables.md").read_text()
     changed = {path for path, made_from in before.items() if read_json(path)["made_from"] != made_from}
     assert changed == {path for path in before if "clean" not in path.name} and len(changed) < len(before)
-
-
-@pytest.mark.slow
-def test_the_same_command_again_changes_nothing(tmp_path, plan):
-    out = tmp_path / "out"
-    text = run_robustness(plan, makers(tmp_path / "audio"))
-    before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()}
-    assert run_robustness(plan, makers(tmp_path / "audio")) == text
-    after = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
-    assert after == {p: content for p, (_, content) in before.items()}
-    scores = [p for p in before if "scores" in p.parts or p.name == "noise.jsonl"]
-    assert scores and all(p.stat().st_mtime_ns == before[p][0] for p in scores)
 
 
 @pytest.mark.slow
@@ -209,6 +195,7 @@ def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(t
         ({"split": "heads"}, "cannot name a folder"),
         ({"tasks": ("kws=.",)}, "there is no task 'kws'; choose from"),
         ({"tasks": ("ks=nowhere",)}, "the data nowhere of the task ks"),
+        ({"tasks": ("units=.",)}, "the encoder baseline is not enough for the task units"),
         ({"encoders": ("a/b=x",)}, "cannot name a folder"),
         ({"encoders": ("a=no-such-encoder",)}, "no-such-encoder"),
         ({"noise": Noisy()}, "has no noise"),
@@ -218,12 +205,8 @@ def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(t
 )
 def test_bad_plans_are_refused_before_anything_is_made(tmp_path, plan, change, message):
     with pytest.raises(InputError, match=message):
-        run_robustness(replace(plan, **change), makers(tmp_path / "audio"))
+        run_robustness(replace(plan, **change), dict(MAKERS) | makers(tmp_path / "audio"))
     assert not (tmp_path / "out").exists()
-
-
-def test_every_task_of_the_lecture_can_be_made():
-    assert set(MAKERS) == {"ks", "ic", "sid", "style", "asr", "units", "dual", "speechbert", "cascade-ctc"}
 
 
 @pytest.mark.slow
@@ -236,11 +219,7 @@ def test_a_report_needs_no_corpus_of_questions(tmp_path, plan):
     (out / "degradation.json").write_text("[]")
     with pytest.raises(InputError, match=r"degradation\.json is not what"):
         write_report(Report(out=out, examples=2, conditions=("clean",)))
-
-
-def test_a_report_of_questions_alone_asks_for_their_corpus(tmp_path, plan):
-    out = tmp_path / "out"
-    run_robustness(plan, makers(tmp_path / "audio"))
+    (out / "degradation.json").unlink()  # of questions in clean speech alone there is a corpus
     lines = (out / "results.jsonl").read_text().splitlines(keepends=True)
     (out / "results.jsonl").write_text("".join(line for line in lines if '"clean"' in line))
     with pytest.raises(InputError, match="neither SUPERB nor a robustness grid; give the corpus"):
@@ -269,6 +248,32 @@ def test_units_of_clean_speech_are_kept_by_split(tmp_path, corpus):  # noqa: F81
         run_robustness(replace(plan, split=split))
     cards = [read_json(tmp_path / "out/heads/baseline" / name / "_card.json") for name in ("units", "units-dev")]
     assert [card["made_from"]["split"] for card in cards] == ["test", "dev"]
+
+
+@pytest.mark.slow
+def test_the_grid_draws_voices_in_every_task_and_is_drawn_anew(tmp_path, plan, monkeypatch):
+    made = []
+
+    def make(voices, name, subject, data, out, setup):
+        made.append(Roughness(sorted((tmp_path / "audio").glob("*.flac")), 0.01, name, voices=voices))
+        return [made[-1]]
+
+    def makers():
+        return {n: lambda *a, n=n, v=v: make(v, n, *a) for n, v in (("ks", 5), ("ic", 6), ("sid", 0))}
+
+    plan = replace(plan, tasks=tuple(f"{task}={tmp_path / 'audio'}" for task in ("ks", "ic", "sid")))
+    printed = run_robustness(plan, makers())
+    rows = read_rows(tmp_path / "out/results.jsonl")
+    assert {(r.system, r.drawn, r.groups) for r in rows} == {("ks", "voice", 5), ("ic", "voice", 6), ("sid", "session", 3)}
+    sentence = "95 % intervals draw 5 to 6 voices (ks, ic) and 3 sessions (sid)."
+    values = json.loads((tmp_path / "out/degradation.json").read_text())
+    assert values["drawn"] == sentence and {c["drawn"] for c in values["cells"]} == {"voice", "session"}
+    assert sentence in printed and sentence in (tmp_path / "out/tables.md").read_text()
+    encoded = sum(len(task.encoded) for task in made)
+    monkeypatch.setattr(bootstrap, "FEWEST", 7)
+    run_robustness(plan, makers())
+    assert {r.drawn for r in read_rows(tmp_path / "out/results.jsonl")} == {"session"}
+    assert sum(len(task.encoded) for task in made) == encoded
 
 
 CLEAN = Setting("clean", parse_condition("clean"))

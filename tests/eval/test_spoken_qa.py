@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from speechssl import stats as bootstrap
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.confusions import read_confusions
@@ -180,6 +181,21 @@ def _with_rows(out, corpus, systems):
     return corpus
 
 
+def test_kept_answers_are_drawn_anew(corpus, tmp_path, monkeypatch):
+    for kind in ("passages", "questions"):  # six passages of a voice each
+        path = corpus / f"test/{kind}.jsonl"
+        first = json.loads(path.read_text().splitlines()[0])
+        lines = [
+            first | {"id": f"{kind[0]}{i}", "speaker": f"v{i}"} | ({"passage": f"p{i}"} if kind[0] == "q" else {}) for i in range(6)
+        ]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for fewest, encoded, drawn in ((5, 12, ("voice", 6)), (7, 0, ("passage", 6))):
+        monkeypatch.setattr(bootstrap, "FEWEST", fewest)
+        system = Reads()
+        assert {(r.drawn, r.groups) for r in run([system], corpus, tmp_path / "out")} == {drawn}
+        assert len(system.encoded) == encoded
+
+
 def test_unanswerable_questions_are_not_asked_and_their_passages_not_encoded(corpus, tmp_path):
     system = Oracle()
     run([system], corpus, tmp_path / "out")
@@ -236,11 +252,18 @@ def test_who_reads_is_not_stopped_by_a_damaged_recording(corpus, tmp_path):
 
 
 def test_nothing_encoded_is_an_error_and_not_a_zero(corpus, tmp_path):
+    class Failing(Oracle):
+        def encode(self, record, samples):
+            raise ValueError("too short")
+
+    with pytest.raises(InputError, match=r"^failing, clean: none of the 6 recordings could be encoded \(too short\)"):
+        run([Failing(name="failing"), Oracle()], corpus, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out/predictions").iterdir()] == ["oracle"]  # which is kept
     for path in (corpus / "test/audio").iterdir():
         path.write_bytes(b"no audio")
     with pytest.raises(InputError, match="none of the 6 recordings could be encoded"):
-        run([Oracle()], corpus, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+        run([Oracle()], corpus, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("content", [None, b"this is no noise"])

