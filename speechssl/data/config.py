@@ -88,7 +88,7 @@ class Odsqa(SpokenQAOrText):
     speechssl prepare odsqa ODSQA corpora/odsqa
     """
 
-    MODULE, CORPUS = "spoken_squad", "odsqa"
+    MODULE = "odsqa"
 
 
 @dataclass(frozen=True, kw_only=True)

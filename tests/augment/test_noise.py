@@ -121,7 +121,7 @@ def test_a_folder_a_file_and_nothing(folder: Path) -> None:
 
 
 def test_a_manifest_is_one_of_any_recordings_but_not_empty(folder: Path) -> None:
-    """How they are read is proved in tests/data/test_files.py."""
+    """How they are read is proved in tests/data/test_sources.py."""
     (folder / "list.tsv").write_text("./\nb.wav\t100\nsub/c.ogg\t7\n")
     assert [p.resolve() for p in noise_files(folder / "list.tsv")] == [folder / "b.wav", folder / "sub" / "c.ogg"]
     (folder / "list.txt").write_text("")

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from speechssl.audio import resample
 from speechssl.cli import main
 from speechssl.data.nmsqa import prepare_nmsqa
+from speechssl.data.odsqa import prepare_odsqa
 from speechssl.data.prepare import PrepareReport, SplitRecords, Take, Takes, Wanted, described, take_of
 from speechssl.data.records import Passage, Question, load_corpus
-from speechssl.data.spoken_squad import prepare_odsqa, prepare_spoken_squad
+from speechssl.data.spoken_squad import prepare_spoken_squad
 from speechssl.data.squad import prepare_squad
 from speechssl.data.toefl_qa import prepare_toefl_qa
 from speechssl.errors import InputError
