@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +47,8 @@ class Recipe:
     folder: Path
 
     def __call__(self, *arguments: str, code: int = 0, **environment: str) -> list[str]:
-        known = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", **environment}
+        path = f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        known = {**os.environ, "PATH": path, **environment}
         done = subprocess.run(["bash", "run.sh", *arguments], cwd=self.folder, capture_output=True, text=True, env=known)
         assert done.returncode == code, done.stderr
         return (done.stdout if code == 0 else done.stderr).splitlines()
