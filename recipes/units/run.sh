@@ -57,7 +57,7 @@ speechssl units fit "$EXP/speech.txt" "$TEACHER" "$EXP/teacher.safetensors" $(wi
 stage "4 encoders"
 for arm in $ARMS; do
   case $arm in
-    start | teacher | mfcc) ;; # as they are
+    start | teacher | whisper-base | mfcc | fbank) ;; # as they are
     spin) speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" $(with "$arm") ;;
     r-spin) # pseudo-labels: the codes of Spin
       speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$EXP/spin/encoder" --teacher "$EXP/spin/encoder" \
@@ -71,7 +71,7 @@ for arm in $ARMS; do
     teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
       speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
-    *) echo "speechssl: there is no arm $arm; choose from mfcc start teacher spin r-spin r-spin-teacher r-spin-reference teacher-clusters" >&2; exit 2 ;;
+    *) echo "speechssl: there is no arm $arm; choose from mfcc fbank start teacher whisper-base spin r-spin r-spin-teacher r-spin-reference teacher-clusters" >&2; exit 2 ;;
   esac
 done
 
@@ -91,9 +91,13 @@ for arm in $ARMS; do
       [ -f "$EXP/start-margin.safetensors" ] \
         || python recipes/units/read_out.py "$START/units.safetensors" "$EXP/start-margin.safetensors" "$smooth" "$margin"
       measure start-margin "$START/encoder" "$EXP/start-margin.safetensors" ;;
-    mfcc)
-      speechssl units fit "$EXP/speech.txt" mfcc "$EXP/mfcc.safetensors" $(with mfcc)
-      measure mfcc mfcc "$EXP/mfcc.safetensors" ;;
+    mfcc | fbank)
+      speechssl units fit "$EXP/speech.txt" "$arm" "$EXP/$arm.safetensors" $(with "$arm")
+      measure "$arm" "$arm" "$EXP/$arm.safetensors" ;;
+    whisper-base)
+      speechssl models get "$arm"
+      speechssl units fit "$EXP/speech.txt" "openai/$arm" "$EXP/$arm.safetensors" $(with "$arm")
+      measure "$arm" "openai/$arm" "$EXP/$arm.safetensors" ;;
     teacher) measure teacher "$TEACHER" "$EXP/teacher.safetensors" ;;
     *)
       for read in units labels; do # the learned codebook, and the linear head on the pseudo-labels

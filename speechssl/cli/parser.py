@@ -214,7 +214,8 @@ def parse(verb: str, config: type, arguments: Sequence[str]) -> Any:
     try:
         parsed = parser.parse_args(typed)
     except (argparse.ArgumentError, argparse.ArgumentTypeError, TypeError, ValueError) as error:
-        raise InputError(_sentence(str(error), verb)) from error
+        required = [a.option_strings[0] for a in parser._actions if a.required and a.option_strings]
+        raise InputError(_sentence(str(error), verb, required)) from error
     return build(config, vars(parsed))
 
 
@@ -314,13 +315,14 @@ def _converted(action: Any, value: Any) -> Any:
     return made[0] if action.nargs in (None, "?") else made
 
 
-def _sentence(message: str, verb: str) -> str:
-    """What argparse or jsonargparse says, as a sentence."""
+def _sentence(message: str, verb: str, required: Sequence[str] = ()) -> str:
+    """What argparse or jsonargparse says, as a sentence. required: options that must be given, for who typed their values bare."""
     message = " ".join(message.split())
     if found := re.fullmatch("the following arguments are required: (.*)", message):
         return f"`speechssl {verb}` needs {found[1]}; see `speechssl {verb} --help`"
     if found := re.fullmatch("unrecognized arguments: (.*)", message):
-        return f"`speechssl {verb}` has no argument {found[1]}; see `speechssl {verb} --help`"
+        named = f"; it needs {' and '.join(required)}" if required else ""
+        return f"`speechssl {verb}` has no argument {found[1]}{named}; see `speechssl {verb} --help`"
     message = re.sub(r"^argument (--)?", lambda m: m[1] or "", message)
     if found := re.search(r"invalid choice: '([^']*)' \(choose from (.*?)\)", message):
         near = get_close_matches(found[1], re.findall(r"[\w.-]+", found[2]), 1)

@@ -72,7 +72,6 @@ from speechssl.results import (
 from speechssl.signal import ACTIVE
 from speechssl.stats import FEWEST
 from speechssl.superb.data import (
-    SPECTRAL,
     Augmentation,
     Evaluation,
     FeatureCache,
@@ -108,6 +107,7 @@ from speechssl.superb.train import (
     train_head,
 )
 from speechssl.superb.tuning import NO_HEADS, Tuning
+from speechssl.units.features import SPECTRAL
 
 ALL = "all"
 RESAMPLES = 1000

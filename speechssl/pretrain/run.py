@@ -48,7 +48,7 @@ from speechssl.processes import is_main, main_first
 from speechssl.timing import FrameGrid
 from speechssl.trainer import check_share, fit
 from speechssl.units.config import BUDGET, STARTS
-from speechssl.units.features import Features, load_features, load_features_of, mfcc_stream
+from speechssl.units.features import Features, load_features, load_features_of, spectral_stream
 from speechssl.units.fit import Item, draw, frames_of, hash_contents
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
 
@@ -181,7 +181,7 @@ def make_targets(data: Material, out: Path, grid: FrameGrid, options: HubertOpti
         features = load_features_of(codebook, options.teacher, options.precision)
     else:
         if options.teacher == "mfcc":
-            features = Features("mfcc", grid, partial(mfcc_stream, grid=grid))
+            features = Features("mfcc", grid, partial(spectral_stream, grid=grid, kind="mfcc"))
         else:
             features = load_features(options.teacher, options.layer, options.smooth, options.precision or "fp32")
         path = out / "targets.safetensors"

@@ -21,7 +21,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-import torchaudio.compliance.kaldi as kaldi
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
@@ -37,7 +36,7 @@ from speechssl.io import SHIPPED, hash_json
 from speechssl.signal import generator
 from speechssl.stats import Interval
 from speechssl.timing import FrameGrid
-from speechssl.units.features import coefficients
+from speechssl.units.features import SPECTRAL
 
 
 class Featurizer(nn.Module):
@@ -393,16 +392,7 @@ def _gigabytes(folder: Path) -> float:
     return sum(f.stat().st_size for f in folder.rglob("*.safetensors")) / 1e9
 
 
-MELS = 80
 GRID = FrameGrid(SAMPLE_RATE, 160, 400)  # Kaldi's: a window of 25 ms every 10 ms
-
-
-def log_mel(samples: np.ndarray) -> torch.Tensor:
-    """(T, 80) log filterbank energies. samples: (N,) float32."""
-    return kaldi.fbank(torch.from_numpy(samples)[None] * 32768, num_mel_bins=MELS, sample_frequency=SAMPLE_RATE, dither=0.0)
-
-
-SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {"fbank": (log_mel, MELS), "mfcc": (coefficients, 39)}
 
 
 @dataclass(frozen=True)

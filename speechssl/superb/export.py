@@ -28,8 +28,9 @@ from speechssl.encoders.load import load_checkpoint
 from speechssl.encoders.s3prl import PREFIX
 from speechssl.errors import InputError, packages_of
 from speechssl.io import hash_bytes, read_json, write_json, write_text
-from speechssl.superb.data import SPECTRAL, HeadSettings
+from speechssl.superb.data import HeadSettings
 from speechssl.superb.tasks import TASKS as PUBLISHED
+from speechssl.units.features import SPECTRAL
 
 VARIABLES = {
     "S3PRL": "clone of github.com/s3prl/s3prl at 0.4.18: word lists, lists of recordings, the corpora of PR and SF",

@@ -37,7 +37,7 @@ class FitOptions:
     """How a codebook is fitted."""
 
     layer: Whole | None = option(
-        None, "layer of the encoder, which mfcc has not; 0: input of the first transformer layer, n: output of layer n"
+        None, "layer of the encoder, which mfcc and fbank have not; 0: input of the first transformer layer, n: output of layer n"
     )
     clusters: Count = option(100, "number of clusters K")
     smooth: Count = option(1, "number of frames (odd) over which features are averaged")
@@ -70,7 +70,7 @@ class Fit:
     """
 
     source: Path = argument(SOURCE)
-    encoder: str = argument(f"{ENCODERS}, or mfcc (39 features a frame)")
+    encoder: str = argument(f"{ENCODERS}, or mfcc (39 features a frame) or fbank (80 log-mel)")
     out: Path = argument(WRITTEN)
     options: FitOptions = group(FitOptions(), "")
 
@@ -97,7 +97,7 @@ class Extract:
     """
 
     source: Path = argument("prepared corpus (with --split), manifest, folder or audio file")
-    encoder: str = argument(f"{ENCODERS}, or mfcc")
+    encoder: str = argument(f"{ENCODERS}, mfcc or fbank")
     codebook: Path = argument(CODEBOOK)
     out: Path = argument("folder for part-00000.parquet, ... and _card.json; with --split they are in OUT/SPLIT")
     split: str | None = option(None, "split of a prepared corpus: train, dev or test")
@@ -283,7 +283,7 @@ class Evaluate:
     """
 
     source: Path = argument(SOURCE)
-    encoder: str = argument(f"{ENCODERS}; mfcc; or phones, to measure the manifest's phones as units")
+    encoder: str = argument(f"{ENCODERS}; mfcc; fbank; or phones, to measure the manifest's phones as units")
     codebook: Path | None = argument(f"{CODEBOOK}; none for phones", optional=True)
     out: Path | None = option(None, "write the measurements to this JSON file")
     options: EvaluateOptions = group(EvaluateOptions(), "")

@@ -36,7 +36,7 @@ from speechssl.synth.minisqa import speak_pairs
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 from speechssl.units.config import EvaluateOptions
 from speechssl.units.features import UnitExtractor, load_extractor
-from speechssl.units.fit import check_mfcc
+from speechssl.units.fit import check_spectral
 from speechssl.units.quality import (
     Phone,
     abx,
@@ -215,11 +215,10 @@ def evaluate_units(
 ) -> dict[str, Any]:
     """Quality of units. What cannot be measured on this source is left out, and reported.
 
-    encoder: folder, hub id or shipped name; `mfcc` for a codebook on MFCCs; `phones` for the phones of the manifest as units (the
-    topline, without a codebook). Raises InputError where there is nothing to look at.
+    encoder: folder, hub id or shipped name; `mfcc` or `fbank` for a codebook on these; `phones` for the phones of the manifest as
+    units (the topline, without a codebook). Raises InputError where there is nothing to look at.
     """
-    if encoder == "mfcc":
-        check_mfcc(options.precision, options.device)
+    check_spectral(encoder, options.precision, options.device)
     is_corpus = any(source.glob("*/passages.jsonl"))
     if options.split is not None and not is_corpus:
         raise InputError(f"{source} is not a prepared corpus and has no split {options.split}; leave out --split")

@@ -1,10 +1,10 @@
 """Audio in, features or run-length units out, from recordings of any length.
 
-What units are clusters of is a layer of an encoder or MFCCs, averaged over neighbouring frames (`Features`); with a codebook they
-are units (`UnitExtractor`).
+What units are clusters of is a layer of an encoder or spectral features, averaged over neighbouring frames (`Features`); with a
+codebook they are units (`UnitExtractor`).
 
-MFCCs are 39 a frame (13 coefficients, first and second differences), the targets of HuBERT's first iteration (arXiv 2106.07447,
-section IV-A).
+Spectral features (`SPECTRAL`) are `mfcc`, 39 a frame (13 coefficients, first and second differences), the targets of HuBERT's first
+iteration (arXiv 2106.07447, section IV-A), and `fbank`, 80 log-mel energies, the lower bound of SUPERB (arXiv 2105.01051).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def mfcc(samples: np.ndarray, grid: FrameGrid) -> torch.Tensor:
 
     samples: (N,) float32 at 16 kHz. Differences are taken at 100 Hz. Raises ValueError for fewer samples than one window.
     """
-    return torch.cat(list(mfcc_stream(samples, grid)))
+    return torch.cat(list(spectral_stream(samples, grid, "mfcc")))
 
 
-def mfcc_stream(samples: np.ndarray, grid: FrameGrid) -> Iterator[torch.Tensor]:
-    """`mfcc` piece by piece, (T_i, 39) float32 each: hours of audio in constant memory.
+def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator[torch.Tensor]:
+    """One of `SPECTRAL` piece by piece, (T_i, D) float32 each, as `mfcc` aligns them: hours of audio in constant memory.
 
     Where the pieces are cut leaves no trace but float32 rounding, which in a matrix product may depend on its number of rows.
     As _PIECE is constant, a recording has the same bits every time on one machine.
@@ -54,7 +54,7 @@ def mfcc_stream(samples: np.ndarray, grid: FrameGrid) -> Iterator[torch.Tensor]:
         left, right = max(first - _CONTEXT, 0), min(first + _PIECE + _CONTEXT, rows)
         if len(here):
             piece = samples[left * _SHIFT : (right - 1) * _SHIFT + _WINDOW]
-            yield coefficients(piece)[first - left :][here]
+            yield SPECTRAL[kind][0](piece)[first - left :][here]
 
 
 def coefficients(samples: np.ndarray) -> torch.Tensor:
@@ -63,6 +63,16 @@ def coefficients(samples: np.ndarray) -> torch.Tensor:
     static = kaldi.mfcc(wave, sample_frequency=SAMPLE_RATE, use_energy=False, dither=0.0).T
     first = torchaudio.functional.compute_deltas(static)
     return torch.cat([static, first, torchaudio.functional.compute_deltas(first)]).T
+
+
+def log_mel(samples: np.ndarray) -> torch.Tensor:
+    """(R, 80) log filterbank energies, every 10 ms. samples: (N,) float32 at 16 kHz."""
+    wave = torch.from_numpy(np.ascontiguousarray(samples, np.float32))[None] * 32768
+    return kaldi.fbank(wave, num_mel_bins=MELS, sample_frequency=SAMPLE_RATE, dither=0.0)
+
+
+MELS = 80
+SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {"mfcc": (coefficients, 39), "fbank": (log_mel, MELS)}
 
 
 def mfcc_rows(grid: FrameGrid, frames: np.ndarray, rows: int) -> np.ndarray:
@@ -78,7 +88,7 @@ MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, small_config().conv_kernel, s
 class Features:
     """One kind of features: (N,) samples at 16 kHz -> (T, D), in pieces, so that hours of audio take constant memory."""
 
-    encoder: str  # hash of the weights, or "mfcc"
+    encoder: str  # hash of the weights, or one of SPECTRAL
     grid: FrameGrid
     raw: Callable[[np.ndarray], Iterator[torch.Tensor]]
     layer: int = 0
@@ -128,14 +138,15 @@ class Features:
 def load_features(
     encoder: str, layer: int | None, smooth: int = 1, precision: str = "fp32", device: str = "auto", margin: int = 0
 ) -> Features:
-    """encoder: what `load_encoder` takes, or `mfcc`, which has no layers.
+    """encoder: what `load_encoder` takes, or one of `SPECTRAL`, which have no layers.
 
     Raises InputError for an encoder that cannot be loaded, a layer it does not have or None, and an even `smooth`.
     """
     if smooth < 1 or smooth % 2 == 0:
         raise InputError(f"features are averaged over an odd number of frames, not {smooth}; change --smooth")
-    if encoder == "mfcc":
-        return Features("mfcc", MFCC_GRID, partial(mfcc_stream, grid=MFCC_GRID), smooth=smooth, margin=margin)
+    if encoder in SPECTRAL:
+        raw = partial(spectral_stream, grid=MFCC_GRID, kind=encoder)
+        return Features(encoder, MFCC_GRID, raw, smooth=smooth, margin=margin)
     return encoder_features(load_encoder(encoder, precision, device), layer, smooth, margin)
 
 
@@ -175,15 +186,16 @@ def features_of(codebook: Codebook, encoder: SpeechEncoder) -> Features:
 
 
 def load_features_of(codebook: Codebook, encoder: str, precision: str | None = None, device: str = "auto") -> Features:
-    """`features_of`, the encoder by its name, or `mfcc`. precision: None is the codebook's.
+    """`features_of`, the encoder by its name, or one of `SPECTRAL`. precision: None is the codebook's.
 
     So is auto, but fp32 in the place of bf16 where the processor or GPU has none.
     """
     card: Mapping[str, Any] = codebook.card
-    if (encoder == "mfcc") != (card.get("encoder") == "mfcc"):
-        made = "MFCCs; give mfcc as the encoder" if encoder != "mfcc" else f"the encoder {card.get('encoder')}; name that encoder"
+    its = card.get("encoder")
+    if (encoder in SPECTRAL or its in SPECTRAL) and encoder != its:
+        made = f"{its}; give {its} as the encoder" if its in SPECTRAL else f"the encoder {its}; name that encoder"
         raise InputError(f"{codebook.name} was not fitted on {encoder} but on {made}")
-    if encoder == "mfcc":
+    if encoder in SPECTRAL:
         return load_features(encoder, 0, int(card.get("smooth", 1)), margin=int(card.get("margin", 0)))
     its = card.get("precision", "fp32")
     if precision == "auto":
@@ -239,7 +251,7 @@ def extractor_of(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
 
 
 def load_extractor(encoder: str, codebook: Path, precision: str | None = None, device: str = "auto") -> UnitExtractor:
-    """encoder: what `load_encoder` takes, or `mfcc`. precision: None is the codebook's.
+    """encoder: what `load_encoder` takes, or one of `SPECTRAL`. precision: None is the codebook's.
 
     Raises InputError where either cannot be loaded or they do not belong together.
     """

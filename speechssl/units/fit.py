@@ -43,7 +43,7 @@ from speechssl.encoders.unpickle import Inert
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_bytes, hash_json
 from speechssl.units.config import FitOptions, TransferOptions
-from speechssl.units.features import Features, checked, encoder_features, load_features, load_features_of
+from speechssl.units.features import SPECTRAL, Features, checked, encoder_features, load_features, load_features_of
 from speechssl.units.kmeans import Codebook, Reservoir, check_out, fit_kmeans, load_codebook, made_before, versions
 from speechssl.units.storage import digest
 
@@ -57,15 +57,14 @@ LONG = 600.0  # seconds from which on the features of a recording are not held a
 def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Codebook:
     """Fit on recordings drawn from a prepared corpus (its passages), a manifest or a folder; once.
 
-    encoder: folder, hub id or shipped name, or `mfcc`. Recordings that cannot be used are listed and left out.
+    encoder: folder, hub id or shipped name, or one of `SPECTRAL`. Recordings that cannot be used are listed and left out.
     Raises InputError where `out` cannot be written or is a codebook that was made from other inputs, where nothing can be used, and
     for options that exclude each other.
     """
     check_out(out)
-    if encoder == "mfcc":
-        check_mfcc(options.precision, options.device)
-        if options.layer is not None:
-            raise InputError(f"mfcc has no layer {options.layer}; leave out --layer")
+    check_spectral(encoder, options.precision, options.device)
+    if encoder in SPECTRAL and options.layer is not None:
+        raise InputError(f"{encoder} has no layer {options.layer}; leave out --layer")
     workers = options.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
         torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
@@ -83,12 +82,14 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
         return codebook
 
 
-def check_mfcc(precision: str | None, device: str) -> None:
-    """Raises InputError for what only encoders have."""
+def check_spectral(encoder: str, precision: str | None, device: str) -> None:
+    """Raises InputError for what only encoders have, where this is none of them."""
+    if encoder not in SPECTRAL:
+        return
     if precision not in (None, "fp32", "auto"):
-        raise InputError(f"mfcc is computed in fp32, not in {precision}; leave out --precision")
+        raise InputError(f"{encoder} is computed in fp32, not in {precision}; leave out --precision")
     if device not in ("auto", "cpu"):
-        raise InputError(f"mfcc is computed on the CPU, not on {device}; leave out --device")
+        raise InputError(f"{encoder} is computed on the CPU, not on {device}; leave out --device")
 
 
 def draw(recordings: Sequence[Item], seed: int, share: float | None = None, count: int | None = None) -> tuple[list[Item], dict]:
@@ -325,10 +326,8 @@ def import_codebook(path: Path, out: Path, encoder: str, layer: int) -> Codebook
     where `out` cannot be written or is another codebook.
     """
     check_out(out)
-    if encoder == "mfcc":
-        raise InputError(
-            f"fairseq's MFCCs are scaled differently from those here, so {path} does not fit mfcc; use `speechssl units fit`"
-        )
+    if encoder in SPECTRAL:
+        raise InputError(f"{path} does not fit {encoder}, as fairseq scales its features differently; use `speechssl units fit`")
     centroids, made = read_centroids(path)
     model = load_encoder(encoder)
     card = encoder_features(model, layer, 1).card

@@ -164,7 +164,7 @@ PADDING = "none"  # every utterance is encoded as it is, so that none depends on
 class Codebook:
     """Centroids (K, D) float32 and the card that says what made them.
 
-    The card's `encoder` (hash of the weights, or "mfcc"), `layer` and `frame_rate` decide whether it fits an encoder.
+    The card's `encoder` (hash of the weights, "mfcc" or "fbank"), `layer` and `frame_rate` decide whether it fits an encoder.
     """
 
     centroids: np.ndarray

@@ -86,7 +86,7 @@ def test_underscore_and_dash_are_alike() -> None:
         (["--kind", "c"], "invalid choice: 'c'"),
         (["--span", "1"], "expected 2 arguments"),
         (["--names"], "expected at least one argument"),
-        (["b", "--fast", "c"], "has no argument c"),
+        (["b", "--fast", "c"], "has no argument c; it needs --need; see"),
         (["--config"], "--config of `speechssl example` needs a value"),
         (["--stage", "s"], "give the file with --config"),
     ],

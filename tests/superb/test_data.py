@@ -17,11 +17,11 @@ from speechssl.superb.data import (
     Featurizer,
     OnlineLoader,
     load_upstream,
-    log_mel,
     padded,
     random_crops,
     recordings_of,
 )
+from speechssl.units.features import log_mel
 
 
 class Now:

@@ -13,7 +13,7 @@ from speechssl.audio import read_audio
 from speechssl.encoders.load import Chunking, SharedEncoder, has_bf16, load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
-from speechssl.units.features import extractor_of, load_extractor, load_features, mfcc, mfcc_rows, mfcc_stream
+from speechssl.units.features import extractor_of, load_extractor, load_features, mfcc, mfcc_rows, spectral_stream
 from speechssl.units.quality import normalised_distance
 
 HUBERT = FrameGrid(16_000, 320, 400)
@@ -39,6 +39,10 @@ def test_static_coefficients_are_kaldis_at_the_frames_centre():
     static = kaldi.mfcc(wave, sample_frequency=16_000, use_energy=False, dither=0.0)
     rows = mfcc(samples, HUBERT)
     assert torch.equal(rows[:, :13], static[: 2 * len(rows) : 2])
+    mel = torch.cat(list(load_features("fbank", None).stream(samples)))
+    wanted = kaldi.fbank(wave, num_mel_bins=80, sample_frequency=16_000, dither=0.0)
+    rows = mfcc_rows(SMALL, np.arange(len(mel)), len(wanted))
+    assert torch.equal(mel, wanted[rows])
 
 
 def differences(rows):
@@ -74,7 +78,7 @@ def test_pieces_are_the_whole(grid, piece, monkeypatch):
     samples = noise(24_000)
     whole = mfcc(samples, grid)
     monkeypatch.setattr("speechssl.units.features._PIECE", piece)
-    pieces = list(mfcc_stream(samples, grid))
+    pieces = list(spectral_stream(samples, grid, "mfcc"))
     assert len(pieces) > 1
     torch.testing.assert_close(torch.cat(pieces), whole, atol=1e-4, rtol=0)
 

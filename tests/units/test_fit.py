@@ -22,7 +22,7 @@ from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 from speechssl.timing import RunLength
 from speechssl.units import fit
-from speechssl.units.features import MFCC_GRID, UnitExtractor, extractor_of, load_features, load_features_of, mfcc
+from speechssl.units.features import MFCC_GRID, SPECTRAL, UnitExtractor, extractor_of, load_features, load_features_of, mfcc
 from speechssl.units.fit import (
     FitOptions,
     TransferOptions,
@@ -72,7 +72,8 @@ def test_hours_pass_in_pieces(folder, hubert_folder, tmp_path, monkeypatch):
     MFCCs have them but for the rounding of their products, which on some processors depends on the rows of a piece
     (test_features.py measures it). So windows of samples stand in for them here.
     """
-    monkeypatch.setattr("speechssl.units.features.coefficients", lambda x: torch.from_numpy(x).unfold(0, 400, 160)[:, :390:10])
+    strided = lambda x: torch.from_numpy(x).unfold(0, 400, 160)[:, :390:10]  # noqa: E731
+    monkeypatch.setitem(SPECTRAL, "mfcc", (strided, 39))
     book = fit_units(folder, "mfcc", tmp_path / "a.safetensors", FitOptions(clusters=4, smooth=5))
     monkeypatch.setattr("speechssl.units.features._PIECE", 17)
     again = fit_units(folder, "mfcc", tmp_path / "b.safetensors", FitOptions(clusters=4, smooth=5))
@@ -231,11 +232,13 @@ def test_without_a_good_recording_nothing_is_written(folder, tmp_path, monkeypat
 
 def test_a_codebook_goes_with_its_encoder_only(folder, hubert_folder, tmp_path):
     book = fit_units(folder, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=4))
-    with pytest.raises(InputError, match="but on MFCCs; give mfcc as the encoder"):
+    with pytest.raises(InputError, match="but on mfcc; give mfcc as the encoder"):
         load_features_of(book, str(hubert_folder("layer")))
     other = fit_units(folder, str(hubert_folder("layer")), tmp_path / "hubert.safetensors", OPTIONS)
     with pytest.raises(InputError, match="name that encoder"):
         load_features_of(other, "mfcc")
+    with pytest.raises(InputError, match="not fitted on fbank but on mfcc"):
+        load_features_of(book, "fbank")
     with pytest.raises(InputError, match="was fitted on encoder"):
         load_features_of(other, str(hubert_folder("group")))
 
@@ -553,7 +556,7 @@ def test_an_imported_codebook_is_written_once_and_no_other_is_overwritten(tmp_pa
 @pytest.mark.slow
 def test_a_codebook_that_does_not_fit_is_refused(tmp_path, hubert_folder):
     out, name = tmp_path / "units.safetensors", str(hubert_folder("layer"))
-    with pytest.raises(InputError, match="MFCCs are scaled differently"):
+    with pytest.raises(InputError, match="does not fit mfcc, as fairseq"):
         import_codebook(tmp_path / "km.bin", out, "mfcc", 0)
     joblib.dump(KMeans(2, n_init=1).fit(FRAMES[:, :7]), tmp_path / "km.bin")
     with pytest.raises(InputError, match="have 7 dimensions, the layers of .* 32; give the encoder"):

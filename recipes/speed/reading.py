@@ -1,0 +1,102 @@
+"""Steps of training DUAL on long passages, the published Longformer beside exact attention.
+
+    python recipes/speed/reading.py CONFIG EXP
+
+The published setting (arXiv 2203.04911) is Longformer with global attention on the question, all sequences padded to 4,096 tokens.
+Ours is the model of `train dual`, a sequence at a time and so without padding (`--batch 1 --accumulation 4`), on encoders with
+exact attention (SDPA). All have random weights of the base shape; a step is forward, backward and AdamW (fused), without dropout.
+bf16 is autocast.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from common import row, save, settings
+from torch import nn
+
+from speechssl.dual.data import collate
+from speechssl.dual.model import SpanModel
+from speechssl.textlm import make_encoder, without_dropout
+
+UNITS, QUESTION = 500, 100  # of a codebook; tokens of a question
+ENCODERS: dict[str, dict[str, Any]] = {
+    "Longformer": {"model_type": "longformer", "attention_window": 512, "max_position_embeddings": 4098, "vocab_size": 50_265},
+    "BERT": {"model_type": "bert", "max_position_embeddings": 4096},
+    "ModernBERT": {"model_type": "modernbert"},
+}
+
+
+def sequences(lengths: Sequence[int]) -> list[dict[str, torch.Tensor]]:
+    """A batch of one each: a question and a window of random units, whose answer is the first ten."""
+    rng = np.random.default_rng(0)
+    found = []
+    for length in lengths:
+        asked, passage = (rng.integers(UNITS, size=size) for size in (QUESTION, length - QUESTION - 3))
+        ids = np.concatenate([[UNITS], asked, [UNITS + 1], passage])
+        batch = collate([(np.append(ids, UNITS + 1), QUESTION + 2)], UNITS + 2)
+        found.append(batch | {"first": torch.tensor([QUESTION + 2]), "last": torch.tensor([QUESTION + 12])})
+    return found
+
+
+def padded(batches: Sequence[dict[str, torch.Tensor]], length: int) -> list[dict[str, torch.Tensor]]:
+    """The same, all of one length."""
+
+    def fill(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        value = UNITS + 2 if name == "ids" else 0
+        return nn.functional.pad(tensor, (0, length - tensor.shape[1]), value=value) if tensor.ndim == 2 else tensor
+
+    return [{name: fill(name, tensor) for name, tensor in batch.items()} for batch in batches]
+
+
+class Step:
+    """One contender: its own model and optimiser. Called, it makes a step over all sequences and returns its seconds."""
+
+    def __init__(self, name: str, precision: str, shape: dict[str, Any], clock: str) -> None:
+        self.clock = time.process_time if clock == "cpu" else time.perf_counter
+        torch.manual_seed(0)
+        encoder = without_dropout(make_encoder(ENCODERS[name] | shape))
+        table = nn.Embedding(UNITS + 3, encoder.config.hidden_size)
+        self.model, self.precision = SpanModel(encoder, table).train(), precision
+        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=True)
+
+    def __call__(self, batches: Sequence[dict[str, torch.Tensor]]) -> float:
+        start = self.clock()
+        self.optimiser.zero_grad(set_to_none=True)
+        for batch in batches:
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
+                loss = self.model(**batch)["loss"] / len(batches)
+            loss.backward()
+        self.optimiser.step()
+        return self.clock() - start
+
+
+def main() -> None:
+    step = settings("reading")
+    longest = max(map(max, step.values["lengths"]))
+    for name, lengths in {"-".join(map(str, lengths)): sequences(lengths) for lengths in step.values["lengths"]}.items():
+        times: dict[str, list[float]] = {}
+        for encoder in ENCODERS:  # one after the other: two models of this size with their gradients take 10 GB
+            for precision in ("fp32", "bf16"):
+                contender = Step(encoder, precision, step.values["shape"], step.values["clock"])
+                batches = padded(lengths, longest) if encoder == "Longformer" else lengths
+                contender(batches)
+                system = f"{'transformers' if encoder == 'Longformer' else 'speechssl'} {encoder} {precision}"
+                times[system] = [contender(batches) for _ in range(step.values["repeats"])]
+        condition = f"reading {name} units"
+        for system, values in times.items():
+            spread = min(values), max(values)
+            rows = [row(system, "base", condition, "seconds_a_step", median(values), spread, len(values))]
+            for precision in ("fp32", "bf16"):
+                ratio = median(times[f"transformers Longformer {precision}"]) / median(values)
+                rows.append(row(system, "base", condition, f"over_longformer_{precision}", ratio, None, len(values)))
+            save(step.exp, rows)
+
+
+if __name__ == "__main__":
+    main()
