@@ -321,11 +321,6 @@ class Data:
         "sizes and steps of the heads: SUPERB's (published), or small (for an hour of speech on a CPU); auto: small below 3 h",
     )
 
-    def find(self, out: Path) -> Any:
-        from speechssl.eval.superb import find_data
-
-        return find_data(out, self.tasks, self.data, self.share, self.data_seed, self.workers)
-
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -415,15 +410,9 @@ class Superb:
     training: TrainingData = group(TrainingData(), "training on distorted speech")
 
     def run(self) -> list[dict[str, Any]]:
-        from speechssl.eval.superb import ALL, check_tunable, plan_of, run_superb
-        from speechssl.superb.tasks import ORDER
+        from speechssl.eval.superb import run_superb
 
-        tuning, sets = self._tuning(), self.sets
-        if tuning and not sets.data:  # what cannot be trained is refused before synthetic sets are made
-            check_tunable(ORDER if ALL in sets.tasks else [task.partition("=")[0] for task in sets.tasks])
-        folders = noise_folders(self.noise.noise)
-        more = {"seeds": self.seed, "folders": folders, "tuning": tuning, "test": not self.train_only}
-        print(run_superb(self.out, plan_of(self, self.encoders, **more)))
+        print(run_superb(self, self._tuning()))
         return rows_in(self.out) if (self.out / "results.jsonl").is_file() else []  # none of --train-only
 
     def _tuning(self) -> Any:
@@ -471,10 +460,9 @@ class SuperbSpeed:
     turns: Count = option(5, "number of batches to time on each side")
 
     def run(self) -> list[dict[str, Any]]:
-        from speechssl.eval.superb import plan_of
         from speechssl.eval.superb_speed import compare_cached
 
-        print(compare_cached(self.out, plan_of(self, [self.encoder]), self.turns))
+        print(compare_cached(Superb(out=self.out, encoders=(self.encoder,), sets=self.sets), self.turns))
         return rows_in(self.out)
 
 
