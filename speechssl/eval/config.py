@@ -41,6 +41,7 @@ ROWS = "folder for predictions/ and results.jsonl; only rows of the same systems
 READERS = "precision of the text encoders; bf16 is fast with AVX512-BF16 or AMX and slow without"
 SNRS = "SNRs in dB for conditions that name none"
 HEADS, CACHE = "heads", "cache of hidden states"  # titles in the help
+LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)  # the rates of SUPERB's rules for its constrained track
 PARTS = "parts in the place of --models"
 CONDITION = "condition, as in `evaluate qa`"
 UPSTREAM = "fbank, mfcc, a model folder with encoder/ in it, or an encoder folder, .pt file, hub id, shipped or torchaudio:NAME"
@@ -50,6 +51,8 @@ UPSTREAM = "fbank, mfcc, a model folder with encoder/ in it, or an encoder folde
 class Conditions:
     """What evaluations of systems under conditions share."""
 
+    corpus: Path = argument("prepared corpus")
+    out: Path = argument(ROWS)
     conditions: tuple[str, ...] = option(("clean",), "conditions, from those above", least=1)
     split: str = option("test", SPLIT)
     passages: Whole | None = option(None, "use only the first N passages")
@@ -85,8 +88,6 @@ class Qa(Conditions):
       speechssl report exp/mine corpus
     """
 
-    corpus: Path = argument("prepared corpus")
-    out: Path = argument(ROWS)
     models: str = option("people-en", "shipped set or model folder")
     encoder: str | None = option(None, f"with --codebook and --reader: {ENCODERS}", under=PARTS)
     codebook: Path | None = option(None, "codebook of --encoder", under=PARTS)
@@ -133,8 +134,6 @@ class Choice(Conditions):
       speechssl evaluate choice corpus exp/choice --models exp/models --systems units cascade-ctc text chance longest-option
     """
 
-    corpus: Path = argument("prepared corpus")
-    out: Path = argument(ROWS)
     models: str = option("people-en", "model folder with choice-units/, choice-speechbert/, choice-text/")
     systems: tuple[str, ...] = option(("text", "chance", "longest-option"), "systems, from those above", least=1)
     split: str = option("dev", SPLIT)
@@ -165,8 +164,6 @@ class Retrieval(Conditions):
       speechssl evaluate retrieval corpus exp/mine --systems bm25-text bm25-ctc tfidf-ctc@3 tfidf-units --conditions clean pink@5
     """
 
-    corpus: Path = argument("prepared corpus")
-    out: Path = argument(ROWS)
     models: str = option("people-en", "shipped set or model folder")
     systems: tuple[str, ...] = option(("bm25-text", "bm25-ctc", "tfidf-units"), "systems, from those above", least=1)
     passages: Whole | None = option(None, "use only the first N passages, to ask about and to rank")
@@ -387,7 +384,7 @@ class Superb:
     encoders: tuple[str, ...] = option(MISSING, UPSTREAM, least=1, metavar="[NAME=]WHERE")
     sets: Data = group(Data(), "tasks and data")
     learning_rates: tuple[Amount, ...] = option(
-        tuple(10.0**-n for n in range(1, 8)), "learning rates to compare; no value: only the task's own", under=HEADS
+        LEADERBOARD, "learning rates to compare; no value: only the task's own", under=HEADS
     )
     seed: tuple[Whole, ...] = option(
         (0,), "seed of heads and batches, or several; learning rates are tuned with the first", least=1, under=HEADS

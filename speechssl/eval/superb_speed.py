@@ -18,13 +18,13 @@ from tqdm import tqdm
 
 from speechssl.data.superb import DOCUMENTS
 from speechssl.errors import InputError
-from speechssl.eval.config import Superb
+from speechssl.eval.config import LEADERBOARD, Superb
 from speechssl.eval.superb import Part, choose_layer, feature_cache, parts_of, plan_of
 from speechssl.results import Row, Table, append_rows
 from speechssl.superb.data import TRAINING, CachedLoader, FeatureCache
 from speechssl.superb.tasks import QBE, make_task
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
-from speechssl.superb.train import LEADERBOARD, Run, own_generator, rungs, shuffled_batches
+from speechssl.superb.train import Run, own_generator, rungs, shuffled_batches
 
 Timed = tuple[str, int, float, float, float]  # task, updates of the whole sweep; seconds: of a cached step, of another, of caching
 
