@@ -238,9 +238,9 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
     for name, where in plan.encoders.items():
         own = None if tuning is None else replace(tuning, source=str(find_upstream(where)))
         encoder = Benchmarked(f"{name}{suffix}", feature_cache(out, name, where, plan), device, own)
-        heads = train_heads(out, encoder, parts, plan)
+        heads = train_heads(encoder, parts, plan)
         for task in () if o.train_only else plan.data:
-            rows = list(evaluate_task(out, encoder, [part for part in parts if part.task == task], heads, audio, plan))
+            rows = list(evaluate_task(encoder, [part for part in parts if part.task == task], heads, audio, plan))
             append_rows(out / "results.jsonl", rows, any_card=True)
             first = next(row for row in rows if row.condition == "clean")
             ends = "" if first.low is None else f" [{first.low:.2f}, {first.high:.2f}]"
@@ -283,7 +283,7 @@ def feature_cache(out: Path, name: str, where: str, plan: Plan) -> FeatureCache:
 Heads = Mapping[str, Mapping[str, TrainedHead]]  # label of a part -> name of a head ("seed-0", "seed-0-default") -> head
 
 
-def train_heads(out: Path, encoder: Benchmarked, parts: Sequence[Part], plan: Plan) -> Heads:
+def train_heads(encoder: Benchmarked, parts: Sequence[Part], plan: Plan) -> Heads:
     """Train what is missing: tasks side by side, and for each the rates of its sweep. The first seed tunes for all."""
     o = plan.options
     trained = [part for part in parts if part.task != QBE]
@@ -292,7 +292,7 @@ def train_heads(out: Path, encoder: Benchmarked, parts: Sequence[Part], plan: Pl
     for part, (task, settings) in zip(trained, made, strict=True):
         steps, batch = o.steps or settings.steps, o.batch or settings.batch
         settings = replace(settings, steps=steps, every=min(settings.every, steps), batch=batch)
-        folder = out / "heads" / encoder.name / part.label
+        folder = o.out / "heads" / encoder.name / part.label
         loader = encoder.cache.loader(task) if encoder.tuning is None else encoder.cache.online(task)
         runs.append(Run(task, loader, settings, o.seed[0], folder, encoder.device, encoder.tuning))
 
@@ -331,7 +331,7 @@ def train_heads(out: Path, encoder: Benchmarked, parts: Sequence[Part], plan: Pl
 
 
 def evaluate_task(
-    out: Path, encoder: Benchmarked, parts: Sequence[Part], heads: Heads, audio: Sequence[ConditionAudio], plan: Plan
+    encoder: Benchmarked, parts: Sequence[Part], heads: Heads, audio: Sequence[ConditionAudio], plan: Plan
 ) -> Iterator[Row]:
     """The rows of a task: every seed under every condition, and the task's own rate on clean speech. Writes the details.
 
@@ -343,14 +343,14 @@ def evaluate_task(
         clean = one.setting.group == "clean"
         wanted = [name for name in names if clean or not name.endswith("default")]
         if task == QBE:
-            folds = [{"seed-0": evaluate_terms(out, encoder, part, one)} for part in parts]
+            folds = [{"seed-0": evaluate_terms(encoder, part, one, plan)} for part in parts]
         else:
-            folds = [evaluate_heads(out, encoder, p, {n: heads[p.label][n] for n in wanted}, one, plan) for p in parts]
+            folds = [evaluate_heads(encoder, p, {n: heads[p.label][n] for n in wanted}, one, plan) for p in parts]
         for name in wanted:
             together, default = combine_folds([fold[name] for fold in folds]), name.endswith("-default")
             if clean and name == wanted[0]:
                 detail = {"task": task, "encoder": encoder.name, "condition": "clean", "detail": together.detail}
-                write_json(out / "details" / encoder.name / f"{task}.json", detail)
+                write_json(plan.options.out / "details" / encoder.name / f"{task}.json", detail)
             card = {"data": [part.data.hash for part in parts], "preset": parts[0].preset}
             seed = int(name.removesuffix("-default").removeprefix("seed-"))
             for m in together.measures[:1] if default else together.measures:
@@ -360,7 +360,7 @@ def evaluate_task(
 
 
 def evaluate_heads(
-    out: Path, encoder: Benchmarked, part: Part, heads: Mapping[str, TrainedHead], audio: ConditionAudio, plan: Plan
+    encoder: Benchmarked, part: Part, heads: Mapping[str, TrainedHead], audio: ConditionAudio, plan: Plan
 ) -> dict[str, Evaluation]:
     """Evaluate the heads of one part on its test split; what was evaluated already is read.
 
@@ -389,7 +389,7 @@ def evaluate_heads(
                 decoding,
                 words,
             ]
-            path = result_path(out, encoder.name, part.label, name, audio.setting)
+            path = result_path(plan.options.out, encoder.name, part.label, name, audio.setting)
             files.append(ResultFile(name, path, hash_json([*facts, RESAMPLES, DRAWN]), what))
 
         def encode(missing: Sequence[ResultFile], with_encoder: SpeechEncoder = speech_encoder) -> dict[str, Encoded[str]]:
@@ -476,9 +476,9 @@ def combine_folds(found: Sequence[Evaluation]) -> Evaluation:
 # ---- query by example: queries and documents under one condition; the layer is chosen on clean dev queries
 
 
-def evaluate_terms(out: Path, encoder: Benchmarked, part: Part, audio: ConditionAudio) -> Evaluation:
+def evaluate_terms(encoder: Benchmarked, part: Part, audio: ConditionAudio, plan: Plan) -> Evaluation:
     """Raises InputError as the search and the cache of states do."""
-    terms, cache, data = SpokenTerms(part.data), encoder.cache, part.data
+    terms, cache, data, out = SpokenTerms(part.data), encoder.cache, part.data, plan.options.out
     layer, layers = choose_layer(terms, cache, out / "heads" / encoder.name / QBE / "card.json")
     recordings = [data.path(u) for split in (DOCUMENTS, "test") for u in data.splits[split]]
     made_from = hash_json([data.hash, audio.card(recordings), encoder_card(cache.encoder), layer, RESAMPLES, DRAWN])
