@@ -41,6 +41,7 @@ ROWS = "folder for predictions/ and results.jsonl; only rows of the same systems
 READERS = "precision of the text encoders; bf16 is fast with AVX512-BF16 or AMX and slow without"
 SNRS = "SNRs in dB for conditions that name none"
 HEADS, CACHE = "heads", "cache of hidden states"  # titles in the help
+LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)  # the rates of SUPERB's rules for its constrained track
 PARTS = "parts in the place of --models"
 CONDITION = "condition, as in `evaluate qa`"
 UPSTREAM = "fbank, mfcc, a model folder with encoder/ in it, or an encoder folder, .pt file, hub id, shipped or torchaudio:NAME"
@@ -50,6 +51,8 @@ UPSTREAM = "fbank, mfcc, a model folder with encoder/ in it, or an encoder folde
 class Conditions:
     """What evaluations of systems under conditions share."""
 
+    corpus: Path = argument("prepared corpus")
+    out: Path = argument(ROWS)
     conditions: tuple[str, ...] = option(("clean",), "conditions, from those above", least=1)
     split: str = option("test", SPLIT)
     passages: Whole | None = option(None, "use only the first N passages")
@@ -85,8 +88,6 @@ class Qa(Conditions):
       speechssl report exp/mine corpus
     """
 
-    corpus: Path = argument("prepared corpus")
-    out: Path = argument(ROWS)
     models: str = option("people-en", "shipped set or model folder")
     encoder: str | None = option(None, f"with --codebook and --reader: {ENCODERS}", under=PARTS)
     codebook: Path | None = option(None, "codebook of --encoder", under=PARTS)
@@ -133,8 +134,6 @@ class Choice(Conditions):
       speechssl evaluate choice corpus exp/choice --models exp/models --systems units cascade-ctc text chance longest-option
     """
 
-    corpus: Path = argument("prepared corpus")
-    out: Path = argument(ROWS)
     models: str = option("people-en", "model folder with choice-units/, choice-speechbert/, choice-text/")
     systems: tuple[str, ...] = option(("text", "chance", "longest-option"), "systems, from those above", least=1)
     split: str = option("dev", SPLIT)
@@ -165,8 +164,6 @@ class Retrieval(Conditions):
       speechssl evaluate retrieval corpus exp/mine --systems bm25-text bm25-ctc tfidf-ctc@3 tfidf-units --conditions clean pink@5
     """
 
-    corpus: Path = argument("prepared corpus")
-    out: Path = argument(ROWS)
     models: str = option("people-en", "shipped set or model folder")
     systems: tuple[str, ...] = option(("bm25-text", "bm25-ctc", "tfidf-units"), "systems, from those above", least=1)
     passages: Whole | None = option(None, "use only the first N passages, to ask about and to rank")
@@ -321,11 +318,6 @@ class Data:
         "sizes and steps of the heads: SUPERB's (published), or small (for an hour of speech on a CPU); auto: small below 3 h",
     )
 
-    def find(self, out: Path) -> Any:
-        from speechssl.eval.superb import find_data
-
-        return find_data(out, self.tasks, self.data, self.share, self.data_seed, self.workers)
-
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -392,7 +384,7 @@ class Superb:
     encoders: tuple[str, ...] = option(MISSING, UPSTREAM, least=1, metavar="[NAME=]WHERE")
     sets: Data = group(Data(), "tasks and data")
     learning_rates: tuple[Amount, ...] = option(
-        tuple(10.0**-n for n in range(1, 8)), "learning rates to compare; no value: only the task's own", under=HEADS
+        LEADERBOARD, "learning rates to compare; no value: only the task's own", under=HEADS
     )
     seed: tuple[Whole, ...] = option(
         (0,), "seed of heads and batches, or several; learning rates are tuned with the first", least=1, under=HEADS
@@ -415,15 +407,9 @@ class Superb:
     training: TrainingData = group(TrainingData(), "training on distorted speech")
 
     def run(self) -> list[dict[str, Any]]:
-        from speechssl.eval.superb import ALL, check_tunable, plan_of, run_superb
-        from speechssl.superb.tasks import ORDER
+        from speechssl.eval.superb import run_superb
 
-        tuning, sets = self._tuning(), self.sets
-        if tuning and not sets.data:  # what cannot be trained is refused before synthetic sets are made
-            check_tunable(ORDER if ALL in sets.tasks else [task.partition("=")[0] for task in sets.tasks])
-        folders = noise_folders(self.noise.noise)
-        more = {"seeds": self.seed, "folders": folders, "tuning": tuning, "test": not self.train_only}
-        print(run_superb(self.out, plan_of(self, self.encoders, **more)))
+        print(run_superb(self, self._tuning()))
         return rows_in(self.out) if (self.out / "results.jsonl").is_file() else []  # none of --train-only
 
     def _tuning(self) -> Any:
@@ -471,10 +457,9 @@ class SuperbSpeed:
     turns: Count = option(5, "number of batches to time on each side")
 
     def run(self) -> list[dict[str, Any]]:
-        from speechssl.eval.superb import plan_of
         from speechssl.eval.superb_speed import compare_cached
 
-        print(compare_cached(self.out, plan_of(self, [self.encoder]), self.turns))
+        print(compare_cached(Superb(out=self.out, encoders=(self.encoder,), sets=self.sets), self.turns))
         return rows_in(self.out)
 
 

@@ -38,7 +38,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from speechssl.augment import Condition, Distorter, parse_condition
+from speechssl.augment import Condition, parse_condition
 from speechssl.cascade.data import Record, Transcript
 from speechssl.cascade.system import given_words, load_recogniser
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
@@ -51,7 +51,7 @@ from speechssl.errors import InputError
 from speechssl.eval.config import Retrieval
 from speechssl.eval.run import Encoding
 from speechssl.eval.scores import question_lines
-from speechssl.eval.spoken_qa import evaluate_systems, find_recordings, models_name, rounds_of, table_of_rows
+from speechssl.eval.spoken_qa import Setup, evaluate_systems, find_recordings, models_name, rounds_of, setup_of, table_of_rows
 from speechssl.io import model_folder
 from speechssl.results import Row, append_rows
 from speechssl.terms import NGRAM, Terms, bm25, ngrams, tfidf
@@ -235,8 +235,7 @@ def run_retrieval(o: Retrieval) -> str:
     folder = model_folder(o.models)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
-    distorter = Distorter(o.seed, o.voices, snr_over=o.snr_over)
-    rows = evaluate_retrieval(loaded, data, conditions, o.out, distorter, o.workers, models_name(folder))
+    rows = evaluate_retrieval(loaded, data, conditions, setup_of(o, models_name(folder)))
     append_rows(o.out / "results.jsonl", rows, by_content=True)
     return table_of_rows(o, conditions)
 
@@ -245,10 +244,7 @@ def evaluate_retrieval(
     systems: Sequence[Retriever],
     corpus: Corpus,
     conditions: Sequence[Condition],
-    out: Path,
-    distorter: Distorter,
-    workers: int = 2,
-    encoder_name: str = "",
+    setup: Setup,
 ) -> list[Row]:
     """Fill in the rankings that are missing and return the rows of all of them. Raises InputError without questions."""
     asked: list[Passage | Question] = [*corpus.passages.values(), *corpus.answerable]
@@ -256,10 +252,10 @@ def evaluate_retrieval(
 
     def score(system: Retriever, predictions: Mapping[str, Any]) -> tuple[Any, ...]:
         scored, transcripts = score_ranks(predictions["ranks"], corpus), predictions["transcripts"]
-        return scored, transcripts, question_lines(scored, corpus, transcripts, METRICS), {"encoder": encoder_name}
+        return scored, transcripts, question_lines(scored, corpus, transcripts, METRICS), {"encoder": setup.models}
 
     return evaluate_systems(
-        rounds_of(systems, corpus, conditions, distorter),
+        rounds_of(systems, corpus, conditions, setup.distorter),
         corpus,
         list(records),
         find_recordings(corpus, asked),
@@ -267,10 +263,7 @@ def evaluate_retrieval(
         lambda s, features, _: rank(s, corpus, features),
         score,
         METRICS,
-        out,
-        distorter,
-        workers,
-        encoder_name,
+        setup,
         {"what": "retrieval"},
     )
 

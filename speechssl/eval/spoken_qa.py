@@ -28,7 +28,7 @@ from speechssl.cascade.system import SIMULATED, Cascade, load_recogniser
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus, passage_units, synthetic_note
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.config import Choice, Confusions, Predictions, Qa, Retrieval
+from speechssl.eval.config import Choice, Conditions, Confusions, Predictions, Qa
 from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
 from speechssl.eval.scores import choice_lines, error_type, question_lines, write_lines
 from speechssl.io import differing, hash_files, hash_json, model_folder, read_json, write_json
@@ -54,6 +54,20 @@ FIELDS = ("text", "start", "end")  # of an imported answer
 GIVEN = "given"  # the transcripts that the corpus brings along
 
 
+@dataclass(frozen=True)
+class Setup:
+    """What systems are evaluated with. out: the folder of predictions; models: what rows call the folder of models."""
+
+    out: Path
+    distorter: Distorter
+    workers: int = 2
+    models: str = ""
+
+
+def setup_of(o: Conditions, models: str) -> Setup:
+    return Setup(o.out, Distorter(o.seed, o.voices, snr_over=o.snr_over), o.workers, models)
+
+
 # ---- spoken question answering
 
 
@@ -75,9 +89,8 @@ def run_evaluation(o: Qa) -> str:
                 "(`speechssl evaluate confusions`) and give them with --errors"
             )
     loaded = load_systems(folder, names, o.bf16, errors=o.errors, seed=o.seed, reading=o.reading, language=data.language)
-    distorter = Distorter(o.seed, o.voices, snr_over=o.snr_over)
-    name = o.label or models_name(folder)
-    append_rows(o.out / "results.jsonl", evaluate(loaded, data, conditions, o.out, distorter, o.workers, name), by_content=True)
+    setup = setup_of(o, o.label or models_name(folder))
+    append_rows(o.out / "results.jsonl", evaluate(loaded, data, conditions, setup), by_content=True)
     return table_of_rows(o, conditions)
 
 
@@ -85,10 +98,7 @@ def evaluate(
     systems: Sequence[System],
     corpus: Corpus,
     conditions: Sequence[Condition],
-    out: Path,
-    distorter: Distorter,
-    workers: int = 2,
-    encoder_name: str = "",
+    setup: Setup,
 ) -> list[Row]:
     """Fill in the predictions that are missing and return the rows of all of them. Raises InputError without questions.
 
@@ -113,10 +123,10 @@ def evaluate(
 
     def score(system: System, predictions: Mapping[str, Any]) -> tuple[Any, ...]:
         scored, transcripts = score_questions(predictions, corpus), predictions["transcripts"]
-        return scored, transcripts, question_lines(scored, corpus, transcripts), {"encoder": encoder_name}
+        return scored, transcripts, question_lines(scored, corpus, transcripts), {"encoder": setup.models}
 
     return evaluate_systems(
-        rounds_of(systems, corpus, conditions, distorter),
+        rounds_of(systems, corpus, conditions, setup.distorter),
         corpus,
         [q.id for q in corpus.answerable],
         find_recordings(corpus, asked),
@@ -124,10 +134,7 @@ def evaluate(
         answer,
         score,
         METRICS,
-        out,
-        distorter,
-        workers,
-        encoder_name,
+        setup,
     )
 
 
@@ -163,9 +170,7 @@ def run_choice(o: Choice) -> str:
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded, folder = load_choice_systems(o.models, o.systems, o.bf16, data.language), Path(o.models)
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
-    distorter = Distorter(o.seed, o.voices, snr_over=o.snr_over)
-    rows = evaluate_choice(loaded, data, conditions, o.out, distorter, o.workers, name)
-    append_rows(o.out / "results.jsonl", rows, by_content=True)
+    append_rows(o.out / "results.jsonl", evaluate_choice(loaded, data, conditions, setup_of(o, name)), by_content=True)
     note = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
     return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), note]))
 
@@ -174,19 +179,16 @@ def evaluate_choice(
     systems: Sequence[ChoiceSystem],
     corpus: Corpus,
     conditions: Sequence[Condition],
-    out: Path,
-    distorter: Distorter,
-    workers: int = 2,
-    encoder_name: str = "",
+    setup: Setup,
 ) -> list[Row]:
     """Fill in the predictions that are missing and return the rows of all of them. Raises InputError without questions, and where
-    `out` holds answers that are spans, which would be lost.
+    `setup.out` holds answers that are spans, which would be lost.
     """
     if not corpus.choices:
         raise InputError(
             f"{corpus.root / corpus.split} has no question with options and a right one; give a multiple-choice corpus"
         )
-    check_conditions(conditions, distorter)
+    check_conditions(conditions, setup.distorter)
     asked = {q.passage for q in corpus.choices}
     recordings = find_recordings(corpus, [*(p for p in corpus.passages.values() if p.id in asked), *corpus.choices])
     for question in corpus.choices:
@@ -198,7 +200,7 @@ def evaluate_choice(
     reading = [s for s in systems if isinstance(s, (Baseline, WrittenChoice))]
     spoken = [s for s in systems if not isinstance(s, (Baseline, WrittenChoice))]
     rounds: list[tuple[Condition, list[Any]]] = [(CLEAN, reading)] * bool(reading) + [(c, spoken) for c in conditions if spoken]
-    for file in (prediction_path(out, system, condition) for condition, some in rounds for system in some):
+    for file in (prediction_path(setup.out, system, condition) for condition, some in rounds for system in some):
         if file.is_file() and read_json(file).get("what") != "choice":
             raise InputError(f"{file} has answers that are spans, from `evaluate qa`; choose another folder for multiple choice")
 
@@ -218,10 +220,7 @@ def evaluate_choice(
         lambda s, features, condition: _choose(s, corpus, features, condition.label),
         score,
         ("set_accuracy", "accuracy"),
-        out,
-        distorter,
-        workers,
-        encoder_name,
+        setup,
         {"what": "choice"},
     )
 
@@ -260,7 +259,7 @@ def models_name(folder: Path) -> str:
     return folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
 
 
-def table_of_rows(o: Qa | Retrieval, conditions: Sequence[Condition]) -> str:
+def table_of_rows(o: Conditions, conditions: Sequence[Condition]) -> str:
     """Everything in `o.out`/results.jsonl, and what is to be known of the data."""
     notes = [synthetic_note(o.corpus), snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""]
     return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), *notes]))
@@ -302,10 +301,7 @@ def evaluate_systems(
     answer: Callable[[Any, Mapping[str, Any], Condition], dict[str, Any]],
     score: Callable[[Any, Mapping[str, Any]], tuple[Any, ...]],
     metrics: Sequence[str],
-    out: Path,
-    distorter: Distorter,
-    workers: int,
-    encoder_name: str,
+    setup: Setup,
     kind: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Row]:
     """The rows of every system in every condition; its predictions are made where they are missing. Failed recordings are reported.
@@ -316,6 +312,7 @@ def evaluate_systems(
     score: a system and its predictions -> scores by question, transcripts, lines for `compare`, and facts for their card.
     kind: what else a file says of itself.
     """
+    out, distorter = setup.out, setup.distorter
     check_names([system for _, systems in rounds for system in systems], out)
     data = data_hash(corpus.root, corpus.split)
 
@@ -335,7 +332,7 @@ def evaluate_systems(
         def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
             encodings = {file.system: how for file in missing if (how := encoding(by_name[file.system]))}
             distort, what = lambda samples, i: distorter.apply(samples, condition, i), f"encoding, {condition.label}"
-            return encode_recordings(recordings if encodings else [], read, distort, encodings, workers, what)
+            return encode_recordings(recordings if encodings else [], read, distort, encodings, setup.workers, what)
 
         def predict(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
             system = by_name[file.system]
@@ -347,7 +344,7 @@ def evaluate_systems(
             tell_set_aside(predictions["failed"], f"{file.label} (their questions count as not answered)")
             system = by_name[file.system]
             scored, transcripts, lines, facts = score(system, predictions)
-            encoder = "" if isinstance(system, Baseline) else encoder_name
+            encoder = "" if isinstance(system, Baseline) else setup.models
             rows += rows_of(scored, metrics, transcripts, corpus, condition, system, distorter.seed, encoder)
             write_lines(out, system.name, condition, lines, corpus, predictions, **facts)
         return rows

@@ -19,7 +19,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -33,11 +33,12 @@ from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter
-from speechssl.config import flat
+from speechssl.config import noise_folders
 from speechssl.data.superb import DOCUMENTS, UtteranceSet
 from speechssl.encoders.load import SpeechEncoder, load_encoder
 from speechssl.encoders.states import AudioReader, ConditionReader, encoder_card
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.eval.config import Data, Superb
 from speechssl.eval.run import (
     Encoded,
     FrozenMixtures,
@@ -97,7 +98,6 @@ from speechssl.superb.tasks.enhancement import check_installed
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
 from speechssl.superb.tasks.transcription import Speech
 from speechssl.superb.train import (
-    LEADERBOARD,
     Run,
     TrainedHead,
     load_head,
@@ -116,40 +116,16 @@ DRAWN = f"voices from {FEWEST} on"  # the rule of `stats.choose_units`; a result
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run; fields are called as the options. encoders: name -> where; data: task -> folder of its set, or of fold-1, ..."""
+    """What is run, as the options say. encoders: name -> where; data: task -> folder of its set, or of fold-1, ..., in order.
 
+    tuning: how heads are trained on distorted speech, or with their upstream; encoders get its name. None: on clean speech, frozen.
+    """
+
+    options: Superb
     encoders: Mapping[str, str]
     data: Mapping[str, Path]
-    preset: str = "auto"  # or published, small
-    learning_rates: tuple[float, ...] = LEADERBOARD  # () for the task's own alone
-    seeds: tuple[int, ...] = (0,)
-    steps: int | None = None  # instead of the preset's
-    batch: int | None = None  # likewise
-    seen: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = ()
-    snr: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)
-    voices: tuple[Path, ...] = ()  # for babble
-    folders: Mapping[str, Path] = field(default_factory=dict)  # of noises by name
-    snr_over: str = ACTIVE  # the part of the speech that an SNR is measured over, see `speech_level`
-    at: float = 5.0  # dB, the SNR of the table clean | seen | unseen
-    lm: Path | None = None  # language model of ASR; None: of the training texts
-    features: str = "auto"  # cached, loop, or auto: `FeatureCache.mode`
-    tuning: Tuning | None = None  # heads trained on distorted speech, or with their upstream; then encoders get its name
-    test: bool = True  # False: heads are trained and chosen on dev, and no test recording is read
-    augment: tuple[str, ...] = ()  # conditions that distort training recordings; then the encoder is in the loop
-    cache_gb: float = 50.0
-    precision: str = "fp32"
-    device: str = "auto"
-    workers: int = 2
-
-    @property
-    def tasks(self) -> list[str]:
-        """In the benchmark's order."""
-        return [task for task in ORDER if task in self.data]
-
-    @property
-    def distorter(self) -> Distorter:
-        return Distorter(self.seeds[0], self.voices, self.folders, self.snr_over)
+    distorter: Distorter
+    tuning: Tuning | None = None
 
 
 @dataclass(frozen=True)
@@ -189,7 +165,8 @@ class Benchmarked:
 
     def encoder_of(self, head: TrainedHead, plan: Plan) -> SpeechEncoder:
         """The encoder that was trained with a head, or the frozen one."""
-        return self.cache.encoder if head.upstream is None else _loaded(head.upstream, plan.precision, plan.device)
+        sets = plan.options.sets
+        return self.cache.encoder if head.upstream is None else _loaded(head.upstream, sets.precision, sets.device)
 
 
 _loaded = lru_cache(maxsize=1)(load_encoder)  # a head is evaluated in one condition after another
@@ -222,55 +199,56 @@ class ConditionAudio:
 # ---- the run
 
 
-def run_superb(out: Path, plan: Plan) -> str:
+def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
     """Do what is not done yet, write rows and tables, and return the tables.
 
     Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is computed where it can be known.
     """
+    plan, out = plan_of(o, tuning), o.out
     if "se" in plan.data:
         check_installed()
-    if "asr" in plan.data and plan.lm:
-        read_language_model(plan.lm)
-    parts = [part for task in plan.tasks for part in parts_of(task, plan.data[task], plan.preset)]
-    settings = settings_of(plan.seen, plan.unseen, plan.snr)
+    if "asr" in plan.data and o.lm:
+        read_language_model(o.lm)
+    parts = [part for task in plan.data for part in parts_of(task, plan.data[task], o.sets.preset)]
+    settings = settings_of(o.noise.seen, o.noise.unseen, o.noise.snr)
     check_conditions(settings, plan.distorter)
     trained_on: frozenset[str] = frozenset()
-    if plan.tuning:
+    if tuning:
         check_tunable(plan.data)
-        if plan.augment:
+        if o.training.augment:
             raise InputError("--augment and --distort both distort the training recordings; give one of them")
-        if plan.precision == "int8":
+        if o.sets.precision == "int8":
             raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
         if spectral := [where for where in plan.encoders.values() if where in SPECTRAL]:
             raise InputError(f"{spectral[0]} has no weights to train; give an encoder, or leave out --finetune and --distort")
-        trained_on = noises_in(plan.tuning.card)
+        trained_on = noises_in(tuning.card)
     for name, where in plan.encoders.items():
         check_unseen(name, trained_noises(Path(find_upstream(where))) | trained_on, settings)
     audio = []
-    if plan.test:  # mixtures are frozen before any encoder runs
+    if not o.train_only:  # mixtures are frozen before any encoder runs
         sources, mixtures = name_utterances((part.task, part.items) for part in parts), None
         if len(settings) > 1:
             recordings, conditions = {name: item.path for item, name in sources.items()}, [s.condition for s in settings]
-            mixtures = freeze_mixtures(plan.distorter, recordings, conditions, out / "noise.jsonl", plan.workers)
+            mixtures = freeze_mixtures(plan.distorter, recordings, conditions, out / "noise.jsonl", o.sets.workers)
         names = {str(item.path): name for item, name in sources.items()}
         audio = [ConditionAudio(setting, mixtures, names) for setting in settings]
-    suffix, device = plan.tuning.name if plan.tuning else "", plan.device
+    suffix, device = tuning.name if tuning else "", o.sets.device
     if device == "auto":  # heads are trained where the encoder is
         device = "cuda" if torch.cuda.is_available() else "cpu"
     for name, where in plan.encoders.items():
-        tuning = None if plan.tuning is None else replace(plan.tuning, source=str(find_upstream(where)))
-        encoder = Benchmarked(f"{name}{suffix}", feature_cache(out, name, where, plan), device, tuning)
+        own = None if tuning is None else replace(tuning, source=str(find_upstream(where)))
+        encoder = Benchmarked(f"{name}{suffix}", feature_cache(out, name, where, plan), device, own)
         heads = train_heads(out, encoder, parts, plan)
-        for task in plan.tasks if plan.test else ():
+        for task in () if o.train_only else plan.data:
             rows = list(evaluate_task(out, encoder, [part for part in parts if part.task == task], heads, audio, plan))
             append_rows(out / "results.jsonl", rows, any_card=True)
             first = next(row for row in rows if row.condition == "clean")
             ends = "" if first.low is None else f" [{first.low:.2f}, {first.high:.2f}]"
             tqdm.write(f"{encoder.name}: {task} ({ABOUT[task]}) {first.metric} {first.value:.2f}{ends}", file=sys.stderr)
-    if not plan.test:
+    if o.train_only:
         return "heads are trained; their dev scores are in heads/*/*/*/card.json, and the test set was not used"
-    tables = superb_tables(read_rows(out / "results.jsonl"), [f"{name}{suffix}" for name in plan.encoders], plan.at)
-    note = [sentence for sentence in (snr_note(plan.snr_over),) if sentence]
+    tables = superb_tables(read_rows(out / "results.jsonl"), [f"{name}{suffix}" for name in plan.encoders], o.noise.at)
+    note = [sentence for sentence in (snr_note(o.noise.snr_over),) if sentence]
     write_text(out / "superb.md", "\n\n".join([*(table.markdown for table in tables), *note]) + "\n")
     return "\n\n".join([*(table.text for table in tables), *note])
 
@@ -290,13 +268,14 @@ def parts_of(task: str, folder: Path, preset: str) -> list[Part]:
 
 
 def feature_cache(out: Path, name: str, where: str, plan: Plan) -> FeatureCache:
-    encoder = load_upstream(find_upstream(where), plan.precision, plan.device)
+    o, sets = plan.options, plan.options.sets
+    encoder = load_upstream(find_upstream(where), sets.precision, sets.device)
     augmentation = None
-    if plan.augment:
-        settings = settings_of(plan.augment, (), plan.snr)[1:]
+    if o.training.augment:
+        settings = settings_of(o.training.augment, (), o.noise.snr)[1:]
         augmentation = Augmentation(tuple(s.condition for s in settings), plan.distorter)
         check_conditions(settings, plan.distorter)
-    return FeatureCache(encoder, out / "features" / name, plan.features, plan.cache_gb, plan.workers, augmentation)
+    return FeatureCache(encoder, out / "features" / name, o.features, o.cache_gb, sets.workers, augmentation)
 
 
 # ---- heads
@@ -306,21 +285,22 @@ Heads = Mapping[str, Mapping[str, TrainedHead]]  # label of a part -> name of a 
 
 def train_heads(out: Path, encoder: Benchmarked, parts: Sequence[Part], plan: Plan) -> Heads:
     """Train what is missing: tasks side by side, and for each the rates of its sweep. The first seed tunes for all."""
+    o = plan.options
     trained = [part for part in parts if part.task != QBE]
     made = [make_task(part.task, part.data, encoder.cache.encoder.grid, part.preset) for part in trained]  # raises first
     runs = []
     for part, (task, settings) in zip(trained, made, strict=True):
-        steps, batch = plan.steps or settings.steps, plan.batch or settings.batch
+        steps, batch = o.steps or settings.steps, o.batch or settings.batch
         settings = replace(settings, steps=steps, every=min(settings.every, steps), batch=batch)
         folder = out / "heads" / encoder.name / part.label
         loader = encoder.cache.loader(task) if encoder.tuning is None else encoder.cache.online(task)
-        runs.append(Run(task, loader, settings, plan.seeds[0], folder, encoder.device, encoder.tuning))
+        runs.append(Run(task, loader, settings, o.seed[0], folder, encoder.device, encoder.tuning))
 
     def with_decoding(trained: TrainedHead, run: Run) -> TrainedHead:
         """With the language model of ASR, and the threshold and the filter of SD that are best on dev."""
         task, loader = trained.task, run.loader
         if isinstance(task, Speech):
-            return replace(trained, task=replace(task, language_model=language_model(task.data, plan.lm)))
+            return replace(trained, task=replace(task, language_model=language_model(task.data, o.lm)))
         if isinstance(task, Diarisation):
             if isinstance(loader, OnlineLoader):
                 loader = replace(loader, encoder=encoder.encoder_of(trained, plan))
@@ -331,15 +311,15 @@ def train_heads(out: Path, encoder: Benchmarked, parts: Sequence[Part], plan: Pl
 
     def train_seeds(run: Run) -> dict[str, TrainedHead]:
         found: dict[str, TrainedHead] = {}
-        rates = plan.learning_rates or (run.settings.learning_rate,)
-        for seed in plan.seeds:
+        rates = o.learning_rates or (run.settings.learning_rate,)
+        for seed in o.seed:
             mine = replace(run, seed=seed, folder=run.folder / f"seed-{seed}")
             found[f"seed-{seed}"] = tuned = train_head(mine, encoder.card, rates, TASKS[run.task.name].metric, train_runs)
             found[f"seed-{seed}-default"] = load_head(mine.folder, run.task, encoder.card, "default")
             rates = (float(tuned.card["learning_rate"]),)
         return {name: with_decoding(head, run) for name, head in found.items()}
 
-    with parallel_training(plan.workers, f"heads on {encoder.name}") as train_runs:
+    with parallel_training(o.sets.workers, f"heads on {encoder.name}") as train_runs:
         pool = ThreadPoolExecutor(max(len(runs), 1))
         try:
             return dict(zip([part.label for part in trained], pool.map(train_seeds, runs), strict=True))
@@ -567,11 +547,12 @@ def term_states(
 # ---- data and names from the command line
 
 
-def find_data(out: Path, tasks: Sequence[str], data: Path | None, share: float, seed: int, workers: int) -> dict[str, Path]:
-    """task -> folder. tasks: as `all`, `ks` or `ks=FOLDER`; share, seed: of the synthetic sets, made in out/data without `data`.
+def find_data(out: Path, sets: Data) -> dict[str, Path]:
+    """task -> folder; without `sets.data` synthetic sets are made in out/data.
 
     Raises InputError for an unknown task, for folders that are not there, and for synthetic sets of another share or seed.
     """
+    tasks, data = sets.tasks, sets.data
     named = {task: Path(folder) for task, _, folder in (text.partition("=") for text in tasks) if folder}
     plain = [task for task in tasks if "=" not in task and task != ALL]
     if unknown := [task for task in (*named, *plain) if task not in ORDER]:
@@ -584,7 +565,7 @@ def find_data(out: Path, tasks: Sequence[str], data: Path | None, share: float, 
 
         made = {task: next(iter(TASKS[task].folders), task) if task != QBE else task for task in wanted}
         if made:
-            prepare(out / "data", Settings(some_of(list(made.values()), share), seed), workers)
+            prepare(out / "data", Settings(some_of(list(made.values()), sets.share), sets.data_seed), sets.workers)
         found = named | {task: out / "data" / name for task, name in made.items()}
     else:
         there = {task: folder for task in wanted if (folder := folder_of(data, task))}
@@ -604,10 +585,12 @@ def folder_of(root: Path, task: str) -> Path | None:
     return next((root / name for name in names if (root / name).is_dir()), None)
 
 
-def plan_of(options: Any, encoders: Sequence[str], **more: Any) -> Plan:
-    """From the dataclass of a verb. more: fields of a plan that are no options."""
-    given = {name: value for name, value in flat(options).items() if name in {f.name for f in fields(Plan)}}
-    return Plan(**given | more | {"encoders": name_encoders(encoders), "data": options.sets.find(options.out)})
+def plan_of(o: Superb, tuning: Tuning | None = None) -> Plan:
+    """Raises InputError for options that cannot be followed, before synthetic sets are made where it can be known."""
+    if tuning and not o.sets.data:
+        check_tunable(ORDER if ALL in o.sets.tasks else [task.partition("=")[0] for task in o.sets.tasks])
+    distorter = Distorter(o.seed[0], o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
+    return Plan(o, name_encoders(o.encoders), find_data(o.out, o.sets), distorter, tuning)
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:

@@ -18,23 +18,25 @@ from tqdm import tqdm
 
 from speechssl.data.superb import DOCUMENTS
 from speechssl.errors import InputError
-from speechssl.eval.superb import Part, Plan, choose_layer, feature_cache, parts_of
+from speechssl.eval.config import LEADERBOARD, Superb
+from speechssl.eval.superb import Part, choose_layer, feature_cache, parts_of, plan_of
 from speechssl.results import Row, Table, append_rows
 from speechssl.superb.data import TRAINING, CachedLoader, FeatureCache
 from speechssl.superb.tasks import QBE, make_task
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
-from speechssl.superb.train import LEADERBOARD, Run, own_generator, rungs, shuffled_batches
+from speechssl.superb.train import Run, own_generator, rungs, shuffled_batches
 
 Timed = tuple[str, int, float, float, float]  # task, updates of the whole sweep; seconds: of a cached step, of another, of caching
 
 
-def compare_cached(out: Path, plan: Plan, turns: int) -> str:
+def compare_cached(o: Superb, turns: int) -> str:
     """Time every task, write rows `ratio_cached` (of each task, and of `all` together), and return the table.
 
     The states are computed anew into a folder of their own, which is removed. Raises InputError as `run_superb`.
     """
+    plan, out = plan_of(o), o.out
     name, where = next(iter(plan.encoders.items()))
-    parts = [parts_of(task, plan.data[task], plan.preset)[0] for task in plan.tasks]
+    parts = [parts_of(task, plan.data[task], o.sets.preset)[0] for task in plan.data]
     out.mkdir(parents=True, exist_ok=True)
     timed = []
     with tempfile.TemporaryDirectory(dir=out, prefix=".speed-") as folder:
@@ -52,7 +54,7 @@ def compare_cached(out: Path, plan: Plan, turns: int) -> str:
     caching, cached, online = every
     lines.append(("all", "", "", "", f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"))
     ratios += [("all", online / cached)] if len(timed) > 1 else []
-    card = {"preset": plan.preset, "workers": plan.workers}
+    card = {"preset": o.sets.preset, "workers": o.sets.workers}
     rows = [Row(task, name, "clean", None, "ratio_cached", ratio, None, None, 1, 0, card) for task, ratio in ratios]
     append_rows(out / "results.jsonl", rows, any_card=True)
     steps = ("updates", "ms a step, cached", "ms a step, encoder in the loop")

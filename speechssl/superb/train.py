@@ -435,7 +435,6 @@ def _train_in_worker(run: Run, steps: int) -> Attempt:
 # ---- learning rates
 
 TrainRuns = Callable[[Sequence[Run], int], list[Attempt]]  # runs, step -> each trained to the step
-LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)  # the rates of SUPERB's rules for its constrained track
 
 
 def sweep(

@@ -16,7 +16,7 @@ from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.compare import compare, read_results
 from speechssl.eval.published import published_choice
-from speechssl.eval.spoken_qa import evaluate_choice
+from speechssl.eval.spoken_qa import Setup, evaluate_choice
 from speechssl.io import model_folder, write_json
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
 from speechssl.report.build import write_report
@@ -81,7 +81,7 @@ class Listener:
 
 def run(systems, corpus, out, conditions=("clean",), seed=0):
     return evaluate_choice(
-        systems, load_corpus(corpus, "dev"), [parse_condition(c) for c in conditions], out, Distorter(seed, ()), 2, "enc"
+        systems, load_corpus(corpus, "dev"), [parse_condition(c) for c in conditions], Setup(out, Distorter(seed, ()), 2, "enc")
     )
 
 

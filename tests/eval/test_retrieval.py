@@ -26,6 +26,7 @@ from speechssl.eval.retrieval import (
     score_ranks,
     shared_terms,
 )
+from speechssl.eval.spoken_qa import Setup
 from speechssl.io import model_folder, read_json
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
@@ -89,7 +90,7 @@ class Table:
 
 
 def run(systems, corpus, out, conditions=("clean",)):
-    rows = evaluate_retrieval(systems, load_corpus(corpus, "test"), [*map(parse_condition, conditions)], out, Distorter(0))
+    rows = evaluate_retrieval(systems, load_corpus(corpus, "test"), [*map(parse_condition, conditions)], Setup(out, Distorter(0)))
     append_rows(out / "results.jsonl", rows)
     return {(r.system, r.condition, r.metric): (pytest.approx(r.value), r.n) for r in rows}
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.augment import parse_condition
-from speechssl.data.records import Answer, Corpus, Passage, Question, Span
+from speechssl.augment import Distorter, parse_condition
+from speechssl.cascade.data import TimedWord, Transcript
+from speechssl.data.records import Answer, Corpus, Passage, Question, Span, load_corpus
+from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.eval.scores import (
     ERRORS,
@@ -20,7 +22,7 @@ from speechssl.eval.scores import (
     sentence,
     write_lines,
 )
-from speechssl.eval.spoken_qa import QuestionScore
+from speechssl.eval.spoken_qa import QuestionScore, Setup, evaluate
 from speechssl.io import hash_bytes, read_json
 
 TEXT = "A red boat sails. Two cats paid 3.5 euros for it! The end."
@@ -138,11 +140,6 @@ def test_damaged_and_missing_scores_are_named(tmp_path: Path, text):
 
 
 def test_evaluation_leaves_scores(tmp_path):
-    from speechssl.augment import Distorter, parse_condition
-    from speechssl.cascade.data import TimedWord, Transcript
-    from speechssl.dual.system import TimedAnswer
-    from speechssl.eval.spoken_qa import evaluate
-
     class Reader:
         name, needs_audio, card = "text", False, {"reads": "text"}
 
@@ -159,9 +156,7 @@ def test_evaluation_leaves_scores(tmp_path):
     (folder / "questions.jsonl").write_text(
         json.dumps({"id": "q", "passage": "p", "text": "Who?", "answers": [{"text": "two cats", "char_start": 18}], **common})
     )
-    from speechssl.data.records import load_corpus
-
-    evaluate([Reader()], load_corpus(tmp_path / "mini", "test"), [parse_condition("clean")], tmp_path / "out", Distorter(0))
+    evaluate([Reader()], load_corpus(tmp_path / "mini", "test"), [parse_condition("clean")], Setup(tmp_path / "out", Distorter(0)))
     (line,) = read_lines(tmp_path / "out/scores/text/clean.jsonl")
     assert (line["f1"], line["ff1"], line["sentence_wer"], line["type"]) == (1, None, 0, "person")
     assert read_json(tmp_path / "out/scores/text/clean.card.json")["condition"] == "clean"

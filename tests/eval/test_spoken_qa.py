@@ -26,7 +26,7 @@ from speechssl.dual.train import QaOptions
 from speechssl.errors import InputError
 from speechssl.eval import spoken_qa
 from speechssl.eval.config import Confusions, Predictions, Qa
-from speechssl.eval.spoken_qa import by_length, evaluate, fit_on_corpus, import_predictions, run_evaluation, score_questions
+from speechssl.eval.spoken_qa import Setup, by_length, evaluate, fit_on_corpus, import_predictions, run_evaluation, score_questions
 from speechssl.report.build import write_report
 from speechssl.report.config import Report
 from speechssl.results import Row, append_rows, read_rows, results_table
@@ -83,7 +83,7 @@ class Oracle:
 
 def run(systems, corpus, out, conditions=("clean",), seed=0, voices=()):
     parsed = [parse_condition(c) for c in conditions]
-    return evaluate(systems, load_corpus(corpus, "test"), parsed, out, Distorter(seed, voices))
+    return evaluate(systems, load_corpus(corpus, "test"), parsed, Setup(out, Distorter(seed, voices)))
 
 
 def values(rows):
@@ -204,8 +204,8 @@ def test_unanswerable_questions_are_not_asked_and_their_passages_not_encoded(cor
 
 def test_systems_encode_the_same_noise_and_another_seed_gives_other_noise(corpus, tmp_path):
     one, two, other = Oracle(name="a"), Oracle(name="b"), Oracle(name="c")
-    evaluate([one, two], load_corpus(corpus, "test"), [parse_condition("pink@5")], tmp_path / "x", Distorter(1), workers=1)
-    evaluate([other], load_corpus(corpus, "test"), [parse_condition("pink@5")], tmp_path / "x", Distorter(2), workers=1)
+    evaluate([one, two], load_corpus(corpus, "test"), [parse_condition("pink@5")], Setup(tmp_path / "x", Distorter(1), workers=1))
+    evaluate([other], load_corpus(corpus, "test"), [parse_condition("pink@5")], Setup(tmp_path / "x", Distorter(2), workers=1))
     assert all(a is b for a, b in zip(one.encoded, two.encoded, strict=True))
     assert not any(np.array_equal(a, b) for a, b in zip(one.encoded, other.encoded, strict=True))
 
@@ -237,7 +237,7 @@ def test_what_one_system_cannot_encode_is_no_loss_to_the_others(corpus, tmp_path
 
     spans = {"q1": (0.2, 0.6), "q2": (0, 1)}
     picky = Picky(name="picky", spans=spans)
-    rows = evaluate([picky, Oracle()], load_corpus(corpus, "test"), [CLEAN], tmp_path / "out", Distorter(0), workers=1)
+    rows = evaluate([picky, Oracle()], load_corpus(corpus, "test"), [CLEAN], Setup(tmp_path / "out", Distorter(0), workers=1))
     found = values(rows)
     assert found["oracle", "clean", None, "ff1"] == (100, 2) and found["picky", "clean", None, "ff1"] == (50, 2)
     failed = {n: json.loads((tmp_path / f"out/predictions/{n}/clean.json").read_text())["failed"] for n in ("oracle", "picky")}
@@ -321,7 +321,7 @@ def test_where_no_passage_is_encoded_the_questions_score_zero_and_there_is_no_we
 
 def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_path):
     out, one = tmp_path / "out", first_passages(load_corpus(corpus, "test"), 1)
-    rows = evaluate([Oracle(text=True)], one, [CLEAN], out, Distorter(0))
+    rows = evaluate([Oracle(text=True)], one, [CLEAN], Setup(out, Distorter(0)))
     append_rows(out / "results.jsonl", rows)
     assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"} and read_rows(out / "results.jsonl") == tuple(rows)
     assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in results_table(rows)
@@ -402,7 +402,7 @@ def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(c
     conditions, out, found = [CLEAN, parse_condition("pink@5")], tmp_path / "out", {}
     for over in ("active", "signal"):
         reader = Oracle()
-        evaluate([reader], load_corpus(corpus, "test"), conditions, out, Distorter(0, snr_over=over))
+        evaluate([reader], load_corpus(corpus, "test"), conditions, Setup(out, Distorter(0, snr_over=over)))
         found[over] = {name: json.loads((out / f"predictions/oracle/{name}.json").read_text()) for name in ("clean", "pink-5-dB")}
         found[over]["encoded"] = len(reader.encoded)
     assert found["active"]["clean"] == found["signal"]["clean"] and found["active"]["encoded"] == 2 * found["signal"]["encoded"] > 0
@@ -410,10 +410,10 @@ def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(c
     assert "snr_over" not in found["active"]["pink-5-dB"] and found["signal"]["pink-5-dB"]["snr_over"] == "signal"
     (corpus / "card.json").write_text("{}")
     over_signal = Distorter(0, snr_over="signal")
-    append_rows(out / "results.jsonl", evaluate([Oracle()], load_corpus(corpus, "test"), conditions, out, over_signal))
+    append_rows(out / "results.jsonl", evaluate([Oracle()], load_corpus(corpus, "test"), conditions, Setup(out, over_signal)))
     write_report(Report(out=out, corpus=corpus, examples=2, conditions=("clean", "pink@5")))
     other = Oracle(name="other")
-    evaluate([other], load_corpus(corpus, "test"), conditions, out, Distorter(0))
+    evaluate([other], load_corpus(corpus, "test"), conditions, Setup(out, Distorter(0)))
     with pytest.raises(InputError, match="have SNRs over active and over signal; evaluate them again with one"):
         write_report(Report(out=out, corpus=corpus, examples=2, conditions=("clean", "pink@5")))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from speechssl.encoders import states as features
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval import superb
-from speechssl.eval.superb import Plan, combine_folds, find_data, folder_of, name_encoders, parts_of, run_superb, superb_tables
+from speechssl.eval.config import Data, Superb
+from speechssl.eval.superb import combine_folds, find_data, folder_of, name_encoders, parts_of, run_superb, superb_tables
 from speechssl.eval.superb_speed import compare_cached
 from speechssl.io import read_json
 from speechssl.pretrain.auxiliary import AdversaryOptions
@@ -77,13 +78,29 @@ def searched(root: Path) -> Path:
 
 
 @pytest.fixture
-def plan(hubert_folder, tmp_path):
-    data = {
+def data(tmp_path):
+    """The folder of each task."""
+    return {
         "ks": labelled(tmp_path / "data/ks"),
         "pr": texts(tmp_path / "data/pr", "pr", "phones"),
         "qbe": searched(tmp_path / "data/qbe"),
     }
-    return Plan({"tiny": str(hubert_folder())}, data, "small", learning_rates=(1e-2, 1e-3), steps=6, workers=1)
+
+
+@pytest.fixture
+def options(hubert_folder, data, tmp_path):
+    encoders = (f"tiny={hubert_folder()}",)
+    o = Superb(out=tmp_path / "out", encoders=encoders, learning_rates=(1e-2, 1e-3), steps=6)
+    return changed(o, data=data, preset="small", workers=1)
+
+
+def changed(o: Superb, data: dict[str, Path] | None = None, **values: Any) -> Superb:
+    """With other values of its own options, and of those of its groups. data: task -> folder."""
+    values |= {} if data is None else {"tasks": tuple(f"{task}={folder}" for task, folder in data.items())}
+    for name in ("sets", "noise", "training"):
+        group = getattr(o, name)
+        values[name] = replace(group, **{f.name: values.pop(f.name) for f in fields(group) if f.name in values})
+    return replace(o, **values)
 
 
 def rows_of(out):
@@ -101,9 +118,9 @@ def made(out):
 
 
 @pytest.mark.slow
-def test_a_run_leaves_everything_and_repeats_nothing(plan, tmp_path):
+def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     out = tmp_path / "out"
-    printed = run_superb(out, plan)
+    printed = run_superb(options)
     rows = rows_of(out)
     assert {(system, metric) for system, _, _, _, metric, _ in rows} == {
         ("ks", "acc"), ("ks", "acc_default"), ("pr", "per"), ("pr", "per_default"), ("qbe", "mtwv"), ("qbe", "atwv"),
@@ -117,46 +134,46 @@ def test_a_run_leaves_everything_and_repeats_nothing(plan, tmp_path):
     card = read_json(out / "heads/tiny/ks/seed-0/card.json")
     assert sum(card["layer_weights"]) == pytest.approx(1) and len(card["layer_weights"]) == 3
     assert {a["learning_rate"] for a in card["sweep"]} == {1e-2, 1e-3}
-    details = {task: read_json(out / f"details/tiny/{task}.json")["detail"] for task in plan.data}
+    details = {task: read_json(out / f"details/tiny/{task}.json")["detail"] for task in data}
     assert details["ks"]["confusion"]["word"]["counts"] == [[2, 0], [0, 2]]
     assert len(details["qbe"]["layers"]) == 3 and len(details["pr"]["examples"]) == 4
     before = made(out)
-    assert run_superb(out, plan) == printed and made(out) == before
+    assert run_superb(options) == printed and made(out) == before
     assert "## SUPERB" in (out / "superb.md").read_text()
 
 
-def test_snrs_over_the_whole_signal_are_reported(plan, tmp_path):
-    noisy = replace(plan, data={"ks": plan.data["ks"]}, seen=("pink@5",), snr_over="signal")
-    assert run_superb(tmp_path / "out", noisy).endswith("SNRs are over the whole signal, pauses and all.")
+def test_snrs_over_the_whole_signal_are_reported(options, data, tmp_path):
+    noisy = changed(options, data={"ks": data["ks"]}, seen=("pink@5",), snr_over="signal")
+    assert run_superb(noisy).endswith("SNRs are over the whole signal, pauses and all.")
     assert '"snr_over": "signal"' in (tmp_path / "out/noise.jsonl").read_text()
     assert "over the whole signal" in (tmp_path / "out/superb.md").read_text()
 
 
 @pytest.mark.slow
-def test_in_noise_and_with_seeds(plan, tmp_path):
-    noisy = replace(plan, seeds=(0, 3), seen=("pink@5",), unseen=("gaussian",), snr=(10.0, 0.0))
-    printed = run_superb(tmp_path / "out", noisy)
+def test_in_noise_and_with_seeds(options, tmp_path):
+    noisy = changed(options, seed=(0, 3), seen=("pink@5",), unseen=("gaussian",), snr=(10.0, 0.0))
+    printed = run_superb(noisy)
     rows = rows_of(tmp_path / "out")
     assert {key[2:4] for key in rows} == {("clean", None), ("seen-pink", 5.0), ("unseen-gaussian", 10.0), ("unseen-gaussian", 0.0)}
     assert {key[5] for key in rows if key[0] == "ks" and key[2] == "unseen-gaussian"} == {0, 3}
     assert not any(key[4].endswith("_default") and key[2] != "clean" for key in rows)
     assert "clean | seen | unseen" in printed and (tmp_path / "out/noise.jsonl").is_file()
     assert ("qbe", "tiny", "unseen-gaussian", 0.0, "mtwv", 0) in rows
-    run_superb(tmp_path / "again", noisy)
+    run_superb(changed(noisy, out=tmp_path / "again"))
     assert {key: r.value for key, r in rows_of(tmp_path / "again").items()} == {key: r.value for key, r in rows.items()}
 
 
 @pytest.mark.slow
-def test_the_encoder_in_the_loop_comes_to_the_same_head(plan, tmp_path):
+def test_the_encoder_in_the_loop_comes_to_the_same_head(options, data, tmp_path):
     for mode in ("cached", "loop"):
-        run_superb(tmp_path / mode, replace(plan, features=mode, data={"ks": plan.data["ks"]}))
+        run_superb(changed(options, out=tmp_path / mode, features=mode, data={"ks": data["ks"]}))
     heads = [(tmp_path / mode / "heads/tiny/ks/seed-0/head.safetensors").read_bytes() for mode in ("cached", "loop")]
     assert heads[0] == heads[1] and not (tmp_path / "loop/features/tiny").exists()
 
 
 @pytest.mark.slow
-def test_training_recordings_are_distorted_anew_each_time_and_others_never(plan, encoder, tmp_path):
-    (part,) = parts_of("ks", plan.data["ks"], "small")
+def test_training_recordings_are_distorted_anew_each_time_and_others_never(options, data, encoder, tmp_path):
+    (part,) = parts_of("ks", data["ks"], "small")
     task, _ = superb.make_task("ks", part.data, encoder.grid, "small")
     augmentation = superb.Augmentation((superb.settings_of(["pink@0"], (), ())[1].condition,), superb.Distorter())
     loader = FeatureCache(encoder, tmp_path / "f", augmentation=augmentation).loader(task)
@@ -164,12 +181,12 @@ def test_training_recordings_are_distorted_anew_each_time_and_others_never(plan,
     read = [loader.read(train).tobytes() for _ in range(8)]
     assert isinstance(loader, OnlineLoader) and 2 <= len(set(read)) < 8  # clean now and then
     assert len({loader.read(dev).tobytes() for _ in range(8)}) == 1
-    noisy = replace(plan, data={"ks": plan.data["ks"]}, augment=("pink",), snr=(5.0,))
-    run_superb(tmp_path / "out", noisy)
+    noisy = changed(options, data={"ks": data["ks"]}, augment=("pink",), snr=(5.0,))
+    run_superb(noisy)
     with pytest.raises(InputError, match="encoder.augmentation differ"):
-        run_superb(tmp_path / "out", replace(noisy, augment=()))
+        run_superb(changed(noisy, augment=()))
     with pytest.raises(InputError, match="encoder.snr_over differ"):
-        run_superb(tmp_path / "out", replace(noisy, snr_over="signal"))
+        run_superb(changed(noisy, snr_over="signal"))
 
 
 NOISE = parse_distortions("g+b", probability=(0.5, 0.5))
@@ -183,13 +200,13 @@ TUNINGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TUNINGS)
-def test_heads_trained_on_distorted_speech_are_evaluated_as_any(plan, tmp_path, name):
+def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, tmp_path, name):
     """First on dev alone: no test recording is read. Then with the encoder that was trained with each head."""
-    tuned = replace(plan, tuning=TUNINGS[name], data={t: plan.data[t] for t in ("ks", "pr")}, seen=("gaussian@5",))
-    run_superb(tmp_path, replace(tuned, test=False))
+    tuned = changed(options, out=tmp_path, data={t: data[t] for t in ("ks", "pr")}, seen=("gaussian@5",))
+    run_superb(changed(tuned, train_only=True), TUNINGS[name])
     assert not any((tmp_path / made).exists() for made in ("results.jsonl", "scores", "noise.jsonl"))
     before = made(tmp_path)
-    printed = run_superb(tmp_path, tuned)
+    printed = run_superb(tuned, TUNINGS[name])
     assert before.items() <= made(tmp_path).items() and "but for those of encoders with +" in printed
     rows = rows_of(tmp_path)
     assert {key[1] for key in rows} == {name}
@@ -202,7 +219,7 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(plan, tmp_path, 
         hashes = [load_encoder(tmp_path / f"heads/{name}/{task}/seed-0/encoder").hash for task in ("ks", "pr")]
         assert hashes[0] != hashes[1]
     with pytest.raises(InputError, match="settings.steps differ"):
-        run_superb(tmp_path, replace(tuned, steps=7))
+        run_superb(changed(tuned, steps=7), TUNINGS[name])
 
 
 @pytest.mark.parametrize(
@@ -211,27 +228,27 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(plan, tmp_path, 
         ({}, "qbe.* cannot be trained with --finetune or --distort"),
         ({"augment": ("pink",)}, "give one of them"),
         ({"precision": "int8"}, "no encoder trains in int8"),
-        ({"encoders": {"fbank": "fbank"}}, "fbank has no weights to train"),
+        ({"encoders": ("fbank",)}, "fbank has no weights to train"),
         ({"unseen": ("gaussian",)}, "was trained on the noise g.*; give it with --seen"),
     ],
 )
-def test_what_cannot_be_tuned_is_reported_first(plan, tmp_path, changes, message):
-    data = plan.data if not changes else {"ks": plan.data["ks"]}
+def test_what_cannot_be_tuned_is_reported_first(options, data, tmp_path, changes, message):
+    some = {"ks": data["ks"]} if changes else data
     with pytest.raises(InputError, match=message):
-        run_superb(tmp_path / "out", replace(plan, data=data, tuning=TUNINGS["tiny+distorted"], **changes))
+        run_superb(changed(options, data=some, **changes), TUNINGS["tiny+distorted"])
     assert not (tmp_path / "out/heads").exists()
 
 
 @pytest.mark.slow
-def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
+def test_the_command_line_trains_an_encoder_with_a_head(options, data, tmp_path, capsys):
     common = [
         "superb",
         "run",
         str(tmp_path / "out"),
         "--encoders",
-        f"tiny={plan.encoders['tiny']}",
+        options.encoders[0],
         "--tasks",
-        f"ks={plan.data['ks']}",
+        f"ks={data['ks']}",
         "--steps",
         "4",
     ]
@@ -268,18 +285,20 @@ def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_terms_are_searched_with_the_encoder_in_the_loop(plan, tmp_path):
+def test_terms_are_searched_with_the_encoder_in_the_loop(options, data, tmp_path):
     for mode, limit in (("cached", 50.0), ("loop", 50.0), ("auto", 1e-6)):
-        chosen = replace(plan, features=mode, cache_gb=limit, data={"qbe": plan.data["qbe"]}, unseen=("gaussian",), snr=(5.0,))
-        run_superb(tmp_path / mode, chosen)
+        chosen = changed(
+            options, out=tmp_path / mode, features=mode, cache_gb=limit, data={"qbe": data["qbe"]}, unseen=("gaussian",), snr=(5.0,)
+        )
+        run_superb(chosen)
     found = {mode: {k: r.value for k, r in rows_of(tmp_path / mode).items()} for mode in ("cached", "loop", "auto")}
     assert found["loop"] == found["auto"] == pytest.approx(found["cached"], abs=15)  # the cache has two bytes a number
     assert not list((tmp_path / "loop/features").rglob("shard-*")) and not list((tmp_path / "auto/features").rglob("shard-*"))
     assert len(list((tmp_path / "cached/features/tiny").iterdir())) == 3  # documents, dev, test; nothing of what was noisy
 
 
-def test_the_first_seed_tunes_for_all(plan, tmp_path):
-    run_superb(tmp_path, replace(plan, seeds=(0, 1), data={"pr": plan.data["pr"]}))
+def test_the_first_seed_tunes_for_all(options, data, tmp_path):
+    run_superb(changed(options, out=tmp_path, seed=(0, 1), data={"pr": data["pr"]}))
     cards = [read_json(tmp_path / f"heads/tiny/pr/seed-{seed}/card.json") for seed in (0, 1)]
     assert cards[0]["learning_rate"] == cards[1]["learning_rate"]
 
@@ -297,24 +316,24 @@ def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
 
 
 @pytest.mark.slow
-def test_a_damaged_score_is_made_again(plan, tmp_path):
-    alone = replace(plan, data={"ks": plan.data["ks"]})
-    printed = run_superb(tmp_path, alone)
+def test_a_damaged_score_is_made_again(options, data, tmp_path):
+    alone = changed(options, out=tmp_path, data={"ks": data["ks"]})
+    printed = run_superb(alone)
     for content in ("3", '{"made_from": 1}'):
         (tmp_path / "scores/tiny/ks/seed-0/clean.json").write_text(content)
-        assert run_superb(tmp_path, alone) == printed
+        assert run_superb(alone) == printed
 
 
-def test_a_language_model_that_cannot_be_read_is_reported_before_anything_is_computed(plan, tmp_path):
+def test_a_language_model_that_cannot_be_read_is_reported_before_anything_is_computed(options, tmp_path):
     (tmp_path / "lm.arpa").write_text("no model")
     data = {"asr": texts(tmp_path / "data/asr", "asr", "text")}
     with pytest.raises(InputError, match=r"lm\.arpa"):
-        run_superb(tmp_path / "out", replace(plan, data=data, lm=tmp_path / "lm.arpa"))
+        run_superb(changed(options, data=data, lm=tmp_path / "lm.arpa"))
     assert not (tmp_path / "out").exists()
 
 
-def test_what_does_not_fit_stays_in_the_loop_and_is_reported(plan, encoder, tmp_path, capsys):
-    (part,) = parts_of("pr", plan.data["pr"], "small")
+def test_what_does_not_fit_stays_in_the_loop_and_is_reported(data, encoder, tmp_path, capsys):
+    (part,) = parts_of("pr", data["pr"], "small")
     task, _ = superb.make_task("pr", part.data, encoder.grid, "small")
     assert isinstance(FeatureCache(encoder, tmp_path / "a", limit_gb=1e-6).loader(task), OnlineLoader)
     printed = capsys.readouterr().err
@@ -324,8 +343,8 @@ def test_what_does_not_fit_stays_in_the_loop_and_is_reported(plan, encoder, tmp_
         FeatureCache(encoder, tmp_path / "c", "cached", limit_gb=1e-6).loader(task)
 
 
-def test_tasks_on_the_same_recordings_share_their_states(plan, encoder, tmp_path):
-    (one,) = parts_of("pr", plan.data["pr"], "small")
+def test_tasks_on_the_same_recordings_share_their_states(data, encoder, tmp_path):
+    (one,) = parts_of("pr", data["pr"], "small")
     other = texts(tmp_path / "data/asr", "asr", "text")
     for split in ("train", "dev", "test"):
         lines = [json.loads(line) for line in (other / f"{split}.jsonl").read_text().splitlines()]
@@ -338,9 +357,9 @@ def test_tasks_on_the_same_recordings_share_their_states(plan, encoder, tmp_path
 
 
 @pytest.mark.slow
-def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(plan, tmp_path, monkeypatch):
-    alone = replace(plan, data={"pr": plan.data["pr"]})
-    run_superb(tmp_path / "whole", alone)
+def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(options, data, tmp_path, monkeypatch):
+    alone = changed(options, data={"pr": data["pr"]})
+    run_superb(changed(alone, out=tmp_path / "whole"))
     small = {"shard_mb": 0.05}
     real, written = features.replacing, []
 
@@ -354,49 +373,49 @@ def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(plan, tm
     with monkeypatch.context() as patched:
         patched.setattr(features, "replacing", filling)
         with pytest.raises(OSError, match="No space"):
-            run_superb(tmp_path / "full", alone)
+            run_superb(changed(alone, out=tmp_path / "full"))
     kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "full/features").rglob("shard-*")}
     assert len(kept) == 2 and not list((tmp_path / "full").rglob(".*"))
-    run_superb(tmp_path / "full", alone)
+    run_superb(changed(alone, out=tmp_path / "full"))
     assert all(p.stat().st_mtime_ns == at for p, at in kept.items())
     values = [rows_of(tmp_path / name)["pr", "tiny", "clean", None, "per", 0].value for name in ("whole", "full")]
     assert values[0] == values[1]
 
 
 @pytest.mark.slow
-def test_folds_are_averaged(plan, tmp_path):
+def test_folds_are_averaged(options, tmp_path):
     for fold in (1, 2):
         labelled(tmp_path / f"folds/er/fold-{fold}", "er")
-    run_superb(tmp_path / "out", replace(plan, data={"er": tmp_path / "folds/er"}))
+    run_superb(changed(options, data={"er": tmp_path / "folds/er"}))
     assert {p.parent.parent.name for p in (tmp_path / "out/heads").rglob("card.json")} == {"fold-1", "fold-2"}
     row = rows_of(tmp_path / "out")["er", "tiny", "clean", None, "acc", 0]
     assert row.n == 8
 
 
-def test_unreadable_recordings_are_reported_and_count_as_wrong(plan, tmp_path, capsys):
-    data = plan.data["ks"]
+def test_unreadable_recordings_are_reported_and_count_as_wrong(options, data, tmp_path, capsys):
+    ks = data["ks"]
     for name in ("train-3", "test-1"):
-        (data / f"audio/{name}.flac").write_bytes(b"nothing")
-    lines = (data / "test.jsonl").read_text().splitlines()
-    (data / "test.jsonl").write_text("\n".join(json.dumps(json.loads(x) | {"seconds": 0.5}) for x in lines))
-    lines = (data / "train.jsonl").read_text().splitlines()
-    (data / "train.jsonl").write_text("\n".join(json.dumps(json.loads(x) | {"seconds": 0.5}) for x in lines))
-    run_superb(tmp_path / "out", replace(plan, data={"ks": data}))
+        (ks / f"audio/{name}.flac").write_bytes(b"nothing")
+    lines = (ks / "test.jsonl").read_text().splitlines()
+    (ks / "test.jsonl").write_text("\n".join(json.dumps(json.loads(x) | {"seconds": 0.5}) for x in lines))
+    lines = (ks / "train.jsonl").read_text().splitlines()
+    (ks / "train.jsonl").write_text("\n".join(json.dumps(json.loads(x) | {"seconds": 0.5}) for x in lines))
+    run_superb(changed(options, data={"ks": ks}))
     assert "set aside test-1" in capsys.readouterr().err
     assert rows_of(tmp_path / "out")["ks", "tiny", "clean", None, "acc", 0].value == 75
 
 
 @pytest.mark.slow
-def test_caching_is_timed_beside_the_loop(plan, tmp_path):
-    printed = compare_cached(tmp_path / "out", plan, 1)
+def test_caching_is_timed_beside_the_loop(options, tmp_path):
+    printed = compare_cached(options, 1)
     rows = {r.system: r.value for r in read_rows(tmp_path / "out/results.jsonl")}
     assert set(rows) == {"ks", "pr", "qbe", "all"} and rows["ks"] > 1 and "encoder in the loop" in printed
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["results.jsonl"]
 
 
 @pytest.mark.slow
-def test_tables_tell_direction_units_and_seeds(plan, tmp_path):
-    run_superb(tmp_path / "out", replace(plan, seeds=(0, 1), data={"ks": plan.data["ks"], "pr": plan.data["pr"]}))
+def test_tables_tell_direction_units_and_seeds(options, data, tmp_path):
+    run_superb(changed(options, seed=(0, 1), data={"ks": data["ks"], "pr": data["pr"]}))
     tables = superb_tables(read_rows(tmp_path / "out/results.jsonl"), ["tiny"], 5.0)
     assert [t.title for t in tables] == ["SUPERB", "Learning rate tuned on dev / the task's own"]
     assert [line[0] for line in tables[0].rows] == ["pr per ↓", "ks acc ↑"] and "2 seeds" in tables[0].note
@@ -405,28 +424,28 @@ def test_tables_tell_direction_units_and_seeds(plan, tmp_path):
 # ---- what is typed
 
 
-def test_data_is_found(plan, tmp_path, capsys):
+def test_data_is_found(data, tmp_path, capsys):
     root = tmp_path / "data"
-    assert find_data(tmp_path, ["all"], root, 1.0, 0, 1) == {t: root / t for t in ("pr", "ks", "qbe")}
+    assert find_data(tmp_path, Data(data=root)) == {t: root / t for t in ("pr", "ks", "qbe")}
     assert "no data for asr, sid" in capsys.readouterr().err
-    assert find_data(tmp_path, ["ks=" + str(root / "ks")], None, 1.0, 0, 1) == {"ks": root / "ks"}
+    assert find_data(tmp_path, Data(tasks=(f"ks={root / 'ks'}",))) == {"ks": root / "ks"}
     (root / "style").mkdir()
     assert folder_of(root, "er") == root / "style" and folder_of(root, "sf") is None
 
 
 @pytest.mark.parametrize(
-    ("tasks", "data", "message"),
+    ("tasks", "folder", "message"),
     [
-        (["kws"], "data", "there is no task 'kws'; choose from pr, asr, ks"),
-        (["sid"], "data", "data has no folder sid; prepare it, or name another with sid=FOLDER"),
-        (["ks=none"], "data", "the folder none does not exist"),
-        (["all"], "nowhere", "nowhere does not exist"),
-        (["all"], "data/ks", "has no folder of a task"),
+        (("kws",), "data", "there is no task 'kws'; choose from pr, asr, ks"),
+        (("sid",), "data", "data has no folder sid; prepare it, or name another with sid=FOLDER"),
+        (("ks=none",), "data", "the folder none does not exist"),
+        (("all",), "nowhere", "nowhere does not exist"),
+        (("all",), "data/ks", "has no folder of a task"),
     ],
 )
-def test_data_that_is_not_there(plan, tmp_path, tasks, data, message):
+def test_data_that_is_not_there(data, tmp_path, tasks, folder, message):
     with pytest.raises(InputError, match=message):
-        find_data(tmp_path, tasks, tmp_path / data, 1.0, 0, 1)
+        find_data(tmp_path, Data(tasks=tasks, data=tmp_path / folder))
 
 
 def test_encoders_get_names():
@@ -442,6 +461,6 @@ def test_encoders_get_names():
             name_encoders(wrong)
 
 
-def test_a_set_of_another_task_is_refused(plan, tmp_path):
+def test_a_set_of_another_task_is_refused(options, data):
     with pytest.raises(InputError, match="is a set of the task ks, not of sid"):
-        run_superb(tmp_path / "out", replace(plan, data={"sid": plan.data["ks"]}))
+        run_superb(changed(options, data={"sid": data["ks"]}))

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from speechssl.data.superb import Utterance, UtteranceSet, load_labelled
 from speechssl.encoders.states import cache_states
 from speechssl.errors import InputError
+from speechssl.eval.config import Superb
 from speechssl.superb.data import CachedLoader, Evaluation, Featurizer, HeadSettings, Measure, padded, recordings_of
 from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.train import (
-    LEADERBOARD,
     STATE,
     Attempt,
     Run,
@@ -208,7 +208,7 @@ def test_a_sweep_keeps_the_best_rate_and_trains_the_own_one(run):
         rungs_seen.append((len(runs), steps))
         return one_after_another(runs, steps)
 
-    attempts, best, own = sweep(run, LEADERBOARD, "per", train_runs)
+    attempts, best, own = sweep(run, Superb.learning_rates, "per", train_runs)
     assert rungs_seen == [(7, 5), (4, 10), (2, 20), (1, 40), (rungs_seen[-1][0], 40)]
     by_rate = {a.learning_rate: a for a in attempts}
     assert own.learning_rate == 1e-2 and own.steps == 40 and by_rate[1e-7].steps == 5
