@@ -24,6 +24,7 @@ from speechssl.dual.data import collate
 from speechssl.dual.model import SpanModel
 from speechssl.textlm import make_encoder, without_dropout
 
+PUBLISHED = "transformers Longformer, padded"
 UNITS, QUESTION = 500, 100  # of a codebook; tokens of a question
 ENCODERS: dict[str, dict[str, Any]] = {
     "Longformer": {"model_type": "longformer", "attention_window": 512, "max_position_embeddings": 4098, "vocab_size": 50_265},
@@ -79,21 +80,21 @@ class Step:
 def main() -> None:
     step = settings("reading")
     longest = max(map(max, step.values["lengths"]))
-    for name, lengths in {"-".join(map(str, lengths)): sequences(lengths) for lengths in step.values["lengths"]}.items():
+    for lengths in step.values["lengths"]:
+        batches = sequences(lengths)
         times: dict[str, list[float]] = {}
-        for encoder in ENCODERS:  # one after the other: two models of this size with their gradients take 10 GB
-            for precision in ("fp32", "bf16"):
+        contenders = [(PUBLISHED, "Longformer", padded(batches, longest)), *((f"speechssl {e}", e, batches) for e in ENCODERS)]
+        for system, encoder, its in contenders:  # one after the other: two of them with their gradients take 10 GB
+            for precision in step.values["precisions"]:
                 contender = Step(encoder, precision, step.values["shape"], step.values["clock"])
-                batches = padded(lengths, longest) if encoder == "Longformer" else lengths
-                contender(batches)
-                system = f"{'transformers' if encoder == 'Longformer' else 'speechssl'} {encoder} {precision}"
-                times[system] = [contender(batches) for _ in range(step.values["repeats"])]
-        condition = f"reading {name} units"
+                contender(its)
+                times[f"{system} {precision}"] = [contender(its) for _ in range(step.values["repeats"])]
+                print(system, precision, [f"{value:.1f} s" for value in times[f"{system} {precision}"]], flush=True)
+        condition = f"reading {'-'.join(map(str, lengths))} units"
         for system, values in times.items():
-            spread = min(values), max(values)
-            rows = [row(system, "base", condition, "seconds_a_step", median(values), spread, len(values))]
-            for precision in ("fp32", "bf16"):
-                ratio = median(times[f"transformers Longformer {precision}"]) / median(values)
+            rows = [row(system, "base", condition, "seconds_a_step", median(values), (min(values), max(values)), len(values))]
+            for precision in step.values["precisions"]:
+                ratio = median(times[f"{PUBLISHED} {precision}"]) / median(values)
                 rows.append(row(system, "base", condition, f"over_longformer_{precision}", ratio, None, len(values)))
             save(step.exp, rows)
 

@@ -3,6 +3,7 @@
 # them had in training.
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/units/run.sh                                 the published run (README.md has its times)
+#   bash recipes/units/run.sh recipes/units/small.yaml exp/units-small     every arm, at fewer steps
 #   bash recipes/units/run.sh recipes/units/smoke.yaml exp/units-smoke     the same in a minute or two, only to show that it runs
 # Environment:
 #   FSDD=FOLDER      the Free Spoken Digit Dataset: recordings 10 and later train, 5 to 9 are dev, 0 to 4 test
@@ -111,10 +112,24 @@ for arm in $ARMS; do
   esac
 done
 
-stage "6 the table"
+stage "6 DUAL on every encoder: the reader of the start, behind a linear head that predicts the units it knows"
+answer() { # NAME ENCODER CODEBOOK: clean and in noise, and another synthesiser
+  local model=(--label "$1" --encoder "$2" --codebook "$3" --reader "$START/dual")
+  speechssl evaluate qa "$CORPUS" "$EXP/answers" "${model[@]}" $(with answers) --conditions clean $(setting answer-noise) ${KITCHEN:+"$KITCHEN@5"}
+  [ ! -d "$EXP/festival" ] || speechssl evaluate qa "$EXP/festival" "$EXP/answers-festival" "${model[@]}" $(with answers) --conditions clean
+}
+for arm in $ARMS; do
+  if [ "$arm" = start ]; then answer start "$START/encoder" "$START/units.safetensors"; fi
+  [ -d "$EXP/$arm/encoder" ] || continue
+  speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$EXP/$arm/encoder" "$EXP/$arm/known.safetensors" \
+    $(with transfer)
+  answer "$arm" "$EXP/$arm/encoder" "$EXP/$arm/known.safetensors"
+done
+
+stage "7 the table"
 python recipes/units/table.py "$EXP"
 
-stage "7 what ships: $EXP/people-en, to be copied to speechssl/models/"
+stage "8 what ships: $EXP/people-en, to be copied to speechssl/models/"
 read -r arm read <<< "$(setting ship)"
 if [ -f "$EXP/people-en/words.safetensors" ]; then
   echo "$EXP/people-en is there already"

@@ -126,7 +126,7 @@ class NoiseBank:
             name, folders = kind, folders or {}
         if name == "babble":
             if not voices:
-                raise InputError("babble noise needs voices; give recordings of other people with --voices")
+                raise InputError("babble noise needs voices; give recordings of other people with --babble")
             return cls(name, tuple(voices), seed)
         if name == "musan" or (name == "m" and "musan" in folders):
             folder = folders.get("musan", Path(kind))

@@ -63,7 +63,7 @@ class QaOptions:
     )  # text QA
     characters: bool = option(False, "use the corpus's characters as the vocabulary of the text encoder")  # text QA
     split: str = option("train", "split of the corpus to train on")
-    question: Count = option(120, "longest question, in tokens; longer questions are truncated")
+    question: Count = option(120, "longest question, in tokens; longer questions are truncated", name="max_question")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
     trained: Trained = option("all", TRAINED)
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)

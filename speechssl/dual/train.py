@@ -329,7 +329,7 @@ def fit_spans(
         )
     cut = sum(len(e.question) > layout.question for e in examples)
     if cut and is_main():
-        tqdm.write(f"{cut} of {len(examples)} questions lose what is beyond {layout.question} tokens (--question)", file=sys.stderr)
+        tqdm.write(f"{cut} of {len(examples)} questions are cut to {layout.question} tokens (--max-question)", file=sys.stderr)
     card = card | {"examples": len(examples), "cut_questions": cut}
     fit_reader(model, example_batches(examples, layout, options), layout, options, out, card, evaluation=evaluation)
 
@@ -341,7 +341,7 @@ def fit_reader(
     options: Any,
     out: Path,
     card: dict[str, Any],
-    question: str = "--question",
+    question: str = "--max-question",
     evaluation: Evaluation | None = None,
 ) -> None:
     """Fit a reader of any kind, and save it in `out` with its card: the best checkpoint where it is evaluated, else the last.
@@ -363,7 +363,7 @@ def fit_reader(
             save_reader(out, model, layout, card | {"options": settings(options), "training": result})
 
 
-def check_positions(encoder: PreTrainedModel, layout: Layout, name: str, question: str = "--question") -> None:
+def check_positions(encoder: PreTrainedModel, layout: Layout, name: str, question: str = "--max-question") -> None:
     """Raises InputError where a question and a window are longer than what the encoder has positions for.
 
     question: the option that says how many tokens of what is asked are kept.

@@ -57,7 +57,7 @@ class Conditions:
     split: str = option("test", SPLIT)
     passages: Whole | None = option(None, "use only the first N passages")
     snr_over: SnrOver = option("active", SNR_OVER, under="noise")
-    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from", under="noise")
+    voices: tuple[Path, ...] = option((), "recordings of other people, from which babble is mixed", name="babble", under="noise")
     seed: Whole = option(0, "seed of noise, simulated errors and bootstrap")
     bf16: bool = option(False, READERS, name="precision", values=BF16)
     device: str = option("auto", DEVICE)
@@ -248,7 +248,7 @@ class Noisy:
     snr_over: SnrOver = option("active", SNR_OVER)
     at: float = option(5.0, "SNR in dB for the table clean | seen | unseen")
     noise: tuple[str, ...] = option((), "folders of noise recordings: musan, fsd50k, ...", metavar="NAME=FOLDER")
-    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
+    voices: tuple[Path, ...] = option((), "recordings of other people, from which babble is mixed", name="babble")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ class Report:
     models: str = option("people-en", "shipped set or model folder that was evaluated; its units are drawn under the waveforms")
     seed: Whole = option(0, "seed of the choice of questions and of the bootstrap; the noise is that of `evaluate`")
     tables: tuple[Path, ...] = option((), "JSON tables to add to the page")
-    voices: tuple[Path, ...] = option((), "recordings that `evaluate` mixed babble noise from")
+    voices: tuple[Path, ...] = option((), "recordings that `evaluate` mixed babble from", name="babble")
 
     def run(self) -> dict[str, Any]:
         from speechssl.report.build import write_report

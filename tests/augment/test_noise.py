@@ -62,7 +62,7 @@ def test_what_is_missing_is_told_as_it_was_named(tmp_path: Path) -> None:
 
 
 def test_babble_without_voices_is_refused_early(voices: tuple[Path, ...]) -> None:
-    with pytest.raises(InputError, match="needs voices"):
+    with pytest.raises(InputError, match="needs voices; give recordings of other people with --babble"):
         Distorter().check(parse_condition("babble@5"))
     Distorter(0, voices).check(parse_condition("babble@5"))
 

@@ -88,6 +88,8 @@ def test_every_verb_that_runs_a_model_takes_a_device() -> None:
         (["units"], "`speechssl units` needs a verb: fit, extract"),
         (["units", "fit", "c", "e", "o.safetensors", "--layr", "3"], "did you mean --layer?"),
         (["units", "extract", "a", "b", "c", "d", "--engine", "lokal"], "did you mean local?"),
+        (["train", "dual", "a", "b", "c", "--question", "30"], "did you mean --max-question?"),
+        (["evaluate", "qa", "a", "b", "--babbel", "c"], "did you mean --babble?"),
     ],
 )
 def test_an_unknown_verb_or_option_is_one_sentence(arguments: list[str], message: str, capsys: Any) -> None:

@@ -84,7 +84,7 @@ class Stages:
         models = root / "models"
         book, encoder = models / "units.safetensors", models / "encoder"
         few = ("--steps", steps, "--save-every", 2, "--batch", 2, "--precision", "fp32", "--warmup-steps", 1)
-        short = ("--window", 32, "--stride", 16, "--answer", 8, "--question", 32)
+        short = ("--window", 32, "--stride", 16, "--answer", 8, "--max-question", 32)
         extract = ("units", "extract", self.corpus, encoder, book, root / "units", "--shard-size", 1, "--workers", 1, "--split")
         return {
             "convert": ("convert", self.encoder, encoder, "--to", "huggingface"),

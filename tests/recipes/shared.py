@@ -132,6 +132,6 @@ def check_checkpoints(recipe: str, folder: Path, monkeypatch: pytest.MonkeyPatch
         assert HuggingFaceRecogniser(name).name == name.split("/")[1]
     for name, section in texts.items():
         longest = longest_sequence(load_text_encoder(name)[0])
-        asked = section.get("question", section.get("asked"))
+        asked = section.get("max-question", section.get("asked"))
         # DeBERTa's positions are relative, without an end
         assert section["window"] + asked + 4 <= (longest or 10**6) + 1 and section["stride"] <= section["window"]

@@ -87,9 +87,10 @@ def test_answers_of_a_speech_llm_come_in_as_the_readme_says(tmp_path: Path, monk
 
 CHOICE = """
 recipe: {short-steps: [1], noise: [0.05]}
-one: {<<: &small {batch: 1, window: 320, stride: 300, question: 60}, steps: 2, short-window: 110, save-every: 2, precision: fp32}
-next: {<<: *small, steps: 2, save-every: 2, precision: fp32}
-single: {<<: *small, steps: 3, short-window: 110, save-every: 3, precision: fp32}
+one: {<<: &small {batch: 1, window: 320, stride: 300, max-question: 60, precision: fp32},
+  steps: 2, short-window: 110, save-every: 2}
+next: {<<: *small, steps: 2, save-every: 2}
+single: {<<: *small, steps: 3, short-window: 110, save-every: 3}
 evaluate: {passages: 1}
 """
 
