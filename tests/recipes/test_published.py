@@ -90,7 +90,7 @@ def test_settings_are_those_of_the_released_code_of_dual() -> None:
     dual = found["dual"]
     assert (dual["batch"], dual["accumulation"], dual["steps"], dual["warmup-steps"]) == (2, 16, 5000, 500)
     assert dual["assignment"] == "released" and float(dual["learning-rate"]) == 1e-4
-    assert dual["window"] + dual["question"] + 3 == 4096 and dual["answer"] == 275
+    assert dual["window"] + dual["max-question"] + 3 == 4096 and dual["answer"] == 275
 
 
 def smoke(recipe: str, exp: Path, path: str) -> str:
