@@ -42,8 +42,9 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
     assert load_codebook(exp / "people-en/words.safetensors").card["encoder"] == load_encoder(exp / "people-en/encoder").hash
     made = {p: p.stat().st_mtime_ns for p in [*exp.glob("quality/*.json"), *exp.rglob("*.safetensors")]}
     again = run(*arguments, PATH=quick, FSDD=str(digits)).stdout
-    assert again.split("**dev**")[1].split("== 7")[0] == table.split("**dev**")[1].split("== 7")[0]
+    assert again.split("**dev**")[1].split("== 8")[0] == table.split("**dev**")[1].split("== 8")[0]
     assert {p: p.stat().st_mtime_ns for p in made} == made
+    assert {row.metric for row in read_rows(exp / "answers" / "results.jsonl")} >= {"ff1"}  # of DUAL on every encoder
 
     arguments = ("units/readers.sh", *arguments[1:])
     first = run(*arguments, PATH=quick).stdout
