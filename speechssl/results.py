@@ -186,8 +186,11 @@ def read_rows(path: Path | str) -> tuple[Row, ...]:
     """All rows of a results file, in order. Raises InputError naming file and line for a missing or damaged file."""
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")  # not splitlines: a JSON string may hold U+2028
+    except FileNotFoundError as error:
+        raise InputError(f"there are no results in {path}; `speechssl evaluate` writes them into the folder it is given") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the results {path} ({error}); run the evaluation that writes them") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"cannot read the results {path} ({why}); run the evaluation that writes them") from error
     return tuple(_parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip())
 
 

@@ -140,7 +140,10 @@ def test_damage_is_named_with_file_and_line(path: Path, line: str, what: str) ->
 
 
 def test_a_missing_file(path: Path) -> None:
-    with pytest.raises(InputError, match="run the evaluation"):
+    with pytest.raises(InputError, match="there are no results in .*; `speechssl evaluate` writes them"):
+        read_rows(path)
+    path.mkdir(parents=True)
+    with pytest.raises(InputError, match="cannot read the results .*Is a directory.; run the evaluation"):
         read_rows(path)
 
 

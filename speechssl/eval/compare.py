@@ -109,6 +109,8 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     """
     found: list[Scores] = []
     for folder in {folder.resolve(): folder for folder in folders}.values():
+        if not folder.is_dir():
+            raise InputError(f"there is no folder {folder}; give one that `speechssl evaluate` wrote to")
         paths = sorted(folder.glob("scores/*/*.jsonl"))
         if not paths and (below := sorted({p.parents[2] for p in folder.glob("**/scores/*/*.jsonl")})):
             names = " ".join(map(str, below))

@@ -37,7 +37,7 @@ class FitOptions:
     """How a codebook is fitted."""
 
     layer: Whole | None = option(
-        None, "layer of the encoder, which mfcc and fbank have not; 0: input of the first transformer layer, n: output of layer n"
+        None, "layer of the encoder, needed but for mfcc and fbank; 0: input of the first transformer layer, n: output of layer n"
     )
     clusters: Count = option(100, "number of clusters K")
     smooth: Count = option(1, "number of frames (odd) over which features are averaged")

@@ -322,6 +322,8 @@ def test_folders_of_one_name_are_reported_apart_and_a_folder_counts_once(tmp_pat
 
 
 def test_folders_without_scores_are_named(tmp_path):
+    with pytest.raises(InputError, match="there is no folder .*nowhere; give one that `speechssl evaluate` wrote to"):
+        read_results([tmp_path / "nowhere"])
     with pytest.raises(InputError, match="has no scores of questions; run the evaluation into it again"):
         read_results([tmp_path])
     write(tmp_path / "dev", "dual", scored(0.5, 0))
