@@ -15,7 +15,7 @@ from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import SharedEncoder
 from speechssl.errors import InputError
-from speechssl.io import model_folder, read_json
+from speechssl.io import differing, model_folder, read_json, write_json
 from speechssl.systems import load_systems
 from speechssl.units.kmeans import Codebook, load_codebook
 
@@ -110,6 +110,17 @@ def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(
     assert given.encode(replace(asked, transcript=""), None).text == "what did anna lose"
     with pytest.raises(ValueError, match="reads the text of a corpus"):
         text.encode(None, np.zeros(16_000, np.float32))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("system", "part"), [("dual", "dual"), ("text", "text-qa"), ("speechbert", "speechbert")])
+def test_a_reader_with_other_windows_or_longest_answers_is_another_system(models: Path, system: str, part: str):
+    """Stride and longest answer change no weight in training, and so not the hash of the weights."""
+    before = load_systems(models, [system])[0].card
+    card = read_json(models / part / "card.json")
+    write_json(models / part / "card.json", card | {"layout": card["layout"] | {"stride": 10}})
+    after = load_systems(models, [system])[0].card
+    assert differing(before, after) == ["layout.stride"]
 
 
 def test_recognisers_of_their_own_need_no_encoder(models: Path, monkeypatch: pytest.MonkeyPatch):
