@@ -17,7 +17,7 @@ from speechssl.errors import InputError
 from speechssl.eval.compare import compare, read_results
 from speechssl.eval.published import published_choice
 from speechssl.eval.spoken_qa import Setup, evaluate_choice
-from speechssl.io import model_folder, write_json
+from speechssl.io import differing, model_folder, read_json, write_json
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
@@ -310,6 +310,11 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
     before = (tmp_path / "out/results.jsonl").read_bytes()
     assert main(evaluation) == 0 and (tmp_path / "out/results.jsonl").read_bytes() == before
     assert "set_accuracy (%)" in capsys.readouterr().out
+    for name in ("units", "speechbert", "text"):  # with another stride, which changes no weight
+        card, (before,) = models / f"choice-{name}/card.json", load_choice_systems(models, [name])
+        made = read_json(card)
+        write_json(card, made | {"layout": made["layout"] | {"stride": 7}})
+        assert differing(before.card, load_choice_systems(models, [name])[0].card) == ["layout.stride"]
     card = models / "choice-speechbert/card.json"
     made = json.loads(card.read_text())
     made["speechbert"]["words"] = "others"
