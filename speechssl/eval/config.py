@@ -308,7 +308,7 @@ class Data:
         metavar="TASK[=FOLDER]",
     )
     data: Path | None = option(None, "folder with a subfolder for each task; default: synthetic sets, made in OUT/data")
-    share: Share = option(1.0, "size of the synthetic sets, as a share of the usual size")
+    share: Share = option(1.0, "size of the synthetic sets, as a share of the usual size", name="scale")
     data_seed: Whole = option(0, "seed of the synthetic sets")
     precision: Precision = option("fp32", "precision of the encoder")
     device: str = option("auto", DEVICE)

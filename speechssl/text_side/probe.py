@@ -55,7 +55,7 @@ def probe(
 ) -> list[str]:
     """Test a model; a line a test. Raises InputError for what does not fit together, or is too long for the model."""
     if (words is None) != (word_units is None):
-        raise InputError("words are tested by their units; give both --words and --word-units, or neither")
+        raise InputError("words are tested by their units; give both --spoken-words and --word-units, or neither")
     lm: UnitLm | Bigram
     if model == BIGRAM:
         card = units_card(units / "train")

@@ -293,7 +293,7 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
         ["train", "choice", str(root), str(models / "choice-text"), "--combine", "log-sum-exp", *short],
         ["train", "choice", str(root), str(models / "choice-speechbert"), "--speechbert", str(models / "speechbert")]
         + ["--encoder", encoder, "--recogniser", str(models / "ctc"), "--window", "100", "--stride", "50"]
-        + ["--asked", "30", "--steps", "2", "--warmup-steps", "1", "--precision", "fp32"],
+        + ["--max-question", "30", "--steps", "2", "--warmup-steps", "1", "--precision", "fp32"],
     ]
     for command in commands:
         assert main(command) == 0
