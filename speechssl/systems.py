@@ -309,7 +309,7 @@ def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
     if not isinstance(source, np.ndarray):
         return read_audio(source)
     check_audio(source, SAMPLE_RATE, "the array given")
-    return source.astype(np.float32, copy=False)
+    return source.astype(np.float32)  # a copy: the encoder remembers the array that it had last, whatever is in it now
 
 
 def read_speech(source: Path | str | np.ndarray) -> np.ndarray:

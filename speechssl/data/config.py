@@ -39,20 +39,26 @@ same command."""
     workers: Count = option(CORES, PROCESSES)
 
     def run(self) -> dict[str, Any]:
-        from speechssl.data.prepare import Wanted, alignment_advice, aside_in, described
-        from speechssl.errors import count_set_aside
+        from speechssl.data.prepare import Wanted
         from speechssl.text import language_of
 
         prepare = getattr(import_module(f"speechssl.data.{self.MODULE}"), f"prepare_{self.CORPUS or self.MODULE}")
         wanted = Wanted(self.speak, self.synthesiser, self.seed, self.workers, getattr(self, "audio", True), self.passages)
         language = {"language": language_of(self.language)} if isinstance(self, Squad) else {}
-        report = prepare(self.source, self.out, wanted, **language)
-        print(described(report))
-        print(f"{self.out}: this report is in data_report.json, and every item that was set aside in set_aside.jsonl")
-        if advice := alignment_advice(report, self.out):
-            print(advice)
-        count_set_aside(aside_in(report))
-        return {"out": str(self.out), "report": report}
+        return told(prepare(self.source, self.out, wanted, **language), self.out)
+
+
+def told(report: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Print the data report of a corpus, and what to do next; what `--json` prints of it."""
+    from speechssl.data.prepare import alignment_advice, aside_in, described
+    from speechssl.errors import count_set_aside
+
+    print(described(report))
+    print(f"{out}: this report is in data_report.json, and every item that was set aside in set_aside.jsonl")
+    if advice := alignment_advice(report, out):
+        print(advice)
+    count_set_aside(aside_in(report))
+    return {"out": str(out), "report": report}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,17 +221,10 @@ class TableCorpus:
     language: str = option("en", "language of rows that do not say: en or zh")
 
     def run(self) -> dict[str, Any]:
-        from speechssl.data.prepare import alignment_advice, aside_in, described
         from speechssl.data.table import prepare_table
-        from speechssl.errors import count_set_aside
         from speechssl.text import language_of
 
-        report = prepare_table(self.source, self.out, language_of(self.language))
-        print(described(report))
-        if advice := alignment_advice(report, self.out):
-            print(advice)
-        count_set_aside(aside_in(report))
-        return {"out": str(self.out), "report": report}
+        return told(prepare_table(self.source, self.out, language_of(self.language)), self.out)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,7 +133,7 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
     left out. Raises InputError where `out` holds a model that was made from other inputs, or there is nothing to learn from.
     """
     _check(options)
-    made = dict(system.card)
+    made = {name: value for name, value in system.card.items() if name != "layout"}  # of its spans, which are not used here
     codes, others = out / "codes.safetensors", out / "eval-codes.safetensors"
     inputs = {"data": data_hash(corpus, "train"), "speechbert": made} | held_out_hash(corpus, options.evaluation)
     with stage(out, inputs, settings(options), grows=GROWS) as step:
