@@ -1,8 +1,8 @@
 """A corpus with times: what gets them, what is set aside and why, a killed run, and DUAL trained on the result."""
 
 import json
-from pathlib import Path
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
