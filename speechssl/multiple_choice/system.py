@@ -115,7 +115,10 @@ def load_choice_systems(
         """Where the model of a kind is, the reader, and the card of the model."""
         if not (part := folder / f"choice-{kind}").is_dir():
             how = "neither --units nor --speechbert" if kind == "text" else f"with --{kind}"
-            raise InputError(f"{folder} has no choice-{kind}/; train one (speechssl train choice, {how})")
+            raise InputError(
+                f"{models} has no choice-{kind}/; train one (speechssl train choice, {how}) and give the folder it is in with "
+                "--models, or evaluate without (--systems chance longest-option)"
+            )
         model, layout, card = load_choice(part)
         return part, ChoiceReader(model, layout, bf16=bf16), card
 

@@ -215,6 +215,8 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
     for name, message in needs.items():
         with pytest.raises(InputError, match=message):
             load_choice_systems("people-en", [name])
+    with pytest.raises(InputError, match=r"^people-en has no choice-text/.*with --models, or evaluate without \(--systems chance"):
+        load_choice_systems("people-en", ["text"])
 
 
 @pytest.mark.parametrize(
