@@ -19,7 +19,7 @@ from speechssl.encoders.checkpoints import BUNDLE
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.io import SHIPPED, checkpoint_folder, hash_json, read_json, stage
+from speechssl.io import SHIPPED, WEIGHTS, checkpoint_folder, hash_files, hash_json, read_json, stage
 from speechssl.systems import load_systems
 from speechssl.units.kmeans import load_codebook
 
@@ -67,8 +67,11 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
     codebook = None if parts.codebook is None else load_codebook(parts.codebook)
     inputs = {"encoder": encoder.hash, "units": codebook and codebook.hash}
     for name, folder in folders.items():
-        described = folder / "card.json"
-        inputs[name] = hash_json(read_json(described if described.is_file() else folder / "config.json"))
+        if (folder / "card.json").is_file():
+            inputs[name] = hash_json(read_json(folder / "card.json"))
+        else:  # a reader of Hugging Face, whose config does not say which weights it has
+            weights = (path for pattern in WEIGHTS for path in sorted(folder.glob(pattern)))
+            inputs[name] = hash_files([folder / "config.json", *weights])
     with stage(out, inputs) as step:
         if step.done:
             return dict(step.card)

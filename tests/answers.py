@@ -63,7 +63,7 @@ def commands(w: Path) -> Iterator[str]:
     )
     noise = f"--seen m+g+r --unseen held-out --config {ROBUSTNESS} --stage grid"
     yield f"evaluate robustness {w}/grid --encoders baseline={models} --tasks {tasks} --seed 0 {noise}"
-    few = "--preset small --share 0.02 --steps 4 --learning-rates 1e-2 1e-3 --seen m+g+r --unseen held-out --snr 5"
+    few = "--preset small --scale 0.02 --steps 4 --learning-rates 1e-2 1e-3 --seen m+g+r --unseen held-out --snr 5"
     yield f"superb run {w}/superb --data-seed 0 --seed 0 --encoders own={encoder} fbank --tasks all {few}"
     for name, folder in CORPORA.items():
         if name != "fsdd":

@@ -263,8 +263,13 @@ def test_systems_are_loaded_once_and_cascades_read_texts_as_well(speech: tuple[P
     printed = json.loads(capsys.readouterr().out)
     assert [a["question"] for a in printed["answers"]] == question[1:]
     assert "MiniSQA" in printed["systems"]["cascade-ctc"]
-    assert main(["answer", "--passage", str(speech[0]), "--question", question[1], "--systems", "dual", "cascade-ctc"]) == 0
-    assert "dual  can only listen; record the question" in capsys.readouterr().out
+    assert printed["unanswered"] == []
+    both = ["answer", "--passage", str(speech[0]), "--question", question[1], "--systems", "dual", "cascade-ctc"]
+    assert main(both) == 0
+    why = "can only listen; record the question"
+    assert f"dual  {why}" in capsys.readouterr().out
+    assert main([*both, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unanswered"] == [{"question": question[1], "system": "dual", "why": why}]
 
 
 def test_the_best_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,14 @@ def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
     assert getattr(speechssl, name).__doc__
 
 
+def test_a_buffer_that_is_filled_again_is_heard_again() -> None:
+    cascade = speechssl.Cascade.from_pretrained("people-en")
+    buffer, later = np.random.default_rng(0).normal(0, 0.1, (2, 16_000)).astype(np.float32)
+    before = cascade.transcribe(buffer)
+    buffer[:] = later
+    assert cascade.transcribe(buffer) == cascade.transcribe(later) != before
+
+
 def test_the_documented_lines_run(speech: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They stand in the docstring of the module and are ten at most."""
     assert api.__doc__

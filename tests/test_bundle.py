@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,20 @@ def test_parts_are_copied_and_every_system_of_them_is_loaded(tmp_path: Path) -> 
     assert bundle(parts(dual="people-en/dual", text_qa="people-en/text-qa"), tmp_path / "mine") == card  # the same by content
     (mine,), (shipped,) = load_systems(tmp_path / "mine", ["dual"]), load_systems(MODELS, ["dual"])
     assert dict(mine.card) == dict(shipped.card)
+
+
+def test_a_reader_of_hugging_face_with_other_weights_is_another_part(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    import transformers
+
+    folder = shutil.copytree(checkpoint("BERT", "AutoModelForQuestionAnswering"), tmp_path / "reader")
+    mine = Parts("people-en/encoder", text_qa=str(folder))
+    card = bundle(mine, tmp_path / "mine")
+    assert bundle(mine, tmp_path / "mine") == card
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder)
+    model.qa_outputs.bias.data += 1
+    model.save_pretrained(folder)
+    with pytest.raises(InputError, match=r"was made from other inputs \(text-qa differ\)"):
+        bundle(mine, tmp_path / "mine")
 
 
 @pytest.mark.parametrize(

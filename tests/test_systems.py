@@ -15,7 +15,7 @@ from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import SharedEncoder
 from speechssl.errors import InputError
-from speechssl.io import model_folder, read_json
+from speechssl.io import differing, model_folder, read_json, write_json
 from speechssl.systems import load_systems
 from speechssl.units.kmeans import Codebook, load_codebook
 
@@ -112,6 +112,17 @@ def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(
         text.encode(None, np.zeros(16_000, np.float32))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("system", "part"), [("dual", "dual"), ("text", "text-qa"), ("speechbert", "speechbert")])
+def test_a_reader_with_other_windows_or_longest_answers_is_another_system(models: Path, system: str, part: str):
+    """Stride and longest answer change no weight in training, and so not the hash of the weights."""
+    before = load_systems(models, [system])[0].card
+    card = read_json(models / part / "card.json")
+    write_json(models / part / "card.json", card | {"layout": card["layout"] | {"stride": 10}})
+    after = load_systems(models, [system])[0].card
+    assert differing(before, after) == ["layout.stride"]
+
+
 def test_recognisers_of_their_own_need_no_encoder(models: Path, monkeypatch: pytest.MonkeyPatch):
     shutil.rmtree(models / "encoder")
     other = SimpleNamespace(name="whisper-base")
@@ -123,6 +134,14 @@ def test_recognisers_of_their_own_need_no_encoder(models: Path, monkeypatch: pyt
     assert [
         name for name in ("dual@5", "cascade-ctc-small", "speechbert", "cascade-pocketsphinx") if systems.needs_encoder(name)
     ] == ["dual@5", "cascade-ctc-small", "speechbert"]
+
+
+def test_samples_that_are_integers_have_their_own_full_scale():
+    samples = np.random.default_rng(0).integers(-20_000, 20_000, 16_000)
+    found = [systems.read_recording(x) for x in (samples.astype(np.int16), (samples << 16).astype(np.int32), samples / 32_768)]
+    assert all(x.dtype == np.float32 and np.array_equal(x, found[2]) for x in found)
+    with pytest.raises(InputError, match="the array given is silent"):
+        systems.read_recording(np.ones(16_000, np.int16))
 
 
 def test_one_array_is_encoded_once(encoder, monkeypatch):

@@ -260,7 +260,7 @@ if part 6; then
     GPT=$(encoder gpt)
   fi
   probe() { # MODEL ARM
-    speechssl text probe "$1" "$EXP/units" "$EXP" --arm "$2" --words "$EXP/words" --word-units "$EXP/word-units" $(with probe)
+    speechssl text probe "$1" "$EXP/units" "$EXP" --arm "$2" --spoken-words "$EXP/words" --word-units "$EXP/word-units" $(with probe)
   }
   for seed in $SEEDS; do
     for arm in text scratch; do

@@ -30,7 +30,8 @@ LICENCE = {
 }
 SPEECH = {
     "corpus": "recipes/units",
-    "synthetic": "speech by espeak-ng (MiniSQA) and flite, digits of FSDD (recordings from 10 on), amelia and athena of Precise",
+    "synthetic": "speech by espeak-ng (MiniSQA) and flite, digits spoken by people (FSDD, recordings from 10 on), "
+    "the names Amelia and Athena spoken by people (Precise-Community-Data)",
 }
 
 exp, arm, read, out = Path(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4])

@@ -361,7 +361,8 @@ class FrozenDistorter:
     def __post_init__(self) -> None:
         path = self.manifest
         try:
-            lines = path.read_text("utf-8").splitlines()
+            with path.open(encoding="utf-8", newline="\n") as file:  # not splitlines: an id may hold U+2028
+                lines = list(file)
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"cannot read the frozen noises {path}; give a manifest that freezing wrote") from error
         for number, line in enumerate(lines, 1):

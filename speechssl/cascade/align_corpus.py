@@ -145,7 +145,7 @@ class AlignedSplit:
                 report.remark(self.data.split, why, UNTIMED)
                 answers.append(answer)
             else:
-                report.remark(self.data.split, "answers without times", "they have those of their words")
+                report.remark(self.data.split, "answers that had no times", "now timed, from the first to the last of their words")
                 answers.append(replace(answer, start=passage.words[inside[0]].start, end=passage.words[inside[1]].end))
         return replace(question, answers=tuple(answers))
 
@@ -166,7 +166,9 @@ def align_corpus(
     another language, where nothing could be aligned, and where `out` holds something else.
     """
     root, splits = find_splits(manifest)
-    out = out or root.parent / f"{root.name}-aligned"
+    if out is None:
+        out = root.parent / f"{root.name}-aligned"
+        out = out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out  # as people would write it
     data = {split: load_corpus(root, split) for split in splits}
     language = check_corpus(manifest, list(data.values()))
     aligner = load_aligner(models, recogniser, language)

@@ -26,7 +26,7 @@ from speechssl.cascade.data import TimedWord, Transcript, check_samples, transcr
 from speechssl.cascade.model import greedy_spans, timed_words
 from speechssl.dual.decode import device_of
 from speechssl.errors import InputError, MissingExtra
-from speechssl.io import checkpoint_folder
+from speechssl.io import WEIGHTS, checkpoint_folder, hash_files
 from speechssl.timing import FrameGrid
 
 SAMPLE_RATE = 16_000  # Hz, of the checkpoints and of PocketSphinx's bundled model
@@ -55,6 +55,7 @@ class HuggingFaceRecogniser:
         else:
             kind = (config.architectures or [config.model_type])[0]
             raise InputError(f"{source} is a {kind}, which has no word times; give a CTC model (...ForCTC) or Whisper")
+        self.weights = hash_files(next(found for pattern in WEIGHTS if (found := sorted(source.glob(pattern)))))
 
     @property
     def spoken_languages(self) -> Callable[[np.ndarray], dict[str, float]] | None:

@@ -106,7 +106,7 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
         if added:
             added.attach(model.encoder)
         reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
-        card |= {"text_qa": made["weights"]}
+        card |= {"text_qa": made["weights"], "layout": made["layout"]}
     suffix = reader_suffix(options.reader) + (f"~{options.shift.stem}" if options.shift else "")
     return TextQa(reader, card, suffix if options.named else "", options.null_threshold)
 

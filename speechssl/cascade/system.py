@@ -161,11 +161,17 @@ def load_recogniser(models: Path, engine: str, encoder: Any, language: str | Non
     return HuggingFaceRecogniser(engine, joiner(language or "en"), language and language_of(language)), engine
 
 
-def load_cascade(qa: TextQa, recogniser: Recogniser, recogniser_card: Any) -> Cascade:
-    """recogniser_card: what the card of the system says of the recogniser."""
+def recogniser_card(recogniser: Recogniser, made: Any) -> dict[str, Any]:
+    """What the card of a system says of its recogniser. made: as of `load_recogniser`; a name alone does not say which weights."""
+    weights = getattr(recogniser, "weights", None)
+    return {"asr": made} | ({"asr_weights": weights} if weights else {})
+
+
+def load_cascade(qa: TextQa, recogniser: Recogniser, made: Any) -> Cascade:
+    """recogniser, made: as of `load_recogniser`."""
     name, detect = f"cascade-{recogniser.name}{qa.suffix}", getattr(recogniser, "spoken_languages", None)
     words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
-    return Cascade(name, words, qa, {"asr": recogniser_card} | qa.card, spoken_languages=detect)
+    return Cascade(name, words, qa, recogniser_card(recogniser, made) | qa.card, spoken_languages=detect)
 
 
 def load_text(qa: TextQa, name: str) -> Cascade:

@@ -33,7 +33,7 @@ from speechssl.io import stage
 from speechssl.metrics import word_error_rate
 from speechssl.processes import is_main, main_first
 from speechssl.shift import SHIFT, load_shift
-from speechssl.text import error_metric
+from speechssl.text import error_metric, language_of
 from speechssl.textlm import (
     TextCodec,
     character_encoder,
@@ -65,7 +65,7 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
         data = first_passages(load_corpus(corpus, split), options.passages)
         if not data.passages:
             raise InputError(f"{corpus / split} has no passages; prepare the corpus with some")
-        english = next(iter(data.passages.values())).language == "en"
+        english = language_of(data.language) == "en"
 
         def encode(record: Record, samples: np.ndarray) -> tuple[np.ndarray, None]:
             """(T, D) of one layer, or (T, L, D) of all."""

@@ -14,6 +14,8 @@ from speechssl.cli.verbs import GROUPS, VERBS, config_of
 from speechssl.config import DEVICE, ENCODERS, Amount, Range, argument, group, option, use_device
 from speechssl.errors import InputError
 
+LISTENS = "can only listen; record the question"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
@@ -67,6 +69,12 @@ class Answer:
             for question, by_system in zip(self.question, answers, strict=True)
             for name, found in by_system.items()
         ]
+        unasked = [
+            {"question": question, "system": name, "why": LISTENS}
+            for question, by_system in zip(self.question, answers, strict=True)
+            for name in qa.about
+            if name not in by_system
+        ]
         for question, by_system in zip(self.question, answers, strict=True):
             if len(self.question) > 1:
                 print(question)
@@ -76,7 +84,7 @@ class Answer:
                 print(f"{name:>20}  {'no answer' if found.text == '' else times}")
             for name in qa.about:
                 if name not in by_system:
-                    print(f"{name:>20}  can only listen; record the question")
+                    print(f"{name:>20}  {LISTENS}")
         for name, made_of in qa.about.items():
             print(f"{name}: {made_of}")
         for path, by_system in zip(clips, answers, strict=False):
@@ -85,7 +93,7 @@ class Answer:
                 write_clip(path, passage, first[1].start, first[1].end)
             made = f"the answer of {first[0]}" if first else f"not written, {' and '.join(by_system)} has no answer"
             print(f"{path}: {made}")
-        return {"passage": str(self.passage), "systems": qa.about, "answers": rows}
+        return {"passage": str(self.passage), "systems": qa.about, "answers": rows, "unanswered": unasked}
 
 
 @dataclass(frozen=True, kw_only=True)

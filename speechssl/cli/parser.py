@@ -248,6 +248,8 @@ def meant(word: str, known: Iterable[str]) -> str:
     """ "; did you mean ...?", or where to look."""
     names = sorted(known)
     near = [name for name in names if len(word) > 3 and name.startswith(word)] or get_close_matches(word, names, 1)
+    parts = {part for part in re.split("[-_]", word) if len(part) > 4}
+    near = near or get_close_matches(word, [name for name in names if parts & set(re.split("[-_]", name))], 1, 0)
     return f"; did you mean {' or '.join(near[:2])}?" if near else "; see --help"
 
 

@@ -39,20 +39,26 @@ same command."""
     workers: Count = option(CORES, PROCESSES)
 
     def run(self) -> dict[str, Any]:
-        from speechssl.data.prepare import Wanted, alignment_advice, aside_in, described
-        from speechssl.errors import count_set_aside
+        from speechssl.data.prepare import Wanted
         from speechssl.text import language_of
 
         prepare = getattr(import_module(f"speechssl.data.{self.MODULE}"), f"prepare_{self.CORPUS or self.MODULE}")
         wanted = Wanted(self.speak, self.synthesiser, self.seed, self.workers, getattr(self, "audio", True), self.passages)
         language = {"language": language_of(self.language)} if isinstance(self, Squad) else {}
-        report = prepare(self.source, self.out, wanted, **language)
-        print(described(report))
-        print(f"{self.out}: this report is in data_report.json, and every item that was set aside in set_aside.jsonl")
-        if advice := alignment_advice(report, self.out):
-            print(advice)
-        count_set_aside(aside_in(report))
-        return {"out": str(self.out), "report": report}
+        return told(prepare(self.source, self.out, wanted, **language), self.out)
+
+
+def told(report: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Print the data report of a corpus, and what to do next; what `--json` prints of it."""
+    from speechssl.data.prepare import alignment_advice, aside_in, described
+    from speechssl.errors import count_set_aside
+
+    print(described(report))
+    print(f"{out}: this report is in data_report.json, and every item that was set aside in set_aside.jsonl")
+    if advice := alignment_advice(report, out):
+        print(advice)
+    count_set_aside(aside_in(report))
+    return {"out": str(out), "report": report}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +72,13 @@ class SpokenQAOrText(SpokenQA):
 class Nmsqa(SpokenQA):
     """NMSQA: spoken SQuAD, with real speakers in the test set (github.com/DanielLin94144/DUAL-textless-SQA)
 
-    parquet                SOURCE/dev.parquet (audio in it, or beside it)
-    the original release   SOURCE/dev/meta-dev.csv, dev-answer-span.csv, dev-hash2question.json, *_audios/*.mp3, *.TextGrid
-    Hugging Face           SOURCE/data/*.parquet of voidful/NMSQA
+    SOURCE holds one of these releases:
 
-    speechssl prepare nmsqa NMSQA corpora/nmsqa
+      parquet                SOURCE/dev.parquet (audio in it, or beside it)
+      the original release   SOURCE/dev/meta-dev.csv, dev-answer-span.csv, dev-hash2question.json, *_audios/*.mp3, *.TextGrid
+      Hugging Face           SOURCE/data/*.parquet of voidful/NMSQA
+
+      speechssl prepare nmsqa NMSQA corpora/nmsqa
     """
 
     MODULE = "nmsqa"
@@ -80,12 +88,14 @@ class Nmsqa(SpokenQA):
 class Odsqa(SpokenQAOrText):
     """ODSQA: DRCD read by 20 Mandarin speakers, and DRCD-TTS and DRCD-backtrans (github.com/Chia-Hsuan-Lee/ODSQA)
 
-    SOURCE/ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json     splits test-spokenq, test-textq
-    SOURCE/*tts*.json, *backtrans*.json (with dev or test in the name)  splits train-tts, train-backtrans, dev-tts, ...
-    SOURCE/DRCD_dev.json                                                optional: the reference text
-    SOURCE/.../PARAGRAPH-SENTENCE.wav, .../questions/QUESTION.wav       optional: 16 kHz, e.g. 1147-5-1.wav
+    What is read, as far as it is there:
 
-    speechssl prepare odsqa ODSQA corpora/odsqa
+      SOURCE/ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json     splits test-spokenq, test-textq
+      SOURCE/*tts*.json, *backtrans*.json (with dev or test in the name)  splits train-tts, train-backtrans, dev-tts, ...
+      SOURCE/DRCD_dev.json                                                optional: the reference text
+      SOURCE/.../PARAGRAPH-SENTENCE.wav, .../questions/QUESTION.wav       optional: 16 kHz, e.g. 1147-5-1.wav
+
+      speechssl prepare odsqa ODSQA corpora/odsqa
     """
 
     MODULE = "odsqa"
@@ -109,12 +119,14 @@ class ToeflQa(SpokenQA):
 class SpokenSquad(SpokenQAOrText):
     """Spoken-SQuAD: SQuAD synthesised and transcribed by a recogniser (github.com/Chia-Hsuan-Lee/Spoken-SQuAD)
 
-    SOURCE/spoken_train-v1.1.json, spoken_test-v1.1.json                splits train, test
-    SOURCE/spoken_test-v1.1_WER44.json, ..._WER54.json                  splits test-wer44, test-wer54, scored by text only
-    SOURCE/dev-v1.1.json                                                optional: SQuAD's own, the reference text
-    SOURCE/.../train_wav|dev_wav/ARTICLE_PARAGRAPH_SENTENCE.wav         optional: Spoken-SQuAD_audio.zip, unpacked
+    What is read, as far as it is there:
 
-    speechssl prepare spoken-squad Spoken-SQuAD corpora/spoken_squad
+      SOURCE/spoken_train-v1.1.json, spoken_test-v1.1.json                splits train, test
+      SOURCE/spoken_test-v1.1_WER44.json, ..._WER54.json                  splits test-wer44, test-wer54, scored by text only
+      SOURCE/dev-v1.1.json                                                optional: SQuAD's own, the reference text
+      SOURCE/.../train_wav|dev_wav/ARTICLE_PARAGRAPH_SENTENCE.wav         optional: Spoken-SQuAD_audio.zip, unpacked
+
+      speechssl prepare spoken-squad Spoken-SQuAD corpora/spoken_squad
     """
 
     MODULE = "spoken_squad"
@@ -124,11 +136,14 @@ class SpokenSquad(SpokenQAOrText):
 class SlueSqa5(SpokenQA):
     """SLUE-SQA-5: questions and documents of real speech (huggingface.co/datasets/asapp/slue-phase-2)
 
-    SOURCE/train-*.parquet, validation-*.parquet, test-*.parquet, verified_test-*.parquet (recordings inside), or the unpacked zip:
-    SOURCE/slue-sqa5_fine-tune.tsv, slue-sqa5_dev.tsv, slue-sqa5_test.tsv, slue-sqa5_verified-test.tsv
-    SOURCE/fine-tune|dev|test/question|document/*.wav, .../word2time/*.txt
+    What is read, as far as it is there:
 
-    speechssl prepare slue-sqa5 slue-phase-2 corpora/slue_sqa5
+      SOURCE/train-*.parquet, validation-*.parquet, test-*.parquet, verified_test-*.parquet (recordings inside)
+      or the unpacked zip:
+      SOURCE/slue-sqa5_fine-tune.tsv, slue-sqa5_dev.tsv, slue-sqa5_test.tsv, slue-sqa5_verified-test.tsv
+      SOURCE/fine-tune|dev|test/question|document/*.wav, .../word2time/*.txt
+
+      speechssl prepare slue-sqa5 slue-phase-2 corpora/slue_sqa5
     """
 
     MODULE = "slue_sqa5"
@@ -138,10 +153,12 @@ class SlueSqa5(SpokenQA):
 class HeySquad(SpokenQAOrText):
     """HeySQuAD: questions of SQuAD spoken by people (huggingface.co/datasets/yijingwu/HeySQuAD_human)
 
-    SOURCE/data/train-*.parquet, validation-*.parquet                   splits train, dev (or train-machine, dev-machine)
-    SOURCE/HeySQuAD_json/*/dev-common-human-transcribed-1002.json, ...  splits of these names, text only
+    What is read, as far as it is there:
 
-    speechssl prepare heysquad HeySQuAD_human corpora/heysquad
+      SOURCE/data/train-*.parquet, validation-*.parquet                   splits train, dev (or train-machine, dev-machine)
+      SOURCE/HeySQuAD_json/*/dev-common-human-transcribed-1002.json, ...  splits of these names, text only
+
+      speechssl prepare heysquad HeySQuAD_human corpora/heysquad
     """
 
     MODULE = "heysquad"
@@ -151,12 +168,14 @@ class HeySquad(SpokenQAOrText):
 class Squad(SpokenQAOrText):
     """plain SQuAD JSON, 1.1 or 2.0, with or without audio (rajpurkar.github.io/SQuAD-explorer)
 
-    SOURCE/train-v1.1.json, dev-v1.1.json                               train, dev or test by name, else the name is the split
-    SOURCE/audio/[SPLIT/]ID.wav                                         of a passage (id, or ARTICLE_PARAGRAPH from 0) or a question
-    SOURCE/audio/[SPLIT/]ID_0.wav, ID_1.wav, ...                        a passage in segments
-    SOURCE/audio/[SPLIT/]ID.words.json                                  optional: [["word", start, end], ...] of a passage, seconds
+    What is read, as far as it is there:
 
-    speechssl prepare squad dev-v1.1.json corpora/squad --speak
+      SOURCE/train-v1.1.json, dev-v1.1.json                           train, dev or test by name, else the name is the split
+      SOURCE/audio/[SPLIT/]ID.wav                                     of a passage (id, or ARTICLE_PARAGRAPH from 0) or a question
+      SOURCE/audio/[SPLIT/]ID_0.wav, ID_1.wav, ...                    a passage in segments
+      SOURCE/audio/[SPLIT/]ID.words.json                              optional: [["word", start, end], ...] of a passage, seconds
+
+      speechssl prepare squad dev-v1.1.json corpora/squad --speak
     """
 
     MODULE = "squad"
@@ -168,12 +187,14 @@ class Squad(SpokenQAOrText):
 class Drcd(Squad):
     """plain DRCD JSON (Mandarin), with or without audio (github.com/DRCKnowledgeTeam/DRCD)
 
-    SOURCE/DRCD_training.json, DRCD_dev.json, DRCD_test.json            train, dev or test by name, else the name is the split
-    SOURCE/audio/[SPLIT/]ID.wav                                         of a passage or a question, e.g. 1147-5.wav, 1147-5-1.wav
-    SOURCE/audio/[SPLIT/]ID_0.wav, ID_1.wav, ...                        a passage in segments
-    SOURCE/audio/[SPLIT/]ID.words.json                                  optional: [["word", start, end], ...] of a passage, seconds
+    What is read, as far as it is there:
 
-    speechssl prepare drcd DRCD corpora/drcd --speak
+      SOURCE/DRCD_training.json, DRCD_dev.json, DRCD_test.json        train, dev or test by name, else the name is the split
+      SOURCE/audio/[SPLIT/]ID.wav                                     of a passage or a question, e.g. 1147-5.wav, 1147-5-1.wav
+      SOURCE/audio/[SPLIT/]ID_0.wav, ID_1.wav, ...                    a passage in segments
+      SOURCE/audio/[SPLIT/]ID.words.json                              optional: [["word", start, end], ...] of a passage, seconds
+
+      speechssl prepare drcd DRCD corpora/drcd --speak
     """
 
     MODULE, CORPUS = "squad", "drcd"
@@ -185,8 +206,8 @@ class Drcd(Squad):
 class TableCorpus:
     """your own corpus, from tables of passages and of questions
 
-    SOURCE/[SPLIT/]passages.csv      audio (and id, text, transcript, speaker, language, words)
-    SOURCE/[SPLIT/]questions.csv     passage, audio or text, answers (and id, speaker, language)
+      SOURCE/[SPLIT/]passages.csv      audio (and id, text, transcript, speaker, language, words)
+      SOURCE/[SPLIT/]questions.csv     passage, audio or text, answers (and id, speaker, language)
 
     Tables are CSV, TSV, JSONL or Parquet, or what `datasets.Dataset.save_to_disk` writes. Paths are relative to the table. An
     answer is a column `answer` with `start` and `end` in seconds, or `answers` as SQuAD has them; where there are no times,
@@ -200,17 +221,10 @@ class TableCorpus:
     language: str = option("en", "language of rows that do not say: en or zh")
 
     def run(self) -> dict[str, Any]:
-        from speechssl.data.prepare import alignment_advice, aside_in, described
         from speechssl.data.table import prepare_table
-        from speechssl.errors import count_set_aside
         from speechssl.text import language_of
 
-        report = prepare_table(self.source, self.out, language_of(self.language))
-        print(described(report))
-        if advice := alignment_advice(report, self.out):
-            print(advice)
-        count_set_aside(aside_in(report))
-        return {"out": str(self.out), "report": report}
+        return told(prepare_table(self.source, self.out, language_of(self.language)), self.out)
 
 
 @dataclass(frozen=True, kw_only=True)

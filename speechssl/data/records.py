@@ -225,7 +225,7 @@ def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterato
             raise InputError(f"{path}:{number} has the unknown field {unknown[0]!r}; the fields are {', '.join(sorted(known))}")
         try:
             for name in ("words", "phones"):
-                values[name] = tuple(Span(str(t), float(a), float(b)) for t, a, b in values.get(name, ()))
+                values[name] = tuple(span_of(*entry) for entry in values.get(name, ()))
             record = kind(**values)
             for name in ("id", "audio", "text", "speaker", "language", "passage", "relation", "transcript"):
                 if not isinstance(getattr(record, name, ""), str):
@@ -235,6 +235,14 @@ def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterato
         except (TypeError, ValueError) as error:
             raise InputError(f"{path}:{number} is not a {kind.__name__} record ({error}); correct the line") from error
         yield number, record
+
+
+def span_of(text: Any, start: Any, end: Any) -> Span:
+    """A word or phone of a manifest. Raises TypeError or ValueError for times that are no interval."""
+    found = Span(str(text), float(start), float(end))
+    if not -math.inf < found.start <= found.end < math.inf:
+        raise ValueError(f"{found.text!r} lasts from {found.start} to {found.end} s")
+    return found
 
 
 def _below(root: Path, folder: Path, audio: str) -> str:
@@ -269,8 +277,8 @@ def _answer(**values: Any) -> Answer:
     answer = Answer(**values)
     if not isinstance(answer.text, str):
         raise TypeError(f"its text is {answer.text!r}")
-    if not isinstance(answer.char_start, int | None):
-        raise TypeError(f"its char_start is {answer.char_start!r}")
+    if not isinstance(answer.char_start, int | None) or (answer.char_start is not None and answer.char_start < 0):
+        raise TypeError(f"its char_start is {answer.char_start!r}; leave it out where it is not known")
     if (answer.start is None) != (answer.end is None):
         raise ValueError("it has only one of start and end")
     if answer.start is not None and answer.end is not None and not math.isfinite(answer.start + answer.end):
@@ -341,7 +349,8 @@ def _check_question(question: Question, passages: Mapping[str, Passage], place: 
     if (passage := passages.get(question.passage)) is None:
         raise InputError(f"{place} refers to the passage {question.passage}, which is not in passages.jsonl; correct the line")
     options = len(question.options)
-    if any(right not in range(options) for right in question.correct):
+    right = question.correct
+    if any(type(i) is not int or i not in range(options) for i in right) or len(set(right)) < len(right):
         shown = question.correct[0] if len(question.correct) == 1 else list(question.correct)
         raise InputError(f"{place}: correct is {shown!r}, but there are {options} options; correct the line")
     if question.option_audio and len(question.option_audio) != options:

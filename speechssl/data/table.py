@@ -11,6 +11,7 @@ as JSON. Without SPLIT in between, the split is `test`. Recordings that are file
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE, length, resample, write_flac
 from speechssl.data.files import decoded, open_csv, read_parquet, safe_name
 from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, Wanted, prepared, write_corpus
-from speechssl.data.records import Answer, Passage, Question, Span, read_lines
+from speechssl.data.records import Answer, Passage, Question, Span, read_lines, span_of
 from speechssl.errors import InputError
 from speechssl.io import hash_files, parse_json, stage
 
@@ -216,8 +217,10 @@ def _undecoded(rows: Any) -> Rows:
 
 
 def _filled(row: Mapping[str, Any], name: str) -> Any:
+    """None for an empty cell, and for NaN, which pandas has in its place."""
     value = row.get(name)
-    return None if value is None or (isinstance(value, str) and not value.strip()) else value
+    empty = value is None or (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and math.isnan(value))
+    return None if empty else value
 
 
 def _text(row: Mapping[str, Any], *names: str) -> str:
@@ -243,7 +246,7 @@ def _json(value: Any, name: str, place: str) -> Any:
 
 def _words(row: Mapping[str, Any], place: str) -> tuple[Span, ...]:
     try:
-        return tuple(Span(str(t), float(a), float(b)) for t, a, b in _json(_filled(row, "words") or (), "words", place))
+        return tuple(span_of(*entry) for entry in _json(_filled(row, "words") or (), "words", place))
     except (TypeError, ValueError) as error:
         raise InputError(f"{place}: words are not [text, start, end] in seconds; correct them") from error
 
@@ -268,6 +271,8 @@ def _answers(row: Mapping[str, Any], place: str) -> tuple[Answer, ...]:
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{place}: its answers are neither a text nor text, start and end ({error}); correct them") from error
     for a in made:
+        if a.char_start is not None and a.char_start < 0:
+            raise InputError(f"{place}: an answer has the char_start {a.char_start}; leave it out where it is not known")
         if (a.start is None) != (a.end is None):
             raise InputError(f"{place}: an answer has only one of start and end; give both, or neither")
         if a.start is not None and a.end is not None and a.end <= a.start:

@@ -77,7 +77,9 @@ class ModelsGet:
 class ModelsList:
     """list the checkpoints in the models folder, with source, size and licence, and those that can be downloaded
 
-    speechssl models list
+    A name in the list serves wherever a checkpoint of Hugging Face does.
+
+      speechssl models list
     """
 
     def run(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ READERS = "precision of the text encoders; bf16 is fast with AVX512-BF16 or AMX 
 SNRS = "SNRs in dB for conditions that name none"
 HEADS, CACHE = "heads", "cache of hidden states"  # titles in the help
 LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)  # the rates of SUPERB's rules for its constrained track
-PARTS = "parts in the place of --models"
+PARTS = "parts in the place of --models; --reader is then a folder of `train dual`, and no reader of words"
 CONDITION = "condition, as in `evaluate qa`"
 UPSTREAM = "fbank, mfcc, a model folder with encoder/ in it, or an encoder folder, .pt file, hub id, shipped or torchaudio:NAME"
 
@@ -131,10 +131,13 @@ class Choice(Conditions):
     once, in the condition clean. Systems are given the number of right options, as the question states it. Conditions are those of
     `evaluate qa`.
 
-      speechssl evaluate choice corpus exp/choice --models exp/models --systems units cascade-ctc text chance longest-option
+      speechssl evaluate choice corpus exp/choice --systems chance longest-option
+      speechssl evaluate choice corpus exp/choice --models exp/models --systems units cascade-ctc text --split test
     """
 
-    models: str = option("people-en", "model folder with choice-units/, choice-speechbert/, choice-text/")
+    models: str = option(
+        "people-en", "model folder with choice-units/, choice-speechbert/, choice-text/; people-en has none of them"
+    )
     systems: tuple[str, ...] = option(("text", "chance", "longest-option"), "systems, from those above", least=1)
     split: str = option("dev", SPLIT)
 
@@ -308,7 +311,7 @@ class Data:
         metavar="TASK[=FOLDER]",
     )
     data: Path | None = option(None, "folder with a subfolder for each task; default: synthetic sets, made in OUT/data")
-    share: Share = option(1.0, "size of the synthetic sets, as a share of the usual size")
+    share: Share = option(1.0, "size of the synthetic sets, as a share of the usual size", name="scale")
     data_seed: Whole = option(0, "seed of the synthetic sets")
     precision: Precision = option("fp32", "precision of the encoder")
     device: str = option("auto", DEVICE)

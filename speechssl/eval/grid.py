@@ -253,12 +253,13 @@ def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
 
     Its answers: frame F1 of the questions whose answers have times; their voice is that of the passage, and a question scores 0
     where it or its passage could not be encoded. Of a cascade its transcripts, too: the word error rate over the passages that are
-    asked about. Raises InputError where no question has an answer with times.
+    asked about and have a text. Raises InputError where no question has an answer with times.
     """
     if not any(a.start is not None for q in corpus.answerable for a in q.answers):
         raise InputError(f"{corpus.root / corpus.split} has no question whose answer has times; leave out the task {system.name}")
     data, passages, last = data_hash(corpus.root, corpus.split), asked_passages(corpus), threading.local()
     records: list[Passage | Question] = [*passages, *corpus.answerable]
+    written = [p for p in passages if p.text]  # others have no words that could be missed
 
     def encode(samples: np.ndarray) -> Any:
         """Remembers, in every thread, what it last encoded: both tasks get the same samples, one after the other."""
@@ -272,16 +273,17 @@ def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
         return [ItemScore(s.id, s.passage, s.ff1, 1.0, voices[s.passage]) for s in scored if s.ff1 is not None]
 
     def score_transcripts(features: Mapping[str, Any]) -> list[ItemScore]:
-        errors, voices = word_errors(passages, {i: transcript.text for i, transcript in features.items()}), voices_of(corpus)
-        counted = zip(passages, errors.errors, errors.words, strict=True)
+        errors, voices = word_errors(written, {i: transcript.text for i, transcript in features.items()}), voices_of(corpus)
+        counted = zip(written, errors.errors, errors.words, strict=True)
         return [ItemScore(p.id, p.id, float(wrong), float(words), voices[p.id]) for p, wrong, words in counted]
 
     card = {**system.card, "data": data, "questions": hash_json([q.id for q in corpus.answerable])}
     items = [Item(r.id, corpus.path(r)) for r in records]
     tasks = [GridTask(system.name, "ff1", "passage", card, items, encode, score_answers)]
-    if system.name.startswith("cascade"):
-        card = {"asr": system.card.get("asr"), "data": data, "passages": len(passages)}
-        tasks.append(GridTask(system.name, "wer", "passage", card, items[: len(passages)], encode, score_transcripts))
+    if system.name.startswith("cascade") and written:
+        card, spoken = {"asr": system.card.get("asr"), "data": data, "passages": len(passages)}, {p.id for p in written}
+        heard = [item for item in items[: len(passages)] if item.id in spoken]
+        tasks.append(GridTask(system.name, "wer", "passage", card, heard, encode, score_transcripts))
     return tasks
 
 

@@ -40,7 +40,7 @@ from torch.nn import functional
 
 from speechssl.augment import Condition, parse_condition
 from speechssl.cascade.data import Record, Transcript
-from speechssl.cascade.system import given_words, load_recogniser
+from speechssl.cascade.system import given_words, load_recogniser, recogniser_card
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
 from speechssl.dual.data import collate, windows
 from speechssl.dual.decode import device_of, run_model
@@ -187,7 +187,7 @@ def load_retrievers(
         if source == UNITS:
             return source, of_samples(extractor.units), extractor.card
         recogniser, made = load_recogniser(models, source, encoder, language)
-        return recogniser.name, of_samples(recogniser.transcribe), {"asr": made}
+        return recogniser.name, of_samples(recogniser.transcribe), recogniser_card(recogniser, made)
 
     sources = {source: load_source(source) for source in dict.fromkeys(source for _, source, _ in split)}
     embedders: dict[bool, Embedder] = {}  # of units, and of words
@@ -301,8 +301,10 @@ def score_ranks(ranks: Mapping[str, Sequence[int]], corpus: Corpus) -> list[Rank
     """ranks: of `rank`. A question that could not be asked scores 0."""
     scored = []
     for question in corpus.answerable:
-        above, equal = ranks.get(question.id, (len(corpus.passages), 1))
-        places = np.arange(above + 1, above + equal + 1)  # all equally likely
-        values = (places == 1).mean(), (places <= 10).mean(), (1 / places).mean() if question.id in ranks else 0.0
+        values = [0.0, 0.0, 0.0]
+        if question.id in ranks:
+            above, equal = ranks[question.id]
+            places = np.arange(above + 1, above + equal + 1)  # all equally likely
+            values = [(places == 1).mean(), (places <= 10).mean(), (1 / places).mean()]
         scored.append(RankScore(question.id, question.passage, *map(float, values)))
     return scored

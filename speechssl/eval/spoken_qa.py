@@ -593,6 +593,7 @@ def fit_on_corpus(o: Confusions) -> str:
         recogniser, made = load_recogniser(folder, o.recogniser, shared_encoder(folder), data.language)
     card: dict[str, Any] = {"corpus": o.corpus.resolve().name, "split": o.split, "data": data_hash(o.corpus, o.split)}
     card |= {"asr": o.recogniser, "recogniser": made, "passages": len(data.passages)}
+    card |= {"asr_weights": getattr(recogniser, "weights", None)}
     card |= {"condition": parsed.label, **distorter.card(parsed)}
     path = o.out / "confusions.json"
     if path.is_file() and not differing(confusions_card(path), card):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from speechssl.cascade.data import Transcript
-from speechssl.cascade.system import load_recogniser
+from speechssl.cascade.system import load_recogniser, recogniser_card
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import check_units_of
 from speechssl.encoders.load import shared_encoder
@@ -115,14 +115,17 @@ def load_choice_systems(
         """Where the model of a kind is, the reader, and the card of the model."""
         if not (part := folder / f"choice-{kind}").is_dir():
             how = "neither --units nor --speechbert" if kind == "text" else f"with --{kind}"
-            raise InputError(f"{folder} has no choice-{kind}/; train one (speechssl train choice, {how})")
+            raise InputError(
+                f"{models} has no choice-{kind}/; train one (speechssl train choice, {how}) and give the folder it is in with "
+                "--models, or evaluate without (--systems chance longest-option)"
+            )
         model, layout, card = load_choice(part)
         return part, ChoiceReader(model, layout, bf16=bf16), card
 
     def load_words(folder: Path) -> tuple[TextCodec, ChoiceReader, dict[str, Any]]:
         part, reader, card = load(folder, "text")
         codec = TextCodec(load_tokenizer(part, reader.model.embedding.num_embeddings))
-        return codec, reader, {"choice_text": card["weights"]} | precision
+        return codec, reader, {"choice_text": card["weights"], "layout": card["layout"]} | precision
 
     precision = {"bf16": True} if bf16 else {}
     found: list[ChoiceSystem] = []
@@ -145,7 +148,7 @@ def load_choice_systems(
             extractor = extractor_of(encoder, load_codebook(codebook))
             part, reader, card = load(folder, "units")
             check_units_of(part, card, extractor, codebook)
-            made = {"choice_units": card["weights"], **extractor.card} | precision
+            made = {"choice_units": card["weights"], "layout": card["layout"], **extractor.card} | precision
             encode = functools.partial(_encoded, extractor.units)
             found.append(SpokenChoice(name, encode, lambda runs: runs.units, reader, made))
         elif name == "speechbert":
@@ -154,7 +157,8 @@ def load_choice_systems(
             if not isinstance(card.get("speechbert"), dict) or card["speechbert"].get("words") != system.card["words"]:
                 raise InputError(f"{part} was trained on other audio words than {folder / 'speechbert'} makes; train it again")
             reader.model.embedding = CodeEmbedding(reader.model.embedding)
-            found.append(SpokenChoice(name, system.encode, None, reader, {"choice_speechbert": card["weights"], **system.card}))
+            made = {"choice_speechbert": card["weights"], **system.card, "layout": card["layout"]}  # SpeechBERT's reads nothing
+            found.append(SpokenChoice(name, system.encode, None, reader, made))
         else:
             recogniser, asr = load_recogniser(folder, name.removeprefix("cascade-"), encoder, language)
             codec, reader, card = load_words(folder)
@@ -163,7 +167,7 @@ def load_choice_systems(
                 return codec.encode([word.text for word in transcript.words])[0]
 
             encode = functools.partial(_encoded, recogniser.transcribe)
-            found.append(SpokenChoice(f"cascade-{recogniser.name}", encode, ids, reader, {"asr": asr} | card))
+            found.append(SpokenChoice(f"cascade-{recogniser.name}", encode, ids, reader, recogniser_card(recogniser, asr) | card))
     return found
 
 

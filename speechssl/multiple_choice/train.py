@@ -133,7 +133,7 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
     left out. Raises InputError where `out` holds a model that was made from other inputs, or there is nothing to learn from.
     """
     _check(options)
-    made = dict(system.card)
+    made = {name: value for name, value in system.card.items() if name != "layout"}  # of its spans, which are not used here
     codes, others = out / "codes.safetensors", out / "eval-codes.safetensors"
     inputs = {"data": data_hash(corpus, "train"), "speechbert": made} | held_out_hash(corpus, options.evaluation)
     with stage(out, inputs, settings(options), grows=GROWS) as step:
@@ -143,7 +143,7 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
             return
         layout, data = _layout(options, CLS, SEP, PAD), load_corpus(corpus, "train")
         model = _start_from(start, options)
-        check_positions(model.encoder, layout, str(start), "--asked")  # before hours of audio are encoded
+        check_positions(model.encoder, layout, str(start), "--max-question")  # before hours of audio are encoded
         recordings = choice_recordings(data)
         with main_first():
             encoded = encode_recordings(system, recordings, codes)
@@ -242,4 +242,4 @@ def _fit(
         raise InputError("the train split has no usable multiple-choice question; prepare the corpus with some")
     batches = ChoiceBatches(examples, layout, options.batch, options.windows, options.training.seed, options.noise)
     card |= {"combine": options.combine, "examples": len(examples)}
-    fit_reader(model, batches, layout, options, out, card, "--asked", evaluation)
+    fit_reader(model, batches, layout, options, out, card, "--max-question", evaluation)

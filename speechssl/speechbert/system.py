@@ -102,6 +102,7 @@ def load_speechbert(
     words, model, layout, card = load_weights(folder)
     features = speechbert_features(folder, encoder, card)
     made = {"speechbert": card["weights"], "words": card["words"]["weights"], "features": card["features"]}
+    made |= {"layout": card["layout"]}
     made |= {"boundaries": recogniser_card if recogniser else "those of the corpus"} | ({"bf16": True} if bf16 else {})
     return SpeechBertSystem(features, words, Reader(model, layout, bf16=bf16), recogniser, made)
 

@@ -56,12 +56,12 @@ class MiniSuperb:
     do not occur in training, except in sid. Finished work is kept; a killed run resumes with the same command.
 
       speechssl prepare minisuperb sets
-      speechssl prepare minisuperb sets --tasks ks sid --share 0.1
+      speechssl prepare minisuperb sets --tasks ks sid --scale 0.1
     """
 
     out: Path = argument("folder to make, with a folder for each set")
     tasks: tuple[str, ...] = option(TASKS, "sets to make", least=1)
-    share: Share = option(1.0, "number of utterances, as a share of the usual number (asr: 900 + 100 + 200)")
+    share: Share = option(1.0, "number of utterances, as a share of the usual number (asr: 900 + 100 + 200)", name="scale")
     seed: Whole = option(0, "seed of texts and voices; the same seed gives the same bytes")
     workers: Count = option(CORES, PROCESSES)
 

@@ -72,7 +72,7 @@ class TextPretraining:
     positions: Count = option(512, "its positions")
     length: Count = option(128, "tokens in a sequence, specials included")
     batch: Count = option(256, BATCH)
-    share: Portion = option(0.15, "share of the tokens that are predicted")
+    share: Portion = option(0.15, "share of the tokens that are predicted", name="mask_share")
     dropout: bool = option(False, DROPOUT)
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
 
@@ -224,7 +224,9 @@ class ComputeOptions:
 
     training: TrainingOptions = group(TrainingOptions(2000, 1e-3, 50, **vars(PLAIN)), "training")
     batch: Count = option(32, BATCH)
-    size: Count | None = option(None, "bits of a string, or numbers in an expression; default: the paper's (1,000; 5; 512 tokens)")
+    size: Count | None = option(
+        None, "bits of a string, or numbers in an expression; default: the paper's (1,000; 5; 512 tokens)", name="length"
+    )
     test: Count = option(500, "generated test examples; of images all are tested")
     evaluate_every: Whole = option(0, "steps between scores, for curves; 0: only at the end", name="eval_every")
 
@@ -396,18 +398,18 @@ class Probe:
       same-non-word   the same, against the word's own non-word
       few-shot        the prompt has words, each followed by a unit that stands for it; which unit follows the last one?
 
-    MODEL is a folder of `speechssl text unit-lm`, or bigram: counts of pairs of units in UNITS/train, as a floor. Without --words
-    only the perplexity is taken. RESULTS/runs has what every item got; a table is printed by `speechssl text gains`.
+    MODEL is a folder of `speechssl text unit-lm`, or bigram: counts of pairs of units in UNITS/train, as a floor. Without
+    --spoken-words only the perplexity is taken. RESULTS/runs has what every item got; a table is printed by `speechssl text gains`.
 
-      speechssl text probe exp/lm-text units exp/text_side --arm text --words words --word-units word-units
-      speechssl text probe bigram units exp/text_side --arm bigram --words words --word-units word-units
+      speechssl text probe exp/lm-text units exp/text_side --arm text --spoken-words words --word-units word-units
+      speechssl text probe bigram units exp/text_side --arm bigram --spoken-words words --word-units word-units
     """
 
     model: str = argument("folder of `speechssl text unit-lm`, or bigram")
     units: Path = argument("folder of `speechssl units extract`")
     results: Path = argument(RESULTS)
     arm: str = option(MISSING, ARM)
-    words: Path | None = option(None, "folder of `speechssl prepare spoken-words`")
+    words: Path | None = option(None, "folder of `speechssl prepare spoken-words`", name="spoken_words")
     word_units: Path | None = option(None, "its units")
     device: str = option("auto", DEVICE)
     options: ProbeOptions = group(ProbeOptions(), "")

@@ -85,7 +85,7 @@ def compute(task: str, encoder: str, results: Path, arm: str, init: str, trained
             longest = longest_sequence(body)
             if longest is not None and puzzle.places > longest:
                 raise InputError(
-                    f"{puzzle.name} has {puzzle.places} places, {encoder} has {longest} positions; give a smaller --size"
+                    f"{puzzle.name} has {puzzle.places} places, {encoder} has {longest} positions; give a smaller --length"
                 )
             body = begin(body, init, seed)
             torch.manual_seed(seed)
@@ -179,7 +179,7 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
         bits = size or 1000
         place = min(PLACE, bits)
         if bits % place:
-            raise InputError(f"strings of {bits} bits cannot be shown {place} at a time; give --size as a multiple of {PLACE}")
+            raise InputError(f"strings of {bits} bits cannot be shown {place} at a time; give --length as a multiple of {PLACE}")
         return Puzzle(
             task, place, (STRINGS + 1) * bits // place, bits, 2, lambda rng, n: _memory(rng, n, bits, place), per_place=place
         )
@@ -189,10 +189,10 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
     if task == "listops":
         places = size or 512
         if places < 8:
-            raise InputError(f"--size {places} is too short for an expression of ListOps; give at least 8 places")
+            raise InputError(f"--length {places} is too short for an expression of ListOps; give at least 8 places")
         return Puzzle(task, len(_SIGNS) + 1, places, 1, 10, lambda rng, n: _listops(rng, n, places))
     if size is not None:
-        raise InputError(f"images have their own size; leave out --size for {task}")
+        raise InputError(f"images have their own size; leave out --length for {task}")
     if task == "digits":
         from sklearn.datasets import load_digits
 

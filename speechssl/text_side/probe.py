@@ -17,7 +17,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -55,7 +55,7 @@ def probe(
 ) -> list[str]:
     """Test a model; a line a test. Raises InputError for what does not fit together, or is too long for the model."""
     if (words is None) != (word_units is None):
-        raise InputError("words are tested by their units; give both --words and --word-units, or neither")
+        raise InputError("words are tested by their units; give both --spoken-words and --word-units, or neither")
     lm: UnitLm | Bigram
     if model == BIGRAM:
         card = units_card(units / "train")
@@ -366,7 +366,7 @@ def go_on(o: Continue) -> list[Table]:
     lm = load_unit_lm(o.model)
     recordings = utterances(o.units / o.split, lm, o.model)
     grid = FrameGrid(**units_card(o.units / o.split)["grid"])
-    known = runs_of_five(u.runs.units for u in iterate_units(o.units / "train"))
+    known = {run for u in iterate_units(o.units / "train") for run in runs_of_five(u.runs.units)}
     frames = grid.frames(round(o.prompt_seconds * grid.sample_rate))
     long = [u for u in recordings if u.runs.frames > frames > 0][: o.recordings]
     if not long:
@@ -395,15 +395,15 @@ def go_on(o: Continue) -> list[Table]:
     return continuation_tables([made])
 
 
-def runs_of_five(spoken: Iterable[np.ndarray]) -> set[tuple[int, ...]]:
-    return {tuple(map(int, units[i : i + FIVE])) for units in spoken for i in range(len(units) - FIVE + 1)}
+def runs_of_five(units: np.ndarray) -> list[tuple[int, ...]]:
+    return [tuple(map(int, units[i : i + FIVE])) for i in range(len(units) - FIVE + 1)]
 
 
 def measures(lm: UnitLm, prompt: np.ndarray, units: np.ndarray, known: set[tuple[int, ...]]) -> dict[str, float | None]:
     """surprise: mean negative log-likelihood, in nats; different: of the pairs of units; known: of the runs of five."""
     (scores,) = lm.log_probs([np.concatenate([prompt, units])])
     pairs = list(pairwise(map(int, units)))
-    runs = [tuple(map(int, units[i : i + FIVE])) for i in range(len(units) - FIVE + 1)]
+    runs = runs_of_five(units)
     return {
         "units": float(len(units)),
         "surprise": -float(scores[len(prompt) :].mean()),

@@ -244,6 +244,7 @@ class EvaluateOptions:
     pairs: Whole | None = option(
         None,
         "number of questions, each spoken by two voices, for the same-text distance (default for MiniSQA: 100; 0: skip it)",
+        name="same_text",
         under="phones and texts",
     )
     conditions: tuple[str, ...] = option(

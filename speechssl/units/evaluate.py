@@ -225,7 +225,7 @@ def evaluate_units(
     if options.picture is None and (options.recording is not None or options.span is not None):
         raise InputError("--recording and --span need --picture; give the file to draw to, or leave them out")
     if options.pairs == 1:
-        raise InputError("one pair of questions is too few for a comparison; give --pairs 2 or more, or 0")
+        raise InputError("one pair of questions is too few for a comparison; give --same-text 2 or more, or 0")
     stretches = [text for text in options.conditions if text.startswith(STRETCH)]
     for text in stretches:
         if not 0.25 <= _rate(text) <= 4:
@@ -456,7 +456,7 @@ def _same_text(
     if corpus is None or not minisqa:
         if options.pairs or (extractor is None and options.pairs != 0):
             raise InputError(
-                f"{source} is not a MiniSQA corpus, and only its questions can be synthesised in pairs; leave out --pairs"
+                f"{source} is not a MiniSQA corpus, and only its questions can be synthesised in pairs; leave out --same-text"
             )
         return {}
     try:

@@ -262,6 +262,13 @@ def test_a_row_a_mixture(manifest: Path, texts: list[str], tmp_path: Path) -> No
     assert len(next(r for r in rows if r["condition"] == "babble@5")["steps"][0]["source"]["files"]) == 5
 
 
+def test_an_id_may_hold_any_line_separator_but_the_manifests_own(tmp_path: Path) -> None:
+    key, condition = "a\u2028b\x85c\x0cd", parse_condition("pink@5")
+    frozen = FrozenDistorter(freeze([condition], {key: 800}, Distorter(), tmp_path / "frozen.jsonl"))
+    samples = np.sin(np.arange(800, dtype=np.float32))
+    assert np.array_equal(frozen.apply(samples, condition, key), Distorter().apply(samples, condition, key))
+
+
 def test_freezing_twice_gives_the_same_file(manifest: Path, texts: list[str], voices: tuple[Path, ...], tmp_path: Path) -> None:
     again = freeze([parse_condition(t) for t in texts], LENGTHS, Distorter(4, voices), tmp_path / "again.jsonl")
     assert again.read_bytes() == manifest.read_bytes()

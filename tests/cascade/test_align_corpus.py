@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ def answers(*some):
     return {"answers": [{"text": t} | ({} if at is None else {"char_start": at}) for t, at in some]}
 
 
-def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, aligner, tmp_path):
+def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, aligner, tmp_path, monkeypatch):
     asked = [
         {"id": "q0"} | answers(("Rome", 38), ("in Rome", 18)),
         {"id": "q1"} | answers(("born", None), ("Rome", None), ("Paris", None)),
@@ -89,6 +90,8 @@ def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, align
     before = {p: p.read_bytes() for p in root.rglob("*") if p.is_file()}
     out, report = run(root)
     assert out == tmp_path / "corpus-aligned"
+    monkeypatch.chdir(tmp_path)
+    assert run(root)[0] == Path("corpus-aligned")  # below the working folder it is written so
     assert before == {p: p.read_bytes() for p in root.rglob("*") if p.is_file()}
     made = load_corpus(out, "train")
     words = TEXT.split()
@@ -107,7 +110,7 @@ def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, align
     assert facts["questions"] == {"read": 3, "kept": 3, "set_aside": 0}
     assert remarks(report["splits"]["train"]) == {
         "recordings whose words had no times": 4,
-        "answers without times": 3,
+        "answers that had no times": 3,
         "answers without offset that occur several times": 1,
         "answers that do not occur in the passage": 1,
     }

@@ -9,7 +9,7 @@ import torch
 
 from speechssl.audio import read_audio
 from speechssl.cascade import train
-from speechssl.cascade.model import CtcRecogniser
+from speechssl.cascade.model import CtcRecogniser, CtcVocabulary
 from speechssl.cascade.train import CropBatches, CtcOptions, train_ctc
 from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.data.records import load_corpus
@@ -79,6 +79,12 @@ def test_chinese_characters_become_the_vocabulary(mini_corpus, encoder, tmp_path
     root = with_words(mini_corpus(), [["你", 0.0, 0.2], ["好", 0.2, 0.4], ["，", 0.4, 0.41]], "zh")
     made = train_ctc(root, encoder, tmp_path / "ctc", options())
     assert set(made.vocabulary.symbols[1:]) == {"你", "好"} and made.vocabulary.separator == ""
+
+
+@pytest.mark.parametrize("language", ["en-gb", "EN"])
+def test_english_is_spelt_with_letters_whatever_its_tag(mini_corpus, encoder, tmp_path, language):
+    root = with_words(mini_corpus(), [["Don't!", 0.0, 0.2], ["go", 0.2, 0.4]], language)
+    assert train_ctc(root, encoder, tmp_path / "ctc", options()).vocabulary == CtcVocabulary.english()
 
 
 def test_a_corpus_without_words_is_one_sentence(mini_corpus, encoder, tmp_path):

@@ -75,6 +75,7 @@ def test_underscore_and_dash_are_alike() -> None:
     [
         (["--cuont", "3"], "`speechssl example` has no option --cuont; did you mean --count?"),
         (["--random", "3"], "did you mean --random-units?"),
+        (["--units-at-random", "3"], "did you mean --random-units?"),
         (["--zzzzzz"], "no option --zzzzzz; see --help"),
         (["--count", "0"], "--count: 0 is out of range; give a number from 1 "),
         (["--whole", "-1"], "out of range; give a number from 0 "),

@@ -37,6 +37,7 @@ def test_every_verb_has_help_for_every_option(verb: str) -> None:
     text = parser.format_help()
     assert not [a.dest for a in parser._actions if not a.help] and "None" not in text
     assert f"speechssl {verb}" in config_of(verb).__doc__ or verb.startswith("prepare ")
+    assert f"\nspeechssl {verb}" not in text  # examples are indented
 
 
 def test_overviews_name_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ QUESTION = Question(
 
 texts = st.text(max_size=12)
 times = st.floats(0, 1000).map(lambda x: round(x, 5))
-spans = st.lists(st.builds(Span, texts, times, times), max_size=3).map(tuple)
+spans = st.lists(st.builds(lambda text, *ends: Span(text, *sorted(ends)), texts, times, times), max_size=3).map(tuple)
 positive = st.floats(1e-3, 1e5)
 answers = st.builds(Answer, texts, times, times, st.none() | st.integers(0, 99)) | st.builds(Answer, texts)
 passages = st.builds(Passage, texts, texts, positive, texts, texts, texts, spans, spans, texts, st.booleans())
@@ -138,6 +138,8 @@ P, Q = "passages", "questions"
         (P, {"words": [["the", 0.0]]}, "is not a Passage record"),
         (P, {"words": [["the", "early", 1.0]]}, "is not a Passage record"),
         (P, {"words": None}, "is not a Passage record"),
+        (P, {"words": [["the", 0.4, 0.2]]}, "'the' lasts from 0.4 to 0.2 s"),
+        (P, {"words": [["the", 0.0, float("nan")]]}, "'the' lasts from 0.0 to nan s"),
         (P, {"colour": "red"}, "has the unknown field 'colour'"),
         (Q, {"id": "q1"}, "the id q1 occurs twice"),
         (Q, {"passage": "p9"}, "refers to the passage p9"),
@@ -151,6 +153,7 @@ P, Q = "passages", "questions"
         (Q, {"answers": [{"text": "x", "start": "1.0", "end": "2.0"}]}, "an answer of this question is malformed"),
         (Q, {"answers": [{"text": "x", "start": float("nan"), "end": 2.0}]}, "an answer of this question is malformed"),
         (Q, {"answers": [{"text": 4}]}, "its text is 4"),
+        (Q, {"answers": [{"text": "x", "char_start": -1}]}, "its char_start is -1; leave it out where it is not known"),
         (Q, {"answers": [{"words": "x"}]}, "an answer of this question is malformed"),
         (Q, {"answers": ["x"]}, "an answer of this question is malformed"),
         (Q, {"answers": None}, "an answer of this question is malformed"),
@@ -159,6 +162,8 @@ P, Q = "passages", "questions"
         (Q, {"options": [1]}, "are not a list of texts"),
         (Q, {"correct": 2, "options": ["a", "b"]}, "there are 2 options"),
         (Q, {"correct": -1, "options": ["a", "b"]}, "there are 2 options"),
+        (Q, {"correct": 1.0, "options": ["a", "b"]}, "correct is 1.0, but there are 2 options"),
+        (Q, {"correct": [1, 1], "options": ["a", "b"]}, "correct is [1, 1], but there are 2 options"),
         (Q, {"seconds": -1.0}, "seconds is -1.0"),
     ],
 )

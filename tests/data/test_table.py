@@ -93,6 +93,18 @@ def test_rows_in_memory_hold_their_recordings(tmp_path: Path) -> None:
         make_corpus(tmp_path / "out", {"test": (passages, [])})
 
 
+def test_what_pandas_leaves_in_empty_cells_is_empty(tmp_path: Path) -> None:
+    nan = float("nan")
+    empty = dict.fromkeys(("audio", "transcript", "speaker", "language", "words", "start", "end", "char_start"), nan)
+    passages = [{**empty, "id": "p", "text": "rome was founded"}]
+    questions = [{**empty, "id": nan, "passage": "p", "text": "what was founded", "answer": "rome"}]
+    make_corpus(tmp_path / "out", {"test": (passages, questions)})
+    data = load_corpus(tmp_path / "out", "test")
+    (passage,), (question,) = data.passages.values(), data.questions
+    assert (passage.audio, passage.transcript, passage.speaker, passage.language, passage.words) == ("", "", "", "en", ())
+    assert (question.id, question.answers) == ("test-1", (Answer("rome"),))
+
+
 def test_recordings_of_datasets_are_read_without_torchcodec(mine: Path, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     recorded = [{"id": "rome", "audio": str(mine / "wav/rome.wav"), "text": "rome was founded", "speaker": "ann"}]
@@ -118,6 +130,12 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(mine: P
         ("questions", "q2,", "q1,", "the id q1 occurs twice"),
         ("questions", "0.25,0.75", "0.75,0.25", "row 1: the answer from 0.75 to 0.25 s is reversed"),
         ("questions", "0.25,0.75", "0.25,", "only one of start and end"),
+        (
+            "questions",
+            "start,end\nq1,rome,wav/q1.wav,founded,0.25,0.75",
+            "char_start,end\nq1,rome,wav/q1.wav,founded,-1,",
+            "row 1: an answer has the char_start -1; leave it out where it is not known",
+        ),
         ("questions", "0.25,0.75", "soon,0.75", "neither a text nor text, start and end"),
     ],
 )

@@ -17,7 +17,7 @@ from speechssl.errors import InputError
 from speechssl.eval.compare import compare, read_results
 from speechssl.eval.published import published_choice
 from speechssl.eval.spoken_qa import Setup, evaluate_choice
-from speechssl.io import model_folder, write_json
+from speechssl.io import differing, model_folder, read_json, write_json
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
@@ -215,6 +215,8 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
     for name, message in needs.items():
         with pytest.raises(InputError, match=message):
             load_choice_systems("people-en", [name])
+    with pytest.raises(InputError, match=r"^people-en has no choice-text/.*with --models, or evaluate without \(--systems chance"):
+        load_choice_systems("people-en", ["text"])
 
 
 @pytest.mark.parametrize(
@@ -293,7 +295,7 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
         ["train", "choice", str(root), str(models / "choice-text"), "--combine", "log-sum-exp", *short],
         ["train", "choice", str(root), str(models / "choice-speechbert"), "--speechbert", str(models / "speechbert")]
         + ["--encoder", encoder, "--recogniser", str(models / "ctc"), "--window", "100", "--stride", "50"]
-        + ["--asked", "30", "--steps", "2", "--warmup-steps", "1", "--precision", "fp32"],
+        + ["--max-question", "30", "--steps", "2", "--warmup-steps", "1", "--precision", "fp32"],
     ]
     for command in commands:
         assert main(command) == 0
@@ -310,6 +312,11 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
     before = (tmp_path / "out/results.jsonl").read_bytes()
     assert main(evaluation) == 0 and (tmp_path / "out/results.jsonl").read_bytes() == before
     assert "set_accuracy (%)" in capsys.readouterr().out
+    for name in ("units", "speechbert", "text"):  # with another stride, which changes no weight
+        card, (before,) = models / f"choice-{name}/card.json", load_choice_systems(models, [name])
+        made = read_json(card)
+        write_json(card, made | {"layout": made["layout"] | {"stride": 7}})
+        assert differing(before.card, load_choice_systems(models, [name])[0].card) == ["layout.stride"]
     card = models / "choice-speechbert/card.json"
     made = json.loads(card.read_text())
     made["speechbert"]["words"] = "others"

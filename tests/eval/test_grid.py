@@ -535,6 +535,19 @@ def test_a_cascade_is_encoded_once_and_scored_on_words_too(questions):  # noqa: 
     assert [(s.numerator, s.denominator) for s in found] == [(1, 3), (3, 3), (3, 3)]  # "a red boat"; two passages were not encoded
 
 
+def test_passages_without_a_text_have_no_word_errors(questions):  # noqa: F811
+    system, data = Oracle(text=True, name="cascade-x"), load_corpus(questions, "test")
+    first, *others = data.passages.values()
+    unknown = {p.id: replace(p, text="") for p in others}
+    _, words = qa_tasks(system, replace(data, passages={first.id: first, **unknown}))
+    heard = words.encode(np.zeros(10, np.float32))
+    found = words.score({i: heard for i in data.passages})
+    assert [(s.id, s.numerator, s.denominator) for s in found] == [("p0", 1, 3)] == [(i.id, 1, 3) for i in words.items]
+    assert [
+        t.metric for t in qa_tasks(system, replace(data, passages={i: replace(p, text="") for i, p in data.passages.items()}))
+    ] == ["ff1"]
+
+
 def test_a_reader_by_name_reads_in_the_cascade_alone(models, questions, tmp_path, monkeypatch):  # noqa: F811
     seen = {}
     monkeypatch.setattr(grid, "load_systems", lambda *given, reading, **_: seen.update({given[1][0]: reading.reader}) or [None])

@@ -118,7 +118,7 @@ def test_what_could_not_be_encoded_is_not_found(corpus, tmp_path, capsys):
     assert run([Table()], corpus, tmp_path / "out")["tfidf-units", "clean", "r1"] == (100 * (0 + 1 + 1 / 3) / 3, 3)
     assert "set aside p0" in capsys.readouterr().err
     data = load_corpus(corpus, "test")
-    assert rank(Table(), data, {})["ranks"] == {} and {s.mrr for s in score_ranks({}, data)} == {0}
+    assert rank(Table(), data, {})["ranks"] == {} and {(s.r1, s.r10, s.mrr) for s in score_ranks({}, data)} == {(0, 0, 0)}
 
 
 def test_text_is_read_in_clean_speech_alone_and_finished_work_is_kept(corpus, tmp_path):

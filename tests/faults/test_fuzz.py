@@ -246,7 +246,7 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
         return "evaluate", "qa", corpus, out, "--models", folder, *found
 
     def measured(source: Path, *more: object) -> Sequence[object]:
-        return "units", "evaluate", source, "mfcc", book, "--pairs", 0, *more, "--conditions"
+        return "units", "evaluate", source, "mfcc", book, "--same-text", 0, *more, "--conditions"
 
     def table(path: Path) -> Sequence[object]:
         return "prepare", "table", inside(work / "table", "passages.csv")(path), out

@@ -174,6 +174,8 @@ def test_a_recording_without_words_is_read_as_none(text_encoder):
 
 def test_other_audio_words_are_other_inputs(spoken, start, tmp_path):
     train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+    spoken.hearer.card = {"speechbert": "s", "words": "w", "layout": {"stride": 7}}  # of its spans: none of them
+    train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
     spoken.hearer.card = {"speechbert": "s", "words": "others"}
     with pytest.raises(InputError, match=r"made from other inputs \(speechbert"):
         train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())

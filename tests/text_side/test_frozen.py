@@ -141,12 +141,12 @@ def test_bit_xor_is_learnt_and_fewer_weights_are_trained_where_layers_are_frozen
 def test_tasks_that_cannot_be_had_are_one_sentence(checkpoint: Any, tmp_path: Path) -> None:
     for task, size, message in (
         ("sorting", None, "sorting is no task; choose from bit-memory"),
-        ("digits", 8, "leave out --size for digits"),
-        ("bit-memory", 75, "give --size as a multiple of 50"),
+        ("digits", 8, "leave out --length for digits"),
+        ("bit-memory", 75, "give --length as a multiple of 50"),
         ("listops", 4, "too short for an expression"),
     ):
         with pytest.raises(InputError, match=message):
             load_puzzle(task, size)
-    with pytest.raises(InputError, match=r"listops has 9999 places, .* positions; give a smaller --size"):
+    with pytest.raises(InputError, match=r"listops has 9999 places, .* positions; give a smaller --length"):
         compute("listops", str(checkpoint("BERT")), tmp_path / "r", "x", "pretrained", "frozen", options(size=9999))
     assert not list(tmp_path.glob("r/runs/*/*"))

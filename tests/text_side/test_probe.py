@@ -128,7 +128,7 @@ def test_units_of_another_codebook_are_one_sentence(spoken: Path, tmp_path: Path
     arguments = ("bigram", tmp_path / "units", tmp_path / "r", "x", tmp_path / "words")
     with pytest.raises(InputError, match="are of a codebook of 100, those in .*units of one of 6"):
         probe(*arguments, spoken, ProbeOptions(split="train"))
-    with pytest.raises(InputError, match="give both --words and --word-units, or neither"):
+    with pytest.raises(InputError, match="give both --spoken-words and --word-units, or neither"):
         probe(*arguments, None, ProbeOptions(split="train"))
 
 

@@ -58,7 +58,7 @@ def test_an_encoder_is_inspected_on_its_own_codebook(corpus, hubert_folder, tmp_
 
 
 def test_what_quality_cannot_be_measured_on_is_one_sentence(corpus, tmp_path):
-    with pytest.raises(InputError, match="give --pairs 2 or more"):
+    with pytest.raises(InputError, match="give --same-text 2 or more"):
         evaluate_units(corpus, "phones", None, EvaluateOptions("dev", pairs=1))
     with pytest.raises(InputError, match="test has no passages"):
         evaluate_units(corpus, "phones", None, EvaluateOptions("test", pairs=2))
