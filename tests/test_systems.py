@@ -136,6 +136,14 @@ def test_recognisers_of_their_own_need_no_encoder(models: Path, monkeypatch: pyt
     ] == ["dual@5", "cascade-ctc-small", "speechbert"]
 
 
+def test_samples_that_are_integers_have_their_own_full_scale():
+    samples = np.random.default_rng(0).integers(-20_000, 20_000, 16_000)
+    found = [systems.read_recording(x) for x in (samples.astype(np.int16), (samples << 16).astype(np.int32), samples / 32_768)]
+    assert all(x.dtype == np.float32 and np.array_equal(x, found[2]) for x in found)
+    with pytest.raises(InputError, match="the array given is silent"):
+        systems.read_recording(np.ones(16_000, np.int16))
+
+
 def test_one_array_is_encoded_once(encoder, monkeypatch):
     calls = []
 

@@ -38,6 +38,8 @@ from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.kmeans import PADDING, Codebook, load_codebook
 
+LEAST_EPSILON = 0.0125  # of Sinkhorn's algorithm: e^(1 / epsilon) is beyond float32 from 0.0113 down, and training NaN
+
 
 @dataclass(frozen=True)
 class SpinOptions:
@@ -148,6 +150,10 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
     Raises InputError for a start that is no HuBERT or wav2vec 2.0, and where `out` was made from other inputs.
     """
     check_share(options.crops)
+    if options.epsilon < LEAST_EPSILON:
+        raise InputError(
+            f"--epsilon {options.epsilon:g} is too small for the codes to be balanced; give at least {LEAST_EPSILON:g}"
+        )
     training = options.training
     voices = parse_distortions("v", seed=training.seed, probability=(1.0, 1.0))
     data = material(source, options.recordings, options.reference, training.seed)

@@ -13,7 +13,7 @@ import numpy as np
 from speechssl.errors import InputError
 from speechssl.finetuning import METHODS
 from speechssl.io import read_json, write_json
-from speechssl.results import DEFAULT, Row, Table, append_rows, drawn_sentence, interval_text, read_rows
+from speechssl.results import DEFAULT, Row, Table, append_rows, drawn_sentence, interval_text, read_rows, seeds_text
 from speechssl.stats import Estimate, mean_of
 from speechssl.text_side.published import (
     ALIGNMENT,
@@ -417,14 +417,19 @@ def device_table(results: Path, seed: int) -> Table:
         cost = costs.setdefault(("dual" if path.name == "scores.json" else "text-qa", device), Cost())
         cost.parameters, cost.seconds = values["trained_parameters"], (*cost.seconds, values["training"]["seconds"])
     superb = folder / "superb/results.jsonl"
+    measured: dict[tuple[str, str], list[Row]] = {}  # of every seed
     for row in read_rows(superb) if superb.is_file() else ():
         tuned = TUNED.get(row.encoder.rpartition("+")[2]) if "+" in row.encoder else "weighted-sum"
         heads = sorted(folder.glob(f"superb/heads/{row.encoder}/{row.system}/seed-*/card.json"))
-        if tuned is None or row.condition != "clean" or row.metric.endswith(DEFAULT) or not heads or (row.system, tuned) in costs:
+        if tuned is None or row.condition != "clean" or row.metric.endswith(DEFAULT) or not heads:
+            continue
+        same = measured.setdefault((row.system, tuned), [])
+        if same and (row.encoder, row.metric) != (same[0].encoder, same[0].metric):
             continue  # a task's first metric is what it is judged by
+        same.append(row)
         cards = [read_json(path) for path in heads]
         costs[row.system, tuned] = Cost(
-            interval_text(row), cards[0]["trained_parameters"], tuple(float(card["seconds"]) for card in cards)
+            seeds_text(same), cards[0]["trained_parameters"], tuple(float(card["seconds"]) for card in cards)
         )
     if not costs:
         raise InputError(f"{folder} has nothing that was trained with --trained; run recipes/text_side with PARTS=5 first")

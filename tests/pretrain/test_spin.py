@@ -15,7 +15,7 @@ from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.pretrain import spin as module
-from speechssl.pretrain.spin import SpinOptions, SpinPretraining, sinkhorn, spin
+from speechssl.pretrain.spin import LEAST_EPSILON, SpinOptions, SpinPretraining, sinkhorn, spin
 from speechssl.trainer import last_checkpoint
 from speechssl.units.kmeans import Codebook, load_codebook
 
@@ -181,6 +181,12 @@ def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tm
     assert spin(corpus, tmp_path / "killed", options(start)).hash == whole.hash
     one, two = (load_file(tmp_path / name / "units.safetensors") for name in ("whole", "killed"))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_an_epsilon_that_overflows_is_refused(mini_corpus, hubert_folder, tmp_path):
+    assert sinkhorn(torch.eye(3), LEAST_EPSILON, 3).isfinite().all() and sinkhorn(torch.eye(3), 0.01, 3).isnan().any()
+    with pytest.raises(InputError, match="--epsilon 0.01 is too small .* give at least 0.0125"):
+        spin(mini_corpus(), tmp_path / "out", options(hubert_folder("layer"), epsilon=0.01))
 
 
 def test_a_layer_that_is_not_there_is_refused(mini_corpus, hubert_folder, tmp_path):

@@ -163,6 +163,8 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
     rows = []
     for name, parameters in (("people-en", 11), ("people-en+lora", 13)):
         rows.append(Row("ks", name, "clean", None, "acc", 90.0, 80.0, 95.0, 40, 0, "x"))
+        rows.append(Row("ks", name, "clean", None, "loss", 1.0, 0.5, 2.0, 40, 0, "x"))
+        rows.append(Row("ks", name, "clean", None, "acc", 80.0, 70.0, 85.0, 40, 1, "x"))
         card = {"trained_parameters": parameters, "seconds": 5.0}
         write_json(folder / f"superb/heads/{name}/ks/seed-0/card.json", card)
     append_rows(folder / "superb/results.jsonl", rows, any_card=True)
@@ -178,7 +180,7 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
         9,
         "3",
     )
-    assert cells[1]["dual"].startswith("50.0") and cells[0]["ks"] == cells[1]["ks"] == "90.0 [80.0, 95.0]"
+    assert cells[1]["dual"].startswith("50.0") and cells[0]["ks"] == cells[1]["ks"] == "85.0 [70.0, 95.0]"
     assert (cells[0]["ks: trained"], cells[1]["ks: trained"], cells[0]["dual"]) == (13, 11, "–")
     assert [table_of(values) for values in read_json(tmp_path / "tables/devices.json")] == [table]
     (row,) = read_rows(tmp_path / "results.jsonl")
