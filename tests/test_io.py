@@ -370,3 +370,10 @@ def test_a_cache_without_weights_is_not_taken(hub: tuple[Ask, ThreadingHTTPServe
     there = Path(ask(NAME).stdout.strip())
     (there / "model.safetensors").unlink()
     assert "its cache" in ask(NAME, HF_HUB_OFFLINE="1").stderr
+
+
+def test_the_cards_that_ship_are_as_they_were_written(capsys):
+    from speechssl.io import SHIPPED, read_json
+
+    cards = list(SHIPPED.rglob("*card.json"))
+    assert cards and all(map(read_json, cards)) and not capsys.readouterr().err
