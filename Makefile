@@ -6,8 +6,11 @@ EXTRAS := synth,chinese,pocketsphinx,voices,minilm,s3prl,ray,serve,tensorboard,p
 # The package's tests in two runs of pytest that take about as long: these folders, and the others.
 FOLDERS := $(addprefix tests/,cascade dual encoders multiple_choice pretrain speechbert superb units)
 OTHERS := tests $(addprefix --ignore=,$(FOLDERS) tests/recipes)
+# The recipes' tests likewise.
+LONG := $(patsubst %,tests/recipes/test_%.py,minisqa robustness units)
+SHORT := tests/recipes $(addprefix --ignore=,$(LONG))
 
-.PHONY: help demo test test-recipes test-folders test-others test-fast fast-folders fast-others faults check package docs
+.PHONY: help demo test test-short test-others test-long test-folders test-fast fast-folders fast-others faults check package docs
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12]"
@@ -16,19 +19,22 @@ help: ## show this list
 demo: .venv/ready ## a new test set, three systems in clean and noisy speech, a page: 7 minutes (SEED=2 PASSAGES=100 EXP=folder)
 	PATH="$(abspath $(BIN)):$$PATH" bash recipes/demo/run.sh
 
-# The recipes' tests share what they import: one run of pytest beside those of the package.
-test: .venv/ready ## all tests: some ten minutes on two cores
-	@echo "some ten minutes on two cores; each part prints when it is through"
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-recipes test-folders test-others
+# Two parts at a time, the longest first, so that both cores end together.
+test: .venv/ready ## all tests: a quarter of an hour on two cores
+	@echo "a quarter of an hour on two cores; each part prints when it is through"
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-short test-others test-long test-folders
 
 test-fast: .venv/ready ## the package's tests without the slow ones: a minute and a half
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target fast-folders fast-others
 
 # A thread each: where two programs share two cores, more would mostly wait for one another.
-test-recipes test-folders test-others fast-folders fast-others: export OMP_NUM_THREADS = 1
+test-short test-others test-long test-folders fast-folders fast-others: export OMP_NUM_THREADS = 1
 
-test-recipes: .venv/ready
-	$(BIN)/python -m pytest tests/recipes
+test-short: .venv/ready
+	$(BIN)/python -m pytest $(SHORT)
+
+test-long: .venv/ready
+	$(BIN)/python -m pytest $(LONG)
 
 test-folders: .venv/ready
 	$(BIN)/python -m pytest $(FOLDERS)

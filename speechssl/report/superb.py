@@ -15,6 +15,8 @@ from pathlib import Path
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from speechssl.data.superb import Turn
 from speechssl.drawing import INK, MUTED, PAPER, RULE
 from speechssl.errors import InputError
@@ -44,6 +46,7 @@ from speechssl.report.figures import (
 from speechssl.report.page import Entry, Heading, Line, ScoreTable, Section, best_of, cell_notes, entry_of, printed
 from speechssl.report.robustness import AT, GROUPS, Panel, panels, series_of
 from speechssl.results import DEFAULT, LOWER_IS_BETTER, METRICS, Row, Table, decimals, metric_name, nearest_snr, unit
+from speechssl.superb.tasks.verification import ErrorCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -619,7 +622,9 @@ DET_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
 
 def det_curves(found: SuperbResults) -> Drawing | None:
     """Misses against false alarms on normal-deviate axes, with the equal error rate of each encoder marked; None without any."""
-    lines = [(e, error_points(*errors)) for e in found.encoders if (errors := (found.artefacts.errors or {}).get(e.label))]
+    curves = [(e, (found.artefacts.errors or {}).get(e.label)) for e in found.encoders]
+    # from the threshold that rejects most
+    lines = [(e, sorted(zip(*errors, strict=True), key=lambda p: (p[0], -p[1]))) for e, errors in curves if errors]
     if not lines:
         return None
     rates = [equal_error(points) for _, points in lines]
@@ -651,21 +656,10 @@ def det_curves(found: SuperbResults) -> Drawing | None:
     return Drawing(svg, f"Misses against false alarms of speaker verification. Equal error rates: {text}.")
 
 
-def error_points(false_alarms: Shares, misses: Shares) -> list[tuple[float, float]]:
-    """False alarms and misses, from the threshold that rejects most."""
-    return sorted(zip(false_alarms, misses, strict=True), key=lambda p: (p[0], -p[1]))
-
-
 def equal_error(points: Sequence[tuple[float, float]]) -> float:
-    """The share at which misses equal false alarms, interpolated between the two thresholds on either side."""
-    before = (0.0, 1.0)
-    for alarm, miss in [*points, (1.0, 0.0)]:
-        if alarm >= miss:
-            gap, past = before[1] - before[0], alarm - miss
-            part = gap / (gap + past) if gap + past else 0.0
-            return before[0] + part * (alarm - before[0])
-        before = (alarm, miss)
-    return 0.5  # not reached: the last point is (1, 0)
+    """The share at which misses equal false alarms. points: (false alarms, misses), from the threshold that rejects most."""
+    alarms, misses = np.array([(0.0, 1.0), *points, (1.0, 0.0)]).T
+    return float(ErrorCurve(alarms, misses).eer)
 
 
 def deviate(share: float) -> float:

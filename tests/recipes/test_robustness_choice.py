@@ -155,7 +155,7 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
     counts = {"passages": 6, "dev-passages": 2, "test-passages": 1, "questions": 1}
     sections |= {
         "corpus": {"workers": 1, "language": "en", **counts, "unanswerable": 0, "seed": 0},
-        "sets": {"workers": 1, "tasks": ["ks", "ic", "sid", "style"], "share": 0.02},
+        "sets": {"workers": 1, "tasks": ["ks", "ic", "sid", "style"], "scale": 0.02},
         "transfer": {"recordings": 2},
         "evaluate": {"snr": [5], "passages": 2, "recordings": 2, "head-steps": 20},
     }

@@ -32,7 +32,6 @@ from speechssl.report.superb import (
     det_curves,
     deviate,
     equal_error,
-    error_points,
     layer_weights,
     match,
     matrix,
@@ -425,14 +424,14 @@ def test_the_equal_error_rate_lies_between_misses_and_false_alarms(trials):
     real, false = [s for s, b in trials if b], [s for s, b in trials if not b]
     alarms = tuple(sum(s >= m for s in false) / len(false) for m in marks)
     misses = tuple(sum(s < m for s in real) / len(real) for m in marks)
-    rate = equal_error(error_points(alarms, misses))
+    rate = equal_error(sorted(zip(alarms, misses, strict=True), key=lambda p: (p[0], -p[1])))
     assert min(max(a, m) for a, m in zip(alarms, misses, strict=True)) + 1e-9 >= rate
     assert rate >= max(min(a, m) for a, m in zip(alarms, misses, strict=True)) - 1e-9
 
 
 def test_det_axes_are_normal_deviates():
     assert deviate(0.5) == pytest.approx(0) and deviate(0.1) == pytest.approx(-1.2816, abs=1e-4) and math.isfinite(deviate(0.0))
-    assert equal_error(error_points((0.3, 0.1), (0.0, 0.2))) == pytest.approx(0.15)  # crosses half-way
+    assert equal_error([(0.1, 0.2), (0.3, 0.0)]) == pytest.approx(0.15)  # crosses half-way
     two = Artefacts(errors={"a": ((1.0, 0.2, 0.0), (0.0, 0.2, 1.0)), "b": ((1.0, 0.0), (0.0, 0.0))})
     drawing = det_curves(of_superb([], two))
     assert "a: EER 20.0 %" in drawn(drawing) and "b: EER 0.0 %" in drawing.svg
