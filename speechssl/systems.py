@@ -308,7 +308,7 @@ def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
     """Samples (N,) float32 at 16 kHz. Raises InputError for what is no audio, or silent."""
     if not isinstance(source, np.ndarray):
         return read_audio(source)
-    if source.dtype.kind == "i":  # as scipy reads a WAV: recognisers that do not normalise would hear noise
+    if source.dtype.kind == "i":  # as scipy reads a WAV; full scale is 1 here
         source = source / -float(np.iinfo(source.dtype).min)
     check_audio(source, SAMPLE_RATE, "the array given")
     return source.astype(np.float32)  # a copy: the encoder remembers the array that it had last, whatever is in it now

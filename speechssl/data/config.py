@@ -45,10 +45,10 @@ same command."""
         prepare = getattr(import_module(f"speechssl.data.{self.MODULE}"), f"prepare_{self.CORPUS or self.MODULE}")
         wanted = Wanted(self.speak, self.synthesiser, self.seed, self.workers, getattr(self, "audio", True), self.passages)
         language = {"language": language_of(self.language)} if isinstance(self, Squad) else {}
-        return told(prepare(self.source, self.out, wanted, **language), self.out)
+        return print_report(prepare(self.source, self.out, wanted, **language), self.out)
 
 
-def told(report: dict[str, Any], out: Path) -> dict[str, Any]:
+def print_report(report: dict[str, Any], out: Path) -> dict[str, Any]:
     """Print the data report of a corpus, and what to do next; what `--json` prints of it."""
     from speechssl.data.prepare import alignment_advice, aside_in, described
     from speechssl.errors import count_set_aside
@@ -224,7 +224,7 @@ class TableCorpus:
         from speechssl.data.table import prepare_table
         from speechssl.text import language_of
 
-        return told(prepare_table(self.source, self.out, language_of(self.language)), self.out)
+        return print_report(prepare_table(self.source, self.out, language_of(self.language)), self.out)
 
 
 @dataclass(frozen=True, kw_only=True)

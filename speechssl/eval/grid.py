@@ -281,9 +281,11 @@ def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
     items = [Item(r.id, corpus.path(r)) for r in records]
     tasks = [GridTask(system.name, "ff1", "passage", card, items, encode, score_answers)]
     if system.name.startswith("cascade") and written:
-        card, spoken = {"asr": system.card.get("asr"), "data": data, "passages": len(passages)}, {p.id for p in written}
-        heard = [item for item in items[: len(passages)] if item.id in spoken]
-        tasks.append(GridTask(system.name, "wer", "passage", card, heard, encode, score_transcripts))
+        card = {"asr": system.card.get("asr"), "data": data, "passages": len(passages)}
+        card |= {name: value for name, value in system.card.items() if name == "asr_weights"}  # of recognisers known by name
+        texts = {p.id for p in written}
+        transcribed = [item for item in items[: len(passages)] if item.id in texts]
+        tasks.append(GridTask(system.name, "wer", "passage", card, transcribed, encode, score_transcripts))
     return tasks
 
 

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -546,6 +547,14 @@ def test_passages_without_a_text_have_no_word_errors(questions):  # noqa: F811
     assert [
         t.metric for t in qa_tasks(system, replace(data, passages={i: replace(p, text="") for i, p in data.passages.items()}))
     ] == ["ff1"]
+
+
+def test_transcripts_by_other_weights_under_one_name_are_other_transcripts(questions):  # noqa: F811
+    data, cards = load_corpus(questions, "test"), []
+    for weights in ("one", "two"):
+        system = SimpleNamespace(name="cascade-x", card={"asr": "openai/whisper-base", "asr_weights": weights})
+        cards.append([task.card for task in qa_tasks(system, data)])
+    assert all(a != b for a, b in zip(*cards, strict=True)) and len(cards[0]) == 2
 
 
 def test_a_reader_by_name_reads_in_the_cascade_alone(models, questions, tmp_path, monkeypatch):  # noqa: F811
