@@ -104,6 +104,12 @@ def test_a_cascade_is_scored_on_its_words_too(corpus, tmp_path):
     )  # "boat" alone differs: one of three words is lost
 
 
+def test_words_of_a_passage_that_could_not_be_recognised_are_missing(corpus, tmp_path):
+    (corpus / "test/audio/p1.flac").write_bytes(b"nothing")
+    found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
+    assert found["cascade-x", "clean", None, "wer"] == (pytest.approx(100 * 5 / 9), 3)  # as `compare` counts them
+
+
 def test_a_chinese_corpus_has_character_errors(corpus, tmp_path):
     for path in (corpus / "test").glob("*.jsonl"):
         path.write_text(path.read_text().replace('"language": "en"', '"language": "zh"').replace("a red boat", "他買了"))
