@@ -111,19 +111,6 @@ def test_finished_work_is_not_done_again(extractor, recordings, tmp_path, monkey
     assert times(out) == before
 
 
-def test_a_folder_with_the_names_of_before_is_renamed_and_nothing_is_computed_again(extractor, recordings, tmp_path, monkeypatch):
-    out = tmp_path / "units"
-    extract(extractor, recordings, out)
-    made = contents(out)
-    for path in out.glob("*.parquet"):
-        table = pq.read_table(path)
-        pq.write_table(table.rename_columns({"audio_hash": "audio"}).replace_schema_metadata(table.schema.metadata), path)
-    (out / "_card.json").rename(out / "card.json")
-    monkeypatch.setattr(corpus, "read_audio", lambda path: pytest.fail(f"{path} was read again"))
-    extract(extractor, recordings, out)
-    assert contents(out) == made
-
-
 def test_a_changed_recording_is_done_again_and_the_others_are_not(extractor, recordings, tmp_path, monkeypatch):
     out, read = tmp_path / "units", []
     extract(extractor, recordings, out)
