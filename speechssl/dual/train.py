@@ -297,7 +297,8 @@ def start_of(out: Path, text_encoder: str, reader: Path | None) -> dict[str, Any
     """
     made: dict[str, Any] = {"start": weights_of(reader)}
     silent = (out / MADE_FROM).is_file() and not read_json(out / MADE_FROM).get("text_weights")
-    return made | ({} if reader or silent else {"text_weights": hash_of_weights(text_encoder)})
+    weights = None if reader or silent else hash_of_weights(text_encoder)
+    return made | ({"text_weights": weights} if weights else {})
 
 
 def unit_encoder(text_encoder: str, symbols: int, assignment: str, seed: int) -> tuple[PreTrainedModel, nn.Embedding]:
