@@ -87,7 +87,7 @@ def test_other_inputs_are_refused_and_named(corpus, tmp_path, change):
 
 
 def rewrite_made_from(tmp_path, codebooks=("b",), split="train", **changes):
-    path = tmp_path / f"units/{split}/card.json"
+    path = tmp_path / f"units/{split}/_card.json"
     change_json(path, made_from=json.loads(path.read_text())["made_from"] | changes, codebooks=codebooks)
 
 
@@ -101,7 +101,7 @@ def test_other_units_are_refused_even_where_only_a_checkpoint_is_left(corpus, tm
 @pytest.mark.parametrize("lacking", ["made_from", "K", "grid", "codebooks", None])
 def test_units_of_another_corpus_or_whose_card_does_not_say_what_made_them_are_refused(corpus, tmp_path, lacking):
     rewrite_made_from(tmp_path, corpus="other")
-    path = tmp_path / "units/train/card.json"
+    path = tmp_path / "units/train/_card.json"
     path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != lacking}))
     message = "does not record what made the units" if lacking else "made from another corpus"
     with pytest.raises(InputError, match=f"{message}; extract them again"):
@@ -337,7 +337,7 @@ def test_more_steps_that_cannot_be_had_leave_the_reader_as_it_was(dev, tmp_path,
     before = {p: p.read_bytes() for p in out.rglob("*.json")}
     shutil.rmtree(tmp_path / "units/train/")
     (tmp_path / "units/train").mkdir()
-    shutil.copy(tmp_path / "units/dev/card.json", tmp_path / "units/train")  # whose part is missing
+    shutil.copy(tmp_path / "units/dev/_card.json", tmp_path / "units/train")  # whose part is missing
     longer = replace(options().training, steps=4)
     with pytest.raises(InputError):
         dual(dev, tmp_path, training=longer)

@@ -117,11 +117,11 @@ def test_what_does_not_fit_is_one_sentence(units: Path, checkpoint: Any, tmp_pat
         train_unit_lm(units, tmp_path / "a", options(split="test"))
     assert not (tmp_path / "a").exists()
     train_unit_lm(units, tmp_path / "lm", options())
-    lm, card = load_unit_lm(tmp_path / "lm"), read_json(units / "train/card.json")
-    write_json(units / "train/card.json", card | {"K": 50})
+    lm, card = load_unit_lm(tmp_path / "lm"), read_json(units / "train/_card.json")
+    write_json(units / "train/_card.json", card | {"K": 50})
     with pytest.raises(InputError, match=r"are of a codebook of 50, the model .*lm of one of 6; extract them with that codebook"):
         utterances(units / "train", lm, tmp_path / "lm")
-    write_json(units / "train/card.json", card | {"codebooks": ["other"]})
+    write_json(units / "train/_card.json", card | {"codebooks": ["other"]})
     with pytest.raises(InputError, match="of another codebook than the model"):
         utterances(units / "train", lm, tmp_path / "lm")
     write_json(tmp_path / "lm/card.json", {"what": "reader"})
