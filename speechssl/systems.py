@@ -171,7 +171,7 @@ STEADY = 1.2  # dB: the level of noise and tones stays within this (0 to 0.9), t
 # espeak-ng and flite; clean, and in pink noise at 10 dB) Whisper base gives English 0.45 and more in English, and less than 0.1 in
 # seven languages; Dutch, Hindi, Portuguese and Swedish have up to 0.37. It is low, since refusing accented English is worse than
 # reading Dutch.
-FOREIGN = 0.1
+LEAST_SHARE = 0.1
 LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
 
 
@@ -333,7 +333,7 @@ def check_language(
     shares: Mapping[str, float] = {}
     for first in dict.fromkeys((0, max(half - window // 2, 0), max(len(samples) - window, 0))):
         shares = spoken_languages(samples[first : first + window])
-        if shares.get(language, 0.0) >= FOREIGN:
+        if shares.get(language, 0.0) >= LEAST_SHARE:
             return
     found = max(shares, key=lambda code: shares[code])
     raise InputError(

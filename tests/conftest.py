@@ -113,7 +113,7 @@ def save_units(tmp_path):
         (tmp_path / "units/train" / part_name(0)).write_bytes(content)
         card = {"made_from": made, "K": 6, "grid": {"sample_rate": 16_000, "hop": 320, "receptive": 400}, "codebooks": ["b"]}
         parts = [{"file": part_name(0), "hash": hash_bytes(content)}]
-        write_json(tmp_path / "units/train/card.json", card | {"parts": parts})
+        write_json(tmp_path / "units/train/_card.json", card | {"parts": parts})
         return tmp_path / "units"
 
     return make

@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.data.records import Corpus, Question, data_hash
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength, units_of_interval
-from speechssl.units.storage import units_card
+from speechssl.units.storage import CARD, units_card
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
     from speechssl.trainer import Batch
@@ -187,7 +187,7 @@ def unit_source(units: Path, corpus: Path) -> tuple[dict[str, Any], int, FrameGr
     try:
         source = dict(card["made_from"]), int(card["K"]), FrameGrid(**card["grid"]), tuple(card["codebooks"])
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{units / 'card.json'} does not record what made the units; extract them again") from error
+        raise InputError(f"{units / CARD} does not record what made the units; extract them again") from error
     if source[0].get("corpus") != data_hash(corpus, units.name):
         raise InputError(f"the units in {units} were made from another corpus; extract them again")
     return source

@@ -427,7 +427,7 @@ def explorer_of(
             ]
         )
     rows: list[list[Any]] = []
-    words = [False] * len(series)  # whether a system gives words; else those that are said in its span are shown
+    words = [False] * len(series)  # whether a system gives words; else the words of its span are shown
     for s, _, f in placed:
         given = answers.get(f.path, {}).get("answers", {})
         words[series.index(s)] |= any(a.get("text") for a in given.values())
@@ -438,7 +438,7 @@ def explorer_of(
             span = (a["start"], a["end"]) if a.get("start") is not None and a["end"] > a["start"] else None
             text = a.get("text") or ""
             if span and not has_words and corpus:
-                text = said(corpus.passages[line["passage"]], *span)
+                text = words_between(corpus.passages[line["passage"]], *span)
             error = line.get("error")
             rows.append(
                 [
@@ -471,7 +471,7 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else round(100 * value, 2)
 
 
-def said(passage: Passage, start: float, end: float) -> str:
+def words_between(passage: Passage, start: float, end: float) -> str:
     """The words of a passage whose middle lies in [start, end) seconds; "" where their times are not known."""
     return " ".join(w.text for w in passage.words if start <= (w.start + w.end) / 2 < end)
 

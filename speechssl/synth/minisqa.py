@@ -316,7 +316,7 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
             numbers = range(settings.passages[split])
             jobs = [(out, split, i, settings) for i in numbers if not (parts / f"{i:06d}.json").is_file()]
             spoken = in_parallel(_speak_passage, jobs, workers)
-            for _ in tqdm(spoken, total=len(jobs), desc=f"speaking {split}", unit="passage", disable=not jobs):
+            for _ in tqdm(spoken, total=len(jobs), desc=f"synthesising {split}", unit="passage", disable=not jobs):
                 pass
             records = [read_json(parts / f"{i:06d}.json") for i in numbers]
             if settings.reference and split == "train":

@@ -544,7 +544,7 @@ def _prepare_task(out: Path, task: str, settings: Settings, workers: int) -> dic
         planned = plan(task, sizes, settings.seed)
         jobs = [(out, p) for split in sizes for p in planned[split] if not _part(out, p).is_file()]
         made = in_parallel(_make, jobs, workers)
-        for _ in tqdm(made, f"speaking {out.name}", total=len(jobs), unit="file", disable=not jobs):
+        for _ in tqdm(made, f"synthesising {out.name}", total=len(jobs), unit="file", disable=not jobs):
             pass
         names = list(planned)
         for split, found in planned.items():

@@ -224,7 +224,7 @@ def speak_drafts(
             if not passage.audio or questions:
                 groups[split].append(_Group(out, split, passage, questions, readers, seed))
     jobs = [(group,) for some in groups.values() for group in some if not group.done]
-    for _ in tqdm(in_parallel(_speak_group, jobs, workers), total=len(jobs), desc="speaking", unit="passage", disable=not jobs):
+    for _ in tqdm(in_parallel(_speak_group, jobs, workers), total=len(jobs), desc="synthesising", unit="passage", disable=not jobs):
         pass
     done = f"spoken by {synthesiser} (synthetic)"
     return {split: _spoken(split, records, groups[split], report, done) for split, records in by_split.items()}
@@ -243,7 +243,7 @@ def voices_of(split: str) -> str:
     return "test"
 
 
-# ---- speaking, in one of many processes
+# ---- synthesis, in one of many processes
 
 
 def _speak_group(job: tuple[_Group]) -> None:
@@ -330,7 +330,7 @@ def _spoken(split: str, records: SplitRecords, groups: Sequence[_Group], report:
 
 
 def _changed(spoken: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a record that speaking gave it."""
+    """The fields of a record that synthesis gave it."""
     fields = {name: spoken[name] for name in ("audio", "seconds", "speaker") if name in spoken}
     if "words" in spoken:
         fields |= {"words": tuple(Span(*word) for word in spoken["words"]), "phones": ()}

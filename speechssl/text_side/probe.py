@@ -312,7 +312,7 @@ def make_spoken_words(o: SpokenWords) -> str:
                 avoided = [token.lstrip("Ġ▁") for token in tokenizer.convert_ids_to_tokens(plain_words(tokenizer))]
             pairs = choose_pairs(words, o.words, o.phones, avoided)
             lines = []
-            for number, pair in enumerate(tqdm(pairs, desc="speaking words", unit="word")):
+            for number, pair in enumerate(tqdm(pairs, desc="synthesising words", unit="word")):
                 for real, phones in ((True, pair.phones), (False, pair.other)):
                     for voice in voices[: o.voices]:
                         name = f"{number:04d}-{'word' if real else 'other'}-{voice.name}"

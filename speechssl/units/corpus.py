@@ -39,7 +39,6 @@ from speechssl.units.features import UnitExtractor
 from speechssl.units.kmeans import PADDING
 from speechssl.units.storage import (
     CARD,
-    EARLIER,
     FAILED,
     PART,
     Part,
@@ -47,7 +46,6 @@ from speechssl.units.storage import (
     decode,
     digest,
     encode,
-    find_card,
     part_card,
     part_columns,
     part_name,
@@ -282,7 +280,7 @@ def _prepared(maker: ShardMaker, recordings: Sequence[Recording], source: Mappin
             remedy = f"give --shard-size {card.get('shard_size')}" if names == ["shard_size"] else ANOTHER
             raise InputError(f"{out} holds units made in another way ({', '.join(names)} differ); {remedy}")
     try:
-        made_from = read_json(find_card(out))["made_from"]
+        made_from = read_json(out / CARD)["made_from"]
     except (InputError, KeyError, TypeError):  # none, or cut off: made again
         made_from = None
     if isinstance(made_from, dict) and (names := [n for n in ("corpus", "split") if made_from.get(n) != source.get(n)]):
@@ -342,11 +340,10 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
         write_text(out / FAILED, "".join(line + "\n" for line in lines))
     else:
         (out / FAILED).unlink(missing_ok=True)
-    (out / EARLIER[FAILED]).unlink(missing_ok=True)
     for path in set(_named(out, PART)) - {s.path(out) for s in shards}:
         path.unlink()  # of a longer list
     if len(failed) == len(recordings):
-        for path in (out / CARD, out / EARLIER[CARD], *(shard.path(out) for shard in shards)):
+        for path in (out / CARD, *(shard.path(out) for shard in shards)):
             path.unlink(missing_ok=True)
         what = "the recording" if len(failed) == 1 else f"the {len(failed)} recordings"
         raise InputError(f"no units could be extracted from {what}; see the reasons in {out / FAILED}")
@@ -371,7 +368,6 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
         written = False
     if not written:
         write_json(out / CARD, card)
-    (out / EARLIER[CARD]).unlink(missing_ok=True)
     if away := sum(m.away for m in made):
         tqdm.write(f"{out}: {away} recordings cannot be read now; their finished units are kept", file=sys.stderr)
     if dropped := len(rows.keys() - {r.id for r in recordings}):

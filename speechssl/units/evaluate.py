@@ -462,7 +462,8 @@ def _same_text(
     try:
         pairs = options.pairs or PAIRS
         language = next(iter(corpus.passages.values())).language
-        spoken = list(tqdm(speak_pairs(language, options.split or SPLIT, pairs), total=pairs, desc="speaking pairs", unit="pair"))
+        pairs_spoken = speak_pairs(language, options.split or SPLIT, pairs)
+        spoken = list(tqdm(pairs_spoken, total=pairs, desc="synthesising pairs", unit="pair"))
     except MissingExtra as error:
         if options.pairs or extractor is None:
             raise

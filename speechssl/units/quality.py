@@ -195,7 +195,7 @@ def abx(units: Sequence[np.ndarray], texts: Sequence[str], speakers: Sequence[st
     words: dict[str, list[str]] = {}
     for who, text in by:
         words.setdefault(who, []).append(text)
-    people = sorted(who for who, said in words.items() if len(said) > 1)
+    people = sorted(who for who, texts_of in words.items() if len(texts_of) > 1)
     errors: dict[str, list[float]] = {"abx_within": [], "abx_across": []}
     for name, found in errors.items():
         for _ in range(PAIRS // 4 if people else 0):

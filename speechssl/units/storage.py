@@ -27,7 +27,6 @@ from speechssl.timing import FrameGrid, RunLength
 
 CARD, FAILED = "_card.json", "_failed.jsonl"
 PART = re.compile(r"part-\d{5,}\.parquet")
-EARLIER = {CARD: "card.json", FAILED: "failed.jsonl", "audio_hash": "audio"}  # names in folders of 2026, which are read as well
 READ: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False}
 SCHEMA = pa.schema(
     {
@@ -39,7 +38,6 @@ SCHEMA = pa.schema(
         "audio_hash": pa.string(),
     }
 )
-EARLIER_SCHEMA = pa.schema([field if field.name != "audio_hash" else field.with_name("audio") for field in SCHEMA])
 WRITER: dict[str, Any] = {"compression": "zstd", "compression_level": 3, "use_dictionary": False, "version": "2.6"}
 WRITER |= {"data_page_version": "1.0", "write_page_checksum": True}
 KEY = b"speechssl"  # of the card in the schema's metadata
@@ -108,8 +106,6 @@ def decode(content: bytes) -> Part:
         card = json.loads((table.schema.metadata or {})[KEY])
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ValueError(f"not a whole Parquet file of units: {str(error).splitlines()[0]}") from error
-    if table.schema.equals(EARLIER_SCHEMA):
-        table = table.rename_columns(SCHEMA.names)
     if not table.schema.equals(SCHEMA):
         raise ValueError(f"its columns are {', '.join(table.schema.names)}")
     columns = (table[name].to_pylist() for name in ("id", "seconds", "audio_hash"))
@@ -135,14 +131,13 @@ def part_card(path: Path) -> dict[str, Any] | None:
         card = json.loads((schema.metadata or {})[KEY])
     except (KeyError, ValueError):
         return None
-    return card if isinstance(card, dict) and (schema.equals(SCHEMA) or schema.equals(EARLIER_SCHEMA)) else None
+    return card if isinstance(card, dict) and schema.equals(SCHEMA) else None
 
 
 def part_columns(path: Path, names: Sequence[str]) -> list[list[Any]]:
     """Some columns of a part. Raises ValueError for bytes that are not a whole part."""
     try:
         with path.open("rb") as file:
-            names = [EARLIER.get(n, n) if pq.read_schema(file).equals(EARLIER_SCHEMA) else n for n in names]
             table = _read(file, list(names))
         return [table[name].to_pylist() for name in names]
     except (pa.ArrowException, OSError, KeyError) as error:
@@ -157,15 +152,9 @@ def _read(file: Any, columns: list[str] | None = None) -> pa.Table:
         return whole.read(columns, use_threads=False)
 
 
-def find_card(folder: Path) -> Path:
-    """The card of a unit corpus, or the place for it."""
-    earlier = folder / EARLIER[CARD]
-    return earlier if earlier.is_file() and not (folder / CARD).is_file() else folder / CARD
-
-
 def units_card(folder: Path) -> dict[str, Any]:
     """The card of a finished unit corpus. Raises InputError where there is none, or what it says of parts and frames cannot be."""
-    path = find_card(folder)
+    path = folder / CARD
     if not path.is_file():
         raise InputError(f"{folder} has no finished units (no {CARD}); extract them with `speechssl units extract`")
     card: dict[str, Any] = read_json(path)
@@ -190,7 +179,7 @@ def iterate_units(folder: Path | str) -> Iterator[Utterance]:
         try:
             content = path.read_bytes()
             if hash_bytes(content) != listed["hash"]:
-                raise ValueError(f"it is not the file that {find_card(folder).name} describes")
+                raise ValueError(f"it is not the file that {CARD} describes")
             yield from decode(content).utterances
         except (OSError, ValueError) as error:
             raise InputError(

@@ -185,19 +185,6 @@ def test_a_missing_cut_or_foreign_file_is_named(tmp_path):
             read_arpa(tmp_path / name)
 
 
-@pytest.mark.parametrize("order", range(1, 7))
-def test_sentences_may_be_shorter_than_the_order(order):
-    model = train_ngram(["on"], order)
-    assert total(model, model.start) == pytest.approx(1, abs=1e-5)
-    assert sentence(model, ["on"]) > sentence(model, ["off"])
-
-
-def test_a_unigram_is_the_share_of_its_word():
-    model = train_ngram(["a a a b"], 1)
-    shares = [10 ** model.log_prob((), model.numbers[w]) for w in ("a", "b", UNKNOWN)]
-    assert shares[0] > shares[1] > shares[2] > 0 and math.isclose(total(model, ()), 1, abs_tol=1e-5)
-
-
 # ---- prefix beam search: against every text there is, against greedy decoding, and where a language model decides
 
 

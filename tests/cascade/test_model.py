@@ -1,6 +1,5 @@
 """CTC: decoding and alignment on emissions made by hand, the head, the recogniser on disk."""
 
-import json
 import math
 
 import numpy as np
@@ -29,6 +28,8 @@ from speechssl.cascade.model import (
 )
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
+
+from ..files import change_json
 
 GRID = FrameGrid(16_000, 320, 400)
 ENGLISH = CtcVocabulary.english()
@@ -307,20 +308,6 @@ def test_long_recordings_are_aligned_in_pieces_as_if_whole(recogniser, monkeypat
     assert recogniser.transcribe(audio) == whole and len(whole.words) == 20
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.text("_ab|", max_size=40), st.integers(1, 9))
-def test_pieces_tile_the_path_and_say_what_it_says(path, size):
-    vocabularies = [(ENGLISH, path), (CtcVocabulary(("<blank>", "a", "b"), ""), path.replace("|", "_"))]
-    for vocabulary, spelt in vocabularies:
-        log_probs = emissions(spelt, vocabulary)
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(ctc, "ALIGN_FRAMES", size)
-            pieces = list(ctc._between_words(log_probs.argmax(-1), vocabulary))
-        assert [b for _, b in pieces[:-1]] == [a for a, _ in pieces[1:]] and sum(b - a for a, b in pieces) == len(spelt)
-        words = [vocabulary.words(greedy_decode(log_probs[a:b], vocabulary)) for a, b in pieces]
-        assert [w for piece in words for w in piece] == vocabulary.words(greedy_decode(log_probs, vocabulary))
-
-
 def test_audio_without_a_frame_has_no_words_and_what_is_no_recording_is_refused(recogniser):
     assert all(recogniser.transcribe(np.zeros(samples, np.float32)).words == () for samples in (0, 1, 399))
     for samples in (np.zeros((2, 16_000), np.float32), np.full(16_000, np.nan, np.float32)):
@@ -361,11 +348,6 @@ def _edit_weights(folder, change):
     save_file(state, folder / "head.safetensors")
 
 
-def _edit_card(folder, **changes):
-    card = json.loads((folder / "card.json").read_text())
-    (folder / "card.json").write_text(json.dumps(card | changes))
-
-
 @pytest.mark.parametrize(
     "damage, named",
     [
@@ -378,10 +360,10 @@ def _edit_card(folder, **changes):
         (lambda f: (f / "card.json").unlink(), "card.json"),
         (lambda f: (f / "card.json").write_text("{"), "card.json"),
         (lambda f: (f / "card.json").write_text("[]"), "card.json"),
-        (lambda f: _edit_card(f, kind="codebook"), "card.json"),
-        (lambda f: _edit_card(f, head={"width": 3}), "card.json"),
-        (lambda f: _edit_card(f, head=None), "card.json"),
-        (lambda f: _edit_card(f, vocabulary={"symbols": ["a"], "separator": ""}), "card.json"),
+        (lambda f: change_json(f / "card.json", kind="codebook"), "card.json"),
+        (lambda f: change_json(f / "card.json", head={"width": 3}), "card.json"),
+        (lambda f: change_json(f / "card.json", head=None), "card.json"),
+        (lambda f: change_json(f / "card.json", vocabulary={"symbols": ["a"], "separator": ""}), "card.json"),
     ],
 )
 def test_damage_is_named(recogniser, tmp_path, damage, named):

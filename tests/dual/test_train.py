@@ -87,7 +87,7 @@ def test_other_inputs_are_refused_and_named(corpus, tmp_path, change):
 
 
 def rewrite_made_from(tmp_path, codebooks=("b",), split="train", **changes):
-    path = tmp_path / f"units/{split}/card.json"
+    path = tmp_path / f"units/{split}/_card.json"
     change_json(path, made_from=json.loads(path.read_text())["made_from"] | changes, codebooks=codebooks)
 
 
@@ -101,7 +101,7 @@ def test_other_units_are_refused_even_where_only_a_checkpoint_is_left(corpus, tm
 @pytest.mark.parametrize("lacking", ["made_from", "K", "grid", "codebooks", None])
 def test_units_of_another_corpus_or_whose_card_does_not_say_what_made_them_are_refused(corpus, tmp_path, lacking):
     rewrite_made_from(tmp_path, corpus="other")
-    path = tmp_path / "units/train/card.json"
+    path = tmp_path / "units/train/_card.json"
     path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != lacking}))
     message = "does not record what made the units" if lacking else "made from another corpus"
     with pytest.raises(InputError, match=f"{message}; extract them again"):
@@ -263,7 +263,7 @@ def test_without_evaluation_the_reader_is_as_with_it_at_the_last_step(dev, tmp_p
     assert card["training"]["seconds"] > 0 and card["training"]["peak_gb"] > 0.05
 
 
-@pytest.mark.parametrize(("every", "at"), [(0, 5), *(pytest.param(1, at, marks=pytest.mark.slow) for at in (2, 4, 5))])
+@pytest.mark.parametrize(("every", "at"), [(0, 5), *(pytest.param(1, at, marks=pytest.mark.slow) for at in (2, 5))])
 def test_a_killed_run_ends_with_the_same_bytes(dev, tmp_path, dies_at, every, at):
     """Whether it is evaluated while it is trained or not."""
     whole = evaluated(dev, tmp_path, "whole", every)
@@ -337,7 +337,7 @@ def test_more_steps_that_cannot_be_had_leave_the_reader_as_it_was(dev, tmp_path,
     before = {p: p.read_bytes() for p in out.rglob("*.json")}
     shutil.rmtree(tmp_path / "units/train/")
     (tmp_path / "units/train").mkdir()
-    shutil.copy(tmp_path / "units/dev/card.json", tmp_path / "units/train")  # whose part is missing
+    shutil.copy(tmp_path / "units/dev/_card.json", tmp_path / "units/train")  # whose part is missing
     longer = replace(options().training, steps=4)
     with pytest.raises(InputError):
         dual(dev, tmp_path, training=longer)
@@ -437,10 +437,17 @@ def by_name(corpus, monkeypatch):
 def test_a_reader_of_units_is_trained_from_every_family_and_answers_as_before_when_it_is_loaded(
     by_name, checkpoint, tmp_path, family
 ):
+    """Evaluation changes nothing: what a model keeps from one call for the next, as tables of positions, must not come from it."""
     corpus, trained = by_name
+    shutil.copytree(corpus / "train", corpus / "dev")
+    shutil.copytree(tmp_path / "units/train", tmp_path / "units/dev")
     encoder, _ = load_text_encoder(str(checkpoint(family)))
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
-    out = dual(corpus, tmp_path, family, text_encoder=str(checkpoint(family)), question=20)
+    for name, every in (("evaluated", 1), (family, 0)):
+        asked = {"text_encoder": str(checkpoint(family)), "question": 20, "evaluation": EvalOptions(every, "dev", 0)}
+        out = dual(corpus, tmp_path, name, **asked)
+    last = [load_file(tmp_path / name / "checkpoints/checkpoint-2/model.safetensors") for name in ("evaluated", family)]
+    assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
     model, layout, _ = load_reader(out)
     learnt = [name for name, value in model.encoder.state_dict().items() if name in before and value.shape == before[name].shape]
     moved = [name for name in learnt if not torch.allclose(model.encoder.state_dict()[name], before[name], atol=1e-2)]
@@ -454,6 +461,30 @@ def test_a_reader_of_units_is_trained_from_every_family_and_answers_as_before_wh
         assert (a.first, a.last) == (b.first, b.last) and a.score == pytest.approx(b.score, abs=1e-5)
     save_reader(tmp_path / "again", model, layout, {})
     assert same_files(tmp_path / "again", out, "model.safetensors")
+
+
+@pytest.mark.parametrize("of_text", [False, True])
+def test_another_text_encoder_under_the_same_name_is_another_input(by_name, checkpoint, tmp_path, of_text):
+    corpus, start = by_name[0], tmp_path / "start"
+    shutil.copytree(checkpoint("BERT"), start)
+
+    def made(**changes):
+        o = options(text_encoder=str(start), question=20, **changes)
+        if of_text:
+            train_text(corpus, tmp_path / "reader", o)
+        else:
+            train_dual(corpus, tmp_path / "units", tmp_path / "reader", "most-frequent", o)
+
+    made()
+    with untouched(tmp_path / "reader"):
+        made()
+    shutil.copytree(checkpoint("BERT", hidden_size=16, intermediate_size=16), start, dirs_exist_ok=True)
+    with pytest.raises(InputError, match=r"made from other inputs \(text_weights differ"):
+        made()
+    path = tmp_path / "reader/made_from.json"
+    change_json(path, text_weights=None)  # of a folder from before they were noted
+    with untouched(tmp_path / "reader"):
+        made()
 
 
 @pytest.mark.slow
@@ -497,22 +528,6 @@ def test_what_cannot_read_units_is_refused_in_one_sentence_with_the_families(by_
         dual(corpus, tmp_path, text_encoder=str(folder))
     message = str(error.value)
     assert all(name in message for name in TEXT_FAMILIES) and ". " not in message and not (tmp_path / "dual").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", TEXT_FAMILIES)
-def test_evaluation_changes_nothing_of_what_any_family_learns(by_name, checkpoint, tmp_path, family):
-    """What a model keeps from one call for the next, as tables of positions, must not come from evaluation."""
-    corpus, trained = by_name
-    shutil.copytree(corpus / "train", corpus / "dev")
-    shutil.copytree(tmp_path / "units/train", tmp_path / "units/dev")
-    four = replace(SIX, steps=4)
-    for name, every in (("without", 0), ("with", 1)):
-        evaluation = EvalOptions(every, "dev", 0)
-        made = {"text_encoder": str(checkpoint(family)), "question": 20, "training": four, "evaluation": evaluation}
-        dual(corpus, tmp_path, name, **made)
-    last = [load_file(tmp_path / name / "checkpoints/checkpoint-4/model.safetensors") for name in ("without", "with")]
-    assert all(torch.equal(last[0][name], last[1][name]) for name in last[0]) and len(trained) == 2
 
 
 @pytest.mark.parametrize("trained", ["biases", "adapters", "lora", "weighted-sum", "none"])

@@ -25,6 +25,8 @@ from speechssl.report.config import Compare, Report
 from speechssl.results import append_rows, read_rows
 from speechssl.textlm import TextCodec
 
+from ..files import read_lines, write_lines
+
 CORRECT = [[0], [2], [1, 3], [3]]
 OPTIONS = ["a", "bb", "ccc", "dddd"]
 
@@ -49,9 +51,8 @@ def make(root, spoken):
         audio = [record(f"q{i}-{o}", 0.3, text)["audio"] for o, text in enumerate(OPTIONS)] if spoken else []
         asked = record(f"q{i}", 1.0, "which") | {"passage": f"p{i // 2}", "options": OPTIONS, "correct": right}
         rows["questions"].append(asked | {"option_audio": audio})
-    (root / "dev").mkdir(parents=True, exist_ok=True)
     for kind, records in rows.items():
-        (root / "dev" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+        write_lines(root / f"dev/{kind}.jsonl", records)
     write_json(root / "card.json", {"corpus": "toy"})
     return root
 
@@ -115,26 +116,22 @@ def test_baselines_are_exact_and_sets_and_single_answers_are_counted_apart(corpu
 def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
     run([Listener(), Baseline("chance")], corpus, tmp_path / "out", ("pink@5",))
     (path,) = (tmp_path / "out/scores/listener").glob("*.jsonl")
-    lines = [json.loads(x) for x in path.read_text().splitlines()]
+    lines = read_lines(path)
     assert path.stem == next((tmp_path / "out/predictions/listener").glob("*.json")).stem
     two = {"id": "q2", "passage": "p1", "voice": "s", "set_accuracy": 0.0, "accuracy": None}
     two |= {"answer_words": 1, "type": "other", "relation": "", "passage_errors": None, "passage_words": None}
     assert lines[2] == two | {"options": 4, "correct": [1, 3], "chosen": [0, 1]}
-    chance = json.loads((tmp_path / "out/scores/chance/clean.jsonl").read_text().splitlines()[2])
+    chance = read_lines(tmp_path / "out/scores/chance/clean.jsonl")[2]
     assert chance == two | {"set_accuracy": pytest.approx(1 / 6), "options": 4, "correct": [1, 3], "chosen": None}
 
 
 def test_voices_are_drawn_where_there_are_enough(corpus, tmp_path):
     rows = run([Listener()], corpus, tmp_path / "out")
     assert {(r.drawn, r.groups) for r in rows} == {("passage", 2)}
-    manifest = corpus / "dev/passages.jsonl"
-    found = [json.loads(x) for x in manifest.read_text().splitlines()]
-    more = [found[0] | {"id": f"more{i}", "speaker": f"v{i}"} for i in range(5)]
-    manifest.write_text("".join(json.dumps(x) + "\n" for x in (*found, *more)))
-    questions = corpus / "dev/questions.jsonl"
-    asked = [json.loads(x) for x in questions.read_text().splitlines()]
-    asked += [asked[0] | {"id": f"moreq{i}", "passage": f"more{i}"} for i in range(5)]
-    questions.write_text("".join(json.dumps(x) + "\n" for x in asked))
+    passages, questions = corpus / "dev/passages.jsonl", corpus / "dev/questions.jsonl"
+    found, asked = read_lines(passages), read_lines(questions)
+    write_lines(passages, found + [found[0] | {"id": f"more{i}", "speaker": f"v{i}"} for i in range(5)])
+    write_lines(questions, asked + [asked[0] | {"id": f"moreq{i}", "passage": f"more{i}"} for i in range(5)])
     rows = run([Listener()], corpus, tmp_path / "more")
     assert {(r.drawn, r.groups) for r in rows if r.metric == "set_accuracy"} == {("voice", 6)}
 
@@ -345,6 +342,6 @@ def speak_corpus(root):
         asked = {"passage": f"p{i}", "options": ["paris", "london"], "correct": i % 2, "option_audio": audio}
         rows["questions"].append(record(f"q{i}", "where was that") | asked)
     for kind, records in rows.items():
-        (root / "train" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+        write_lines(root / f"train/{kind}.jsonl", records)
     write_json(root / "card.json", {"corpus": "toy"})
     return root

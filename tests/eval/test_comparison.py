@@ -63,13 +63,20 @@ def scored(level, seed, errors=None, n=QUESTIONS):
     return [line(i, float(v), errors) for i, v in enumerate(values)]
 
 
-@pytest.fixture
-def sweep(tmp_path):
-    """A system at 0.5 whatever the noise, and a cascade that falls from 0.9 at a WER of 0 to 0.1 at 80 %: they meet at 40 %."""
+def write_sweep(folder, of_lines=None, **changes):
+    """A system at 0.5 whatever the noise, and a cascade that falls from 0.9 at a WER of 0 to 0.1 at 80 %: they meet at 40 %.
+
+    of_lines: fields that every line gets.
+    """
     for errors in (0, 20, 60, 80):
         system = "text" if errors == 0 else f"cascade-simulated@{errors}"
-        write(tmp_path, system, scored(0.9 - errors / 100, errors, errors))
-    write(tmp_path, "dual", scored(0.5, 1))
+        write(folder, system, [x | (of_lines or {}) for x in scored(0.9 - errors / 100, errors, errors)], **changes)
+    write(folder, "dual", [x | (of_lines or {}) for x in scored(0.5, 1)], **changes)
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    write_sweep(tmp_path)
     return tmp_path
 
 
@@ -302,13 +309,6 @@ def test_systems_without_the_metric_stand_aside(tmp_path):
         compare(read_results([tmp_path]), "em")
 
 
-def test_one_system_in_two_folders_is_reported_apart(tmp_path):
-    for name in ("first", "second"):
-        write(tmp_path / name, "dual", scored(0.5, 0))
-    (c,) = compare(read_results([tmp_path / "first", tmp_path / "second"]))
-    assert c.systems == ["dual (first)", "dual (second)"]
-
-
 def test_folders_of_one_name_are_reported_apart_and_a_folder_counts_once(tmp_path):
     for name, level in (("first", 0.8), ("second", 0.2)):
         write(tmp_path / name / "dev", "dual", scored(level, 0))
@@ -319,6 +319,8 @@ def test_folders_of_one_name_are_reported_apart_and_a_folder_counts_once(tmp_pat
     assert c.get(c.systems[1], CLEAN).value == pytest.approx(0.2, abs=0.05)
     (c,) = compare(read_results([one, one]))
     assert c.systems == ["dual"]
+    write(tmp_path / "other", "dual", scored(0.5, 0))
+    assert compare(read_results([one, tmp_path / "other"]))[0].systems == ["dual (dev)", "dual (other)"]
 
 
 def test_folders_without_scores_are_named(tmp_path):
@@ -389,11 +391,7 @@ def test_everything_is_written(sweep, tmp_path):
 
 
 def test_one_passage_has_no_interval_anywhere(tmp_path):
-    lone = [{**x, "passage": "p0", "passage_errors": None, "passage_words": None} for x in scored(0.5, 1)]
-    for errors in (0, 20, 60, 80):
-        system = "text" if errors == 0 else f"cascade-simulated@{errors}"
-        write(tmp_path, system, [x | {"passage": "p0"} for x in scored(0.9 - errors / 100, errors, errors)])
-    write(tmp_path, "dual", lone)
+    write_sweep(tmp_path, {"passage": "p0"})
     printed, out = run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out")), tmp_path / "out"
     tables = (out / "tables.md").read_text().split("## Published")[0]
     assert "dual | text | clean | -4" in tables and "[" not in tables and "[" not in printed
@@ -409,11 +407,8 @@ def test_one_passage_has_no_interval_anywhere(tmp_path):
 
 @pytest.mark.slow
 def test_errors_in_chinese_are_of_characters(tmp_path):
-    for errors in (0, 20, 60, 80):
-        system = "text" if errors == 0 else f"cascade-simulated@{errors}"
-        write(tmp_path, system, scored(0.9 - errors / 100, errors, errors), languages=["zh"])
+    write_sweep(tmp_path, languages=["zh"])
     write(tmp_path, "cascade-ctc", scored(0.5, 7, 30)[:30] + scored(0.5, 7, 50)[30:], languages=["zh"])
-    write(tmp_path, "dual", scored(0.5, 1), languages=["zh"])
     run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out"))
     tables, page = (tmp_path / "out/tables.md").read_text(), (tmp_path / "out/compare.html").read_text()
     written = tables.split("## Published")[0]

@@ -32,6 +32,8 @@ from speechssl.report.config import Report
 from speechssl.results import Row, append_rows, read_rows, results_table
 from speechssl.textlm import character_tokenizer
 
+from ..files import change_lines, read_lines, write_lines
+
 CLEAN = parse_condition("clean")
 ANSWERS = {
     "q0": [{"text": "red boat", "start": 0.5, "end": 1.0}],
@@ -55,7 +57,7 @@ def corpus(tmp_path):
             write_flac(root / record["audio"], rng.uniform(-0.5, 0.5, round(record["seconds"] * 16_000)))
             rows[kind].append(record | common | ({"answers": answers} if kind == "questions" else {}))
     for kind, records in rows.items():
-        (root / "test" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+        write_lines(root / f"test/{kind}.jsonl", records)
     return root
 
 
@@ -90,9 +92,11 @@ def values(rows):
     return {(r.system, r.condition, r.snr_db, r.metric): (r.value, r.n) for r in rows}
 
 
-def test_the_best_annotation_counts_and_text_only_answers_have_no_ff1(corpus, tmp_path):
-    found = values(run([Oracle()], corpus, tmp_path / "out"))
+def test_the_best_annotation_counts_text_only_answers_have_no_ff1_and_unanswerable_questions_are_not_asked(corpus, tmp_path):
+    system = Oracle()
+    found = values(run([system], corpus, tmp_path / "out"))
     assert found == {("oracle", "clean", None, "ff1"): (100, 2), ("oracle", "clean", None, "aos"): (100, 2)}
+    assert len(system.encoded) == 6  # nor is their passage encoded
 
 
 def test_a_cascade_is_scored_on_its_words_too(corpus, tmp_path):
@@ -104,6 +108,12 @@ def test_a_cascade_is_scored_on_its_words_too(corpus, tmp_path):
     )  # "boat" alone differs: one of three words is lost
 
 
+def test_words_of_a_passage_that_could_not_be_recognised_are_missing(corpus, tmp_path):
+    (corpus / "test/audio/p1.flac").write_bytes(b"nothing")
+    found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
+    assert found["cascade-x", "clean", None, "wer"] == (pytest.approx(100 * 5 / 9), 3)  # as `compare` counts them
+
+
 def test_a_chinese_corpus_has_character_errors(corpus, tmp_path):
     for path in (corpus / "test").glob("*.jsonl"):
         path.write_text(path.read_text().replace('"language": "en"', '"language": "zh"').replace("a red boat", "他買了"))
@@ -113,9 +123,7 @@ def test_a_chinese_corpus_has_character_errors(corpus, tmp_path):
 
 
 def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_asked(corpus, tmp_path, capsys):
-    path = corpus / "test/questions.jsonl"
-    lines = [json.loads(line) | {"audio": "", "seconds": 0, "text": "which boat"} for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    change_lines(corpus / "test/questions.jsonl", {"audio": "", "seconds": 0, "text": "which boat"})
     asked = []
 
     class Stub:
@@ -154,11 +162,9 @@ class Reads(Oracle):
 def test_what_reads_needs_no_audio_and_is_scored_by_text_in_clean_speech_alone(corpus, tmp_path):
     for path in (corpus / "test/audio").iterdir():
         path.unlink()
-    for path in (corpus / "test").glob("*.jsonl"):
-        records = [json.loads(line) | {"audio": "", "seconds": 0} for line in path.read_text().splitlines()]
-        for answer in (a for r in records for a in r.get("answers", ())):
-            answer.pop("start", None), answer.pop("end", None)
-        path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    silent = {"audio": "", "seconds": 0}
+    change_lines(corpus / "test/passages.jsonl", silent)
+    change_lines(corpus / "test/questions.jsonl", lambda q: q | silent | {"answers": [{"text": a["text"]} for a in q["answers"]]})
     found = values(run([Reads()], corpus, tmp_path / "out", ["clean", "pink@5"]))
     assert found == {
         ("text", "clean", None, "em"): (pytest.approx(100 / 3), 3),
@@ -184,22 +190,14 @@ def _with_rows(out, corpus, systems):
 def test_kept_answers_are_drawn_anew(corpus, tmp_path, monkeypatch):
     for kind in ("passages", "questions"):  # six passages of a voice each
         path = corpus / f"test/{kind}.jsonl"
-        first = json.loads(path.read_text().splitlines()[0])
-        lines = [
-            first | {"id": f"{kind[0]}{i}", "speaker": f"v{i}"} | ({"passage": f"p{i}"} if kind[0] == "q" else {}) for i in range(6)
-        ]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        first = read_lines(path)[0]
+        of = "passage" if kind == "questions" else "id"
+        write_lines(path, [first | {of: f"p{i}", "id": f"{kind[0]}{i}", "speaker": f"v{i}"} for i in range(6)])
     for fewest, encoded, drawn in ((5, 12, ("voice", 6)), (7, 0, ("passage", 6))):
         monkeypatch.setattr(bootstrap, "FEWEST", fewest)
         system = Reads()
         assert {(r.drawn, r.groups) for r in run([system], corpus, tmp_path / "out")} == {drawn}
         assert len(system.encoded) == encoded
-
-
-def test_unanswerable_questions_are_not_asked_and_their_passages_not_encoded(corpus, tmp_path):
-    system = Oracle()
-    run([system], corpus, tmp_path / "out")
-    assert len(system.encoded) == 6
 
 
 def test_systems_encode_the_same_noise_and_another_seed_gives_other_noise(corpus, tmp_path):
@@ -312,11 +310,11 @@ def test_breakdown_by_length_puts_every_timed_answer_into_one_bucket(corpus):
     assert [(b["bucket"], b["n"], b["value"]) for b in found] == [("0-0.5 s", 1, 100), ("0.5-1 s", 1, 100)]
 
 
-def test_where_no_passage_is_encoded_the_questions_score_zero_and_there_is_no_wer(corpus, tmp_path):
+def test_where_no_passage_is_encoded_the_questions_score_zero_and_every_word_is_missing(corpus, tmp_path):
     for path in (corpus / "test/audio").glob("p*"):
         path.write_bytes(b"no audio")
     found = values(run([Oracle(text=True)], corpus, tmp_path / "out"))
-    assert found["oracle", "clean", None, "f1"] == (0, 3) and ("oracle", "clean", None, "wer") not in found
+    assert found["oracle", "clean", None, "f1"] == (0, 3) and found["oracle", "clean", None, "wer"] == (100, 3)
 
 
 def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_path):
@@ -595,7 +593,7 @@ def transcribed(tmp_path):
         for record in records:
             write_flac(root / record["audio"], np.random.default_rng(0).uniform(-0.5, 0.5, 16_000))
             record |= {"seconds": 1.0, "speaker": "s", "language": "en"}
-        (root / "dev" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+        write_lines(root / f"dev/{kind}.jsonl", records)
     return root
 
 
@@ -641,8 +639,7 @@ def test_recognised_texts_are_needed(transcribed, tmp_path):
 
 def test_recordings_are_needed_before_a_recogniser_is(transcribed, tmp_path, capsys):
     for path in (transcribed / "dev").glob("*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(line | {"audio": "", "seconds": 0.0}) + "\n" for line in lines))
+        change_lines(path, {"audio": "", "seconds": 0.0})
     with pytest.raises(InputError, match="dev has no recordings for ctc; prepare the corpus with --speak"):
         fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path, models="none", recogniser="ctc", workers=1))
     assert capsys.readouterr().err == ""

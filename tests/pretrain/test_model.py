@@ -2,7 +2,6 @@
 
 import copy
 import json
-import math
 
 import numpy as np
 import pytest
@@ -33,7 +32,6 @@ from speechssl.pretrain.model import (
     draw_negatives,
     final,
     load_pretraining,
-    perplexity,
     restore_label_head,
     save_label_head,
     save_pretraining,
@@ -511,29 +509,13 @@ def test_choices_are_made_in_full_precision_under_bf16(quantiser):
     assert found.vectors.dtype == found.likely.dtype == torch.float32
 
 
-def test_perplexity_is_of_the_mean_distribution_and_has_finite_gradients():
-    logits = torch.tensor([[[200.0, -200.0, 0.0]], [[-200.0, 200.0, 0.0]]], requires_grad=True)
-    found = perplexity(logits.softmax(-1))
-    found.sum().backward()
-    assert found.item() == pytest.approx(2.0, rel=1e-4) and logits.grad.isfinite().all()
-    third = torch.full((1, 3, 4), 0.25)
-    assert perplexity(third).tolist() == pytest.approx([4.0] * 3) and math.isclose(float(third.sum()), 3.0)
-
-
 HEAD_OPTIONS = ContrastiveOptions(codebooks=2, entries=6, width=12, kappa=0.2, diversity=0.3, dropout=0.05)
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
-FRONT = {
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 4,
-    "feat_extract_norm": "layer",
-    "do_stable_layer_norm": True,
-}
 
 
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    return Wav2Vec2Pretraining(Wav2Vec2Model(Wav2Vec2Config(**SIZES, **FRONT)), HEAD_OPTIONS, normalise=False)
+    return Wav2Vec2Pretraining(Wav2Vec2Model(config()), HEAD_OPTIONS, normalise=False)
 
 
 @pytest.fixture
@@ -542,33 +524,29 @@ def folder(model, tmp_path):
     return tmp_path / "saved"
 
 
-def equal(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
-
-
 def test_transformers_reads_what_is_saved(model, folder):
     theirs, info = Wav2Vec2ForPreTraining.from_pretrained(folder, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    assert equal(theirs.wav2vec2, model.encoder) and equal(theirs.project_q, model.project_q)
+    assert same(theirs.wav2vec2, model.encoder) and same(theirs.project_q, model.project_q)
     for name, value in model.quantizer.state_dict().items():
         assert torch.equal(theirs.quantizer.state_dict()[name], value)
     assert theirs.config.num_codevectors_per_group == 6 and theirs.config.contrastive_logits_temperature == 0.2
     assert json.loads((folder / "preprocessor_config.json").read_text())["do_normalize"] is False
-    assert equal(load_checkpoint(folder).model, model.encoder) and load_encoder(folder).normalise is False
+    assert same(load_checkpoint(folder).model, model.encoder) and load_encoder(folder).normalise is False
 
 
 @pytest.mark.parametrize("shape", [None, (2, 9, 12), (4, 6, 12), (4, 3, 12), (2, 6, 8)])  # (4, 3): as many entries in all
 def test_pre_training_goes_on_with_the_heads_that_fit_and_the_others_are_made_anew(model, folder, capsys, shape):
     again = load_pretraining(folder, ContrastiveOptions(*shape) if shape else None)
-    assert equal(again.encoder, model.encoder) and again.normalise is False
+    assert same(again.encoder, model.encoder) and again.normalise is False
     assert all(weight.requires_grad for weight in again.parameters()) and again.training
     err, names = capsys.readouterr().err, list(HEADS.values())
     assert again.quantizer.codevectors.shape == ((1, shape[0] * shape[1], shape[2] // shape[0]) if shape else (1, 12, 6))
     if shape is None:
-        assert equal(again, model) and again.options == HEAD_OPTIONS
+        assert same(again, model) and again.options == HEAD_OPTIONS
         assert f"saved, heads of pre-training: {', '.join(names)} as trained\n" in err
     elif shape[2] == 12:
-        assert equal(again.project_q, model.project_q) and equal(again.project_hid, model.project_hid)
+        assert same(again.project_q, model.project_q) and same(again.project_hid, model.project_hid)
         assert f"{names[0]} made anew; {', '.join(names[1:])} as trained\n" in err
     else:
         assert again.project_hid.out_features == 8 and f": {', '.join(names)} made anew\n" in err
@@ -577,7 +555,7 @@ def test_pre_training_goes_on_with_the_heads_that_fit_and_the_others_are_made_an
 def test_an_encoder_without_heads_gets_new_ones(model, tmp_path, capsys):
     save_encoder(model.encoder, tmp_path / "plain", model.normalise)
     again = load_pretraining(tmp_path / "plain")
-    assert equal(again.encoder, model.encoder) and again.options == ContrastiveOptions()
+    assert same(again.encoder, model.encoder) and again.options == ContrastiveOptions()
     assert "made anew, for the checkpoint has none that can be read" in capsys.readouterr().err
 
 

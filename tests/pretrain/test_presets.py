@@ -182,16 +182,11 @@ def test_a_published_batch_can_be_divided(preset, divided):
     assert crops % processes == 0 and crops * accumulation == preset.crops
 
 
-def test_going_on_learns_the_starts_last_layer(hubert):
-    preset = continued_preset(hubert)
-    assert preset == HubertOptions(CONTINUED, teacher=hubert, layer=2, mask=MaskOptions(0.65, 10, 1.0))
-
-
-@pytest.mark.slow
-def test_another_teachers_last_layer_is_its_own(hubert, hubert_folder):
+def test_going_on_learns_the_last_layer_of_the_start_or_of_the_teacher(hubert, hubert_folder):
     other = str(hubert_folder(num_hidden_layers=3))
-    assert (continued_preset(hubert, other).teacher, continued_preset(hubert, other).layer) == (other, 3)
-    assert (continued_preset(hubert, "mfcc").teacher, continued_preset(hubert, "mfcc").layer) == ("mfcc", 0)
+    for given, teacher, layer in ((None, hubert, 2), (other, other, 3), ("mfcc", "mfcc", 0)):
+        wanted = HubertOptions(CONTINUED, teacher=teacher, layer=layer, mask=MaskOptions(0.65, 10, 1.0))
+        assert continued_preset(hubert, given) == wanted
 
 
 def test_going_on_with_wav2vec2_keeps_its_heads(wav2vec2):

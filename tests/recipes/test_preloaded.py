@@ -54,12 +54,6 @@ def test_a_fork_sees_says_and_ends_as_a_process_of_its_own(light: str, tmp_path:
     assert said == expected
 
 
-def test_speechssl_is_the_console_script(light: str, tmp_path: Path) -> None:
-    forked, own = (call(path, "speechssl", "evaluate", "q", cwd=tmp_path) for path in (light, light.split(os.pathsep, 1)[1]))
-    assert (forked.returncode, forked.stdout, forked.stderr) == (own.returncode, own.stdout, own.stderr)
-    assert forked.returncode == 2 and "speechssl: `speechssl evaluate` has no verb q" in forked.stderr
-
-
 def test_what_is_no_script_or_has_other_variables_for_libraries_is_a_process_of_its_own(light: str, tmp_path: Path) -> None:
     assert call(light, "python", "-c", "import sys; sys.exit('speechssl.errors' in sys.modules)").returncode == 0
     (tmp_path / "hello.py").write_text(HELLO)
@@ -72,8 +66,6 @@ RUNS = """
 import os, signal, subprocess, sys, time
 if sys.argv[1] == "caught":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
-elif sys.argv[1] == "killed":
-    os.kill(os.getpid(), signal.SIGKILL)
 subprocess.Popen(["sleep", "600"])
 open("runs", "w").close()
 time.sleep(600)
@@ -94,11 +86,6 @@ def test_signals_are_passed_on_and_the_end_is_passed_back(light: str, tmp_path: 
         await_file(tmp_path / "runs")
         running.terminate()
         assert running.wait(60) == code
-
-
-def test_a_fork_that_is_killed_is_reported_as_killed(light: str, tmp_path: Path) -> None:
-    (tmp_path / "runs.py").write_text(RUNS)
-    assert call(light, "python", "runs.py", "killed", cwd=tmp_path).returncode == -signal.SIGKILL
 
 
 def start(path: str, folder: Path) -> subprocess.Popen[bytes]:

@@ -143,8 +143,6 @@ def test_the_gradient_of_the_domain_classifier_is_turned_round(run, labels, laye
 
 KINDS = {
     "finetuned": {"rate": 0.1},
-    "distorted": {"rate": 0.1, "distort": NOISE},
-    "reversal": {"rate": 0.1, "distort": NOISE, "adversary": DAT},
     "alternating": {"rate": 0.1, "distort": NOISE, "adversary": AdversaryOptions(mode="alternating", weight=0.1, width=8)},
     "head": {"distort": NOISE},
     "bf16": {"rate": 0.1, "distort": NOISE, "bf16": True},

@@ -369,48 +369,35 @@ def test_two_workers_write_the_same_bytes(corpora, tmp_path, language):
     assert card["settings"]["language"] == language and (card["corpus"], card["version"]) == ("minisqa", speech.VERSION)
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.mark.slow
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(corpora, tmp_path, monkeypatch):
-    """With the manifest of passages written and that of questions not."""
-    root, real, left = tmp_path / "corpus", speech.write_lines, iter(range(2))
-
-    def dying(*arguments):
-        if next(left, None) is None:
-            raise Killed
-        return real(*arguments)
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(speech, "write_lines", dying)
-        prepare(root, corpus_settings(reference=True))
-    assert not (root / "card.json").exists()
-    prepare(root, corpus_settings(reference=True))
-    assert contents(root) == contents(corpora["en"])
-
-
-@pytest.mark.slow
-def test_passages_that_were_done_are_not_spoken_again(corpora, tmp_path, monkeypatch):
-    root, done = tmp_path / "corpus", []
+def test_a_killed_run_speaks_no_passage_again_and_ends_with_the_same_bytes(corpora, tmp_path, monkeypatch):
+    root, done, written = tmp_path / "corpus", [], []
 
     def counting(job):
         if len(done) == 2:
-            raise Killed
+            raise KeyboardInterrupt
         speak_one(job)
         done.append(job[2])
 
-    speak_one = speech._speak_passage
+    def dying(*arguments):
+        if len(written) == 2:  # the manifest of passages and not that of questions
+            raise KeyboardInterrupt
+        written.append(write_lines(*arguments))
+
+    speak_one, write_lines = speech._speak_passage, speech.write_lines
     with monkeypatch.context() as patched:
         patched.setattr(speech, "_speak_passage", counting)
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             prepare(root, corpus_settings(reference=True))
-        done.clear()
-        done.append("x")  # one more is allowed
-        with pytest.raises(Killed):
+        done[:] = ["x"]  # one more is allowed
+        with pytest.raises(KeyboardInterrupt):
             prepare(root, corpus_settings(reference=True))
         assert done == ["x", 2]
+        patched.setattr(speech, "_speak_passage", speak_one)
+        patched.setattr(speech, "write_lines", dying)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(root, corpus_settings(reference=True))
+    assert not (root / "card.json").exists()
     prepare(root, corpus_settings(reference=True))
     assert contents(root) == contents(corpora["en"])
 

@@ -156,8 +156,8 @@ def test_two_languages_share_a_vocabulary_and_take_turns(texts: Path, tmp_path: 
 def test_units_of_two_languages_are_of_one_codebook(save_units: Any, tmp_path: Path) -> None:
     for name, codebook in (("en", "a"), ("zh", "a"), ("other", "b")):
         save_units({f"{name}-p": RunLength.of_frames(np.arange(60) % 6)}, {"codebook": codebook, "corpus": name})
-        card = read_json(tmp_path / "units/train/card.json") | {"codebooks": [codebook]}
-        write_json(tmp_path / "units/train/card.json", card)
+        card = read_json(tmp_path / "units/train/_card.json") | {"codebooks": [codebook]}
+        write_json(tmp_path / "units/train/_card.json", card)
         (tmp_path / "units").rename(tmp_path / name)
     made = pretrain_text(tmp_path / "out", options(data="units", units=tmp_path / "en", second_units=tmp_path / "zh"))
     assert len(load_vocabulary(str(made))) == 125

@@ -94,8 +94,8 @@ def spoken(save_units: Any, tmp_path: Path) -> Path:
     rows = [Utterance(word.id, 1.0, RunLength(units, np.ones(3, int)), "") for word, units in LISTED]
     content = encode(Part(rows, {}))
     (folder / part_name(0)).write_bytes(content)
-    card = read_json(tmp_path / "units/train/card.json")
-    write_json(folder / "card.json", card | {"parts": [{"file": part_name(0), "hash": hash_bytes(content)}]})
+    card = read_json(tmp_path / "units/train/_card.json")
+    write_json(folder / "_card.json", card | {"parts": [{"file": part_name(0), "hash": hash_bytes(content)}]})
     return folder
 
 
@@ -123,8 +123,8 @@ def test_rows_and_a_table_of_a_floor(spoken: Path, tmp_path: Path) -> None:
 
 
 def test_units_of_another_codebook_are_one_sentence(spoken: Path, tmp_path: Path) -> None:
-    card = read_json(spoken / "card.json")
-    write_json(spoken / "card.json", card | {"K": 100})
+    card = read_json(spoken / "_card.json")
+    write_json(spoken / "_card.json", card | {"K": 100})
     arguments = ("bigram", tmp_path / "units", tmp_path / "r", "x", tmp_path / "words")
     with pytest.raises(InputError, match="are of a codebook of 100, those in .*units of one of 6"):
         probe(*arguments, spoken, ProbeOptions(split="train"))

@@ -202,9 +202,9 @@ def test_units_that_do_not_fit_are_one_sentence(corpus: Path, checkpoint: Any, t
     encoder = str(checkpoint("BERT"))
     with pytest.raises(InputError, match="has no finished units"):
         plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(encoder), "test", 1)
-    card = read_json(tmp_path / "units/train/card.json")
+    card = read_json(tmp_path / "units/train/_card.json")
     card["made_from"]["corpus"] = "other"
-    (tmp_path / "units/train/card.json").write_text(json.dumps(card))
+    (tmp_path / "units/train/_card.json").write_text(json.dumps(card))
     with pytest.raises(InputError, match="made from another corpus"):
         plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(encoder), "train", 1)
     assert not (tmp_path / "r").exists()

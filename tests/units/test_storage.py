@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
 from speechssl.timing import RunLength
-from speechssl.units.storage import Part, Utterance, decode, encode, iterate_units, load_units, part_card, part_columns, part_name
+from speechssl.units.storage import Part, Utterance, decode, encode, iterate_units, load_units, part_name
 
 ROWS = st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.floats(0, 1e5), st.lists(st.integers(0, 3), max_size=40)))
 
@@ -57,18 +57,6 @@ def test_the_folder_is_one_table_for_other_readers(tmp_path):
     assert pq.read_table(folder)["id"].to_pylist() == ["a", "b"]
     pandas = pytest.importorskip("pandas")
     assert pandas.read_parquet(folder)["audio_hash"].tolist() == ["0123", "0123"]
-
-
-def test_folders_with_the_names_of_before_are_read(tmp_path):
-    folder = write(tmp_path / "units", [("a", 0.1, [1, 1, 2])])
-    path = folder / part_name(0)
-    table = pq.read_table(path)
-    pq.write_table(table.rename_columns({"audio_hash": "audio"}).replace_schema_metadata(table.schema.metadata), path)
-    write_json(folder / "card.json", {"parts": [{"file": path.name, "hash": hash_bytes(path.read_bytes())}]})
-    (folder / "_card.json").unlink()
-    (row,) = iterate_units(folder)
-    assert (row.id, row.audio) == ("a", "0123") and part_columns(path, ["audio_hash", "id"]) == [["0123"], ["a"]]
-    assert part_card(path) == {"K": 4}
 
 
 def test_other_readers_find_plain_columns(tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import math
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -344,23 +343,6 @@ def test_errors_by_hand():
     found = diarisation_errors(truth, predicted, 0.25)  # at 2 s nobody begins
     assert (found.speech, found.wrong) == (pytest.approx(1.5), 0)
     assert diarisation_errors(truth, predicted, 0.1).missed == pytest.approx(0.1)
-
-
-@given(turns(), st.permutations("abc"), st.permutations("123"))
-def test_names_do_not_matter(truth, names, numbers):
-    predicted = tuple(Turn("123"["abc".index(t.speaker)], t.start + 0.1, t.end) for t in truth)
-    renamed = tuple(Turn(dict(zip("abc", names, strict=True))[t.speaker], t.start, t.end) for t in truth)
-    renumbered = tuple(Turn(dict(zip("123", numbers, strict=True))[t.speaker], t.start, t.end) for t in reversed(predicted))
-    before, after = diarisation_errors(truth, predicted), diarisation_errors(renamed, renumbered)
-    assert before.wrong == pytest.approx(after.wrong) and before.speech == pytest.approx(after.speech)
-
-
-@given(turns(), turns("1234"))
-def test_the_truth_has_no_error_and_a_wider_collar_never_adds_any(truth, predicted):
-    found = [diarisation_errors(truth, predicted, collar) for collar in (0.0, 0.05, 0.25, 1.0)]
-    for narrow, wide in pairwise(found):
-        assert wide.wrong <= narrow.wrong + 1e-9 and wide.speech <= narrow.speech + 1e-9
-    assert diarisation_errors(truth, truth, 0.25).wrong == pytest.approx(0) == diarisation_errors(truth, truth).wrong
 
 
 @given(turns(), turns("1234"))

@@ -25,7 +25,6 @@ from speechssl.superb.tasks.enhancement import (
     Masker,
     Separation,
     Stft,
-    fitted,
     masked,
     pesq_wideband,
     si_sdr,
@@ -322,28 +321,6 @@ def test_the_head_is_s3prls(task, lengths, width, sources, layers):
             assert torch.allclose(ours[i, source, :n], wanted[source][i, :n], atol=1e-6)
 
 
-def test_frames_are_brought_together():
-    features = torch.arange(1.0, 7).reshape(1, 6, 1)
-    whole = torch.tensor([6])
-    assert fitted(features, whole, torch.tensor([8]), 1).flatten().tolist() == [1, 2, 3, 4, 5, 6, 0, 0]
-    assert fitted(features, whole, torch.tensor([4]), 1).flatten().tolist() == [1, 2, 3, 4]
-    assert fitted(features, torch.tensor([2]), torch.tensor([5]), 2).flatten().tolist() == [1, 1, 2, 2, 0]
-
-
-@pytest.mark.slow
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 22)), min_size=1, max_size=4), st.integers(1, 3), st.integers(0, 99))
-def test_masks_depend_on_no_padding_and_no_batch_mate(sizes, repeat, seed):
-    head = masker(seed)
-    lengths, frames = (torch.tensor(x) for x in zip(*sizes, strict=True))
-    states = torch.randn(len(sizes), 3, int(lengths.max()), 7)
-    for i, n in enumerate(lengths):
-        states[i, :, n:] = float("nan")
-    together = head(states, lengths, frames, repeat)
-    for i, (n, f) in enumerate(sizes):
-        alone = head(states[i : i + 1, :, :n], lengths[i : i + 1], frames[i : i + 1], repeat)[0]
-        assert torch.allclose(together[i, :, :f], alone, atol=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("stft", [Stft(512, 400, 160), Stft(1024, 1024, 320)])
 @pytest.mark.parametrize("samples", [1, 159, 1601, 4999])
@@ -378,20 +355,11 @@ def noisy(clean, seed, level):
     return (clean + level * np.random.default_rng(seed).standard_normal(len(clean))).astype(np.float32)
 
 
-@given(st.integers(2, 4000), st.floats(1e-3, 30), st.integers(0, 999))
-def test_si_sdr_is_the_formula(length, level, seed):
-    """Le Roux and others (2018), equation 5, and in decibels: |αs|² over |αs - ŝ|² with α = ŝ·s / |s|²."""
-    clean = np.random.default_rng(seed).standard_normal(length)
-    estimate = clean + level * np.random.default_rng(seed + 1).standard_normal(length)
-    scaled = np.dot(estimate, clean) / np.linalg.norm(clean) ** 2 * clean
-    wanted = 20 * np.log10(np.linalg.norm(scaled) / np.linalg.norm(scaled - estimate))
-    assert si_sdr(clean, estimate) == pytest.approx(wanted, abs=1e-6)
-    assert si_sdr(clean, -3e-4 * estimate) == pytest.approx(si_sdr(clean, estimate), abs=1e-6)
-
-
 def test_si_sdr_at_its_ends():
     clean = speechlike(0)
     assert si_sdr(clean, 2 * clean) == LIMIT
+    estimate = clean + 0.1 * np.random.default_rng(1).standard_normal(len(clean))
+    assert si_sdr(clean, -3e-4 * estimate) == pytest.approx(si_sdr(clean, estimate), abs=1e-6)
     assert si_sdr(clean, 0 * clean) == si_sdr(clean, np.full_like(clean, np.nan)) == SILENT
     assert si_sdr(np.array([1.0, 0]), np.array([0, 1.0])) == -LIMIT
     for reference in (0 * clean, clean[:-1]):

@@ -9,8 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.interpolate import interp1d
-from scipy.optimize import brentq
 from sklearn.metrics import roc_curve
 
 from speechssl.data.superb import Utterance, UtteranceSet
@@ -23,9 +21,7 @@ from speechssl.superb.tasks.verification import (
     ErrorCurve,
     Verification,
     XVector,
-    repeated,
     score_trials,
-    statistics,
     verification_intervals,
 )
 from speechssl.timing import FrameGrid
@@ -250,18 +246,6 @@ def test_the_fault_of_s3prls_pooling():
     assert torch.allclose(ours[0], theirs[0], atol=1e-5) and not torch.allclose(ours[1], theirs[1], atol=1e-4)
 
 
-@pytest.mark.slow
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.integers(0, 99))
-def test_batch_mates_and_padding_never_matter(lengths, seed):
-    head = head_of(seed=seed)
-    states, frames = states_of(lengths, seed=seed)
-    together = head(states, frames)
-    for i, n in enumerate(lengths):
-        assert torch.allclose(head(states[i : i + 1, :, :n], frames[i : i + 1])[0], together[i], atol=1e-5)
-        states[i, :, n:] = 1e6
-    assert torch.allclose(head(states, frames), together, atol=1e-5)
-
-
 @pytest.mark.parametrize("frames", [1, 2, 13, 14, 15])
 def test_a_short_recording_is_repeated(frames):
     head = head_of()
@@ -271,19 +255,6 @@ def test_a_short_recording_is_repeated(frames):
     assert torch.isfinite(found).all() and torch.allclose(found, head(around, torch.tensor([LEAST])), atol=1e-6)
     head.loss(found, torch.tensor([0])).backward()
     assert all(torch.isfinite(p.grad).all() for p in head.parameters())
-
-
-def test_repetition_and_statistics_by_hand():
-    frames = torch.arange(10.0).reshape(2, 5, 1)
-    again, lengths = repeated(frames, torch.tensor([2, 5]), 4)
-    assert lengths.tolist() == [4, 5] and again[0, :4, 0].tolist() == [0, 1, 0, 1] and torch.equal(again[1], frames[1])
-    same, lengths = repeated(frames, torch.tensor([4, 5]), 4)
-    assert torch.equal(same, frames) and lengths.tolist() == [4, 5]
-    frames = torch.tensor([[[1.0, 3.0, 5.0, float("nan")], [2.0, 2.0, 2.0, float("inf")]]], requires_grad=True)
-    found = statistics(frames, torch.tensor([3]))
-    assert torch.allclose(found, torch.tensor([[3.0, 2.0, 2.0, 0.0]]), atol=1e-5)
-    found.sum().backward()
-    assert torch.isfinite(frames.grad).all()
 
 
 def test_the_margin_is_paid_by_the_right_speaker_alone():
@@ -315,8 +286,6 @@ def test_the_curve_is_sklearns(drawn):
     false_alarms, hits, _ = roc_curve(same, scores, drop_intermediate=False)
     curve = ErrorCurve.of_scores(scores, same)
     assert np.allclose(curve.false_alarms, false_alarms) and np.allclose(curve.misses, 1 - hits)
-    fpr, tpr, _ = roc_curve(same, scores)
-    assert curve.eer == pytest.approx(brentq(lambda x: 1.0 - x - interp1d(fpr, tpr)(x), 0.0, 1.0), abs=1e-9)
 
 
 @pytest.mark.slow
@@ -345,14 +314,6 @@ def s3prls_rates():
     return EER, compute_eer, compute_minDCF
 
 
-def test_the_curve_by_hand():
-    curve = ErrorCurve.of_scores([4, 3, 2, 1], [True, False, True, False])
-    assert curve.false_alarms.tolist() == [0, 0, 0.5, 0.5, 1] and curve.misses.tolist() == [1, 0.5, 0.5, 0, 0]
-    assert curve.eer == 0.5 and curve.min_dcf(0.5) == 0.5
-    assert ErrorCurve.of_scores([2, 1], [True, False]).eer == 0 and ErrorCurve.of_scores([1, 2], [True, False]).eer == 1
-    assert ErrorCurve.of_scores([1, 1, 1], [True, False, True]).eer == 0.5  # all alike: a coin
-
-
 @given(random_trials, st.integers(0, 99))
 def test_weights_are_repetitions(drawn, seed):
     scores, same = drawn
@@ -374,6 +335,7 @@ def test_a_trial_decided_wrongly_everywhere_never_helps(drawn, missed, alarmed):
         assert curve.eer >= before.eer - 1e-12
     everything = ErrorCurve.of_scores(np.where(same, -np.inf, np.inf), same)
     assert everything.eer == 1 and everything.min_dcf() == 1
+    assert ErrorCurve.of_scores(np.zeros(len(same)), same).eer == 0.5  # all alike: a coin
 
 
 @pytest.mark.parametrize("count", [2, 50, 20_000])
