@@ -381,6 +381,13 @@ def found_checkpoint(name: str) -> Path | None:
     return Path(cached).parent if isinstance(cached, str) else None
 
 
+def hash_of_weights(name: str) -> str | None:
+    """Of a Hugging Face checkpoint that lies on this machine; None where there is none. name: as `checkpoint_folder` takes it."""
+    folder = Path(name) if Path(name).is_dir() else found_checkpoint(name) if _NAME.fullmatch(name) and ".." not in name else None
+    files = [sorted(folder.glob(pattern)) for pattern in WEIGHTS] if folder else []
+    return next((hash_files(some) for some in files if some), None)
+
+
 def _hub_snapshot(name: str, nested: bool = False) -> Path | str:
     """The snapshot in the hub's cache, brought up to date where the hub can be asked; or why there is none, in words.
 

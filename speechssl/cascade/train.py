@@ -26,7 +26,18 @@ from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Layout
 from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel, load_reader
-from speechssl.dual.train import answer_in_batches, asked, drawn, fit_spans, held_out, held_out_hash, layout_of, mean_f1, weights_of
+from speechssl.dual.train import (
+    answer_in_batches,
+    asked,
+    drawn,
+    fit_spans,
+    held_out,
+    held_out_hash,
+    layout_of,
+    mean_f1,
+    start_of,
+    weights_of,
+)
 from speechssl.encoders.load import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import stage
@@ -203,7 +214,7 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
     """
     check_share(options.batch, options.short_batch)
     begun, (added, shifted) = weights_of(start), load_shift(shift) if shift else (None, {})
-    sources = {"data": data_hash(corpus, options.split)} | ({"start": begun} if start else {})
+    sources = {"data": data_hash(corpus, options.split)} | start_of(out, options.text_encoder, start)
     sources |= held_out_hash(corpus, options.evaluation) | ({"shift": shifted["hash"]} if shift else {})
     with stage(out, sources, settings(options), grows="options.training.steps") as step:
         if step.done:

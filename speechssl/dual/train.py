@@ -29,7 +29,7 @@ from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.dual.system import answer_units
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.finetuning import merged, train_only, trained_parameters
-from speechssl.io import CARD, MADE_FROM, locked, read_json, stage, write_json
+from speechssl.io import CARD, MADE_FROM, hash_of_weights, locked, read_json, stage, write_json
 from speechssl.metrics import frame_f1, token_f1
 from speechssl.processes import is_main, main_first
 from speechssl.textlm import (
@@ -225,7 +225,8 @@ def train_dual(
     check_share(options.batch, options.short_batch)
     source, symbols, grid, codebooks = unit_source(units / options.split, corpus)
     begun = weights_of(start)
-    made: dict[str, Any] = {"data": data_hash(corpus, options.split), "units": source, "assignment": assignment, "start": begun}
+    made: dict[str, Any] = {"data": data_hash(corpus, options.split), "units": source, "assignment": assignment}
+    made |= start_of(out, options.text_encoder, start)
     made |= {} if passages is None else {"passages": passages}
     made |= held_out_hash(corpus, options.evaluation)
     with stage(out, made, settings(options), grows="options.training.steps") as step:
@@ -288,6 +289,16 @@ def held_out_units(corpus: Path, units: Path, source: dict[str, Any], split: str
 def weights_of(reader: Path | None) -> str | None:
     """The hash of its weights, as its card says it."""
     return read_json(reader / "card.json").get("weights") if reader else None
+
+
+def start_of(out: Path, text_encoder: str, reader: Path | None) -> dict[str, Any]:
+    """What `made_from.json` says of that which training begins from: a reader, or the weights of a text encoder, for its name may
+    come to mean another. A folder that says nothing of these (it is older, or they were fetched then) is gone on with as it is.
+    """
+    made: dict[str, Any] = {"start": weights_of(reader)}
+    silent = (out / MADE_FROM).is_file() and not read_json(out / MADE_FROM).get("text_weights")
+    weights = None if reader or silent else hash_of_weights(text_encoder)
+    return made | ({"text_weights": weights} if weights else {})
 
 
 def unit_encoder(text_encoder: str, symbols: int, assignment: str, seed: int) -> tuple[PreTrainedModel, nn.Embedding]:

@@ -468,7 +468,7 @@ def rows_of(
     """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); one voice or passage alone has none.
 
     scored: with `passage` and the metrics; of each the mean over the questions that have it. With transcripts the WER (zh: CER)
-    over the passages that are asked about, too.
+    over the passages that are asked about, too: of one that could not be recognised every word is missing, as in `compare`.
     """
     values: dict[str, Interval] = {}
     for metric in metrics:
@@ -476,7 +476,7 @@ def rows_of(
             units = passage_units(corpus, [s.passage for s in some])
             values[metric] = mean_interval([getattr(s, metric) for s in some], units, seed)
     asked = {s.passage for s in scored}
-    if passages := [p for p in corpus.passages.values() if p.id in asked & transcripts.keys() and p.text]:
+    if passages := [p for p in corpus.passages.values() if transcripts and p.id in asked and p.text]:
         errors, units = word_errors(passages, transcripts), passage_units(corpus, [p.id for p in passages])
         values[error_metric(passages[0].language)] = ratio_interval(errors.errors, errors.words, units, seed)
     about, card = (system.name, encoder, condition.short, condition.snr_db), hash_json(dict(system.card))

@@ -431,7 +431,7 @@ def predict_test(
         on = {name: (head.task, head.head.to(device)) for name, head in heads.items()}
         predicted = predictions(on, loader or online, utterances, size, device, "" if loader else what)
     torch.set_num_threads(before)
-    failed = dict(online.failed)
+    failed = dict(loader.failed if isinstance(loader, OnlineLoader) else online.failed)
     failed |= {u.id: "it could not be cached" for u in utterances if u.id not in known}
     tell_set_aside(failed, what)
     return {name: Encoded(found, failed) for name, found in predicted.items()}

@@ -22,6 +22,7 @@ from speechssl.dual.train import (
     held_out,
     held_out_hash,
     held_out_units,
+    start_of,
     unit_encoder,
     weights_of,
 )
@@ -61,8 +62,8 @@ def train_choice_units(
     _check(options)
     source, symbols, _, codebooks = unit_source(units / "train", corpus)
     begun = weights_of(start)
-    made: dict[str, Any] = {"data": data_hash(corpus, "train"), "units": source, "assignment": assignment, "start": begun}
-    made |= held_out_hash(corpus, options.evaluation)
+    made: dict[str, Any] = {"data": data_hash(corpus, "train"), "units": source, "assignment": assignment}
+    made |= start_of(out, options.text_encoder, start) | held_out_hash(corpus, options.evaluation)
     with stage(out, made, settings(options), grows=GROWS) as step:
         if step.done:
             return
@@ -100,7 +101,8 @@ def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: s
     """
     _check(options)
     begun = weights_of(start)
-    made = {"data": data_hash(corpus, "train"), "source": source, "start": begun} | held_out_hash(corpus, options.evaluation)
+    made = {"data": data_hash(corpus, "train"), "source": source} | held_out_hash(corpus, options.evaluation)
+    made |= start_of(out, options.text_encoder, start)
     with stage(out, made, settings(options), grows=GROWS) as step:
         if step.done:
             return

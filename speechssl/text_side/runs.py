@@ -20,7 +20,7 @@ from torch import nn
 from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
-from speechssl.io import hash_files, hash_json, read_json, write_json
+from speechssl.io import hash_json, hash_of_weights, read_json, write_json
 from speechssl.results import Row, append_rows
 from speechssl.stats import RESAMPLES, Estimate, Interval, Units, choose_units, drawn_counts
 from speechssl.text_side.published import (
@@ -54,8 +54,8 @@ def arm_name(arm: str) -> str:
 def encoder_named(encoder: str) -> dict[str, str]:
     """What a card says of a text encoder: its name, not where it lies on this machine, and the hash of weights that lie here."""
     path = Path(encoder)
-    files = sorted(path.glob("*.safetensors")) if path.is_dir() else []
-    return {"encoder": "/".join(path.parts[-2:])} | ({"weights": hash_files(files)} if files else {})
+    weights = hash_of_weights(encoder) if path.is_dir() else None
+    return {"encoder": "/".join(path.parts[-2:])} | ({"weights": weights} if weights else {})
 
 
 def fit_and_score(

@@ -74,7 +74,7 @@ def train_unit_lm(units: Path, out: Path, o: UnitLmOptions) -> str:
             held_out = [u.runs.units for u in iterate_units(scored)] if scored else []
 
             def perplexity() -> float:
-                lm = UnitLm(trained, symbols, longest_sequence(model) or o.length)
+                lm = UnitLm(trained, symbols, longest_sequence(model) or o.length, window=o.length)
                 found = lm.log_probs(held_out)
                 trained.train()
                 return float(np.exp(-np.concatenate(found).mean()))
@@ -147,18 +147,26 @@ class UnitLm:
     """A trained model that scores and goes on. Sequences are units without id K, which is put before them."""
 
     def __init__(
-        self, model: CausalModel | PreTrainedModel, symbols: int, positions: int, card: dict[str, Any] | None = None
+        self,
+        model: CausalModel | PreTrainedModel,
+        symbols: int,
+        positions: int,
+        card: dict[str, Any] | None = None,
+        window: int | None = None,
     ) -> None:
-        """symbols: K; positions: the longest sequence, id K included."""
+        """symbols: K; positions: the longest sequence, id K included; window: how much of it training has seen, None: all."""
         self.model, self.symbols, self.positions, self.card = model.eval(), symbols, positions, card or {}
+        self.window = min(window or positions, positions)
 
     @torch.inference_mode()
-    def read(self, sequences: Sequence[Sequence[int]]) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-        """Of every sequence, in any order: its number, logits (U + 1, K + 1) and outputs (U + 1, H), from id K on.
+    def read(self, sequences: Sequence[np.ndarray], begins: Sequence[int] = ()) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+        """Of every sequence, in any order: its number, logits (U + 1, K + 1) and outputs (U + 1, H), from what is before it on.
 
-        Raises InputError for one that is longer than the positions.
+        begins: what is before each, id K or the unit that it goes on from; none: id K. Raises InputError for a sequence that is
+        longer than the positions.
         """
         longest = max(map(len, sequences), default=0)
+        before = begins or [self.symbols] * len(sequences)
         if longest >= self.positions:
             raise InputError(
                 f"a sequence of {longest} units does not fit into the {self.positions} positions of the language model; "
@@ -168,7 +176,7 @@ class UnitLm:
         place = next(self.model.parameters()).device
         for first in range(0, len(order), TOGETHER):
             some = order[first : first + TOGETHER]
-            batch = {k: v.to(place) for k, v in padded([[self.symbols, *sequences[i]] for i in some], self.symbols).items()}
+            batch = {k: v.to(place) for k, v in padded([[before[i], *sequences[i]] for i in some], self.symbols).items()}
             if isinstance(self.model, CausalModel):
                 given = self.model.inputs(self.model.table(batch["ids"]), batch["mask"], None)
                 hidden = self.model.body(**given).last_hidden_state
@@ -182,19 +190,23 @@ class UnitLm:
                 yield i, line[:size].cpu(), outputs[:size].float().cpu()
 
     def log_probs(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """(U,) log-likelihood of every unit, in nats. What is longer than the positions is read in windows that overlap by half."""
+        """(U,) log-likelihood of every unit, in nats. What is longer than the sequences of training is read in windows of their
+        length that overlap by half; a later window goes on from the unit before it, for no recording begins there.
+        """
         pieces: list[np.ndarray] = []
+        begins: list[int] = []
         owners: list[tuple[int, int]] = []  # number of the sequence; units of the piece that were scored before
-        size = self.positions - 1
+        size = self.window - 1
         for i, units in enumerate(sequences):
             starts = [0] if len(units) <= size else [*range(0, len(units) - size, max(size // 2, 1)), len(units) - size]
             done = 0
             for start in starts:
                 pieces.append(units[start : start + size])
+                begins.append(int(units[start - 1]) if start else self.symbols)
                 owners.append((i, done - start))
                 done = min(start + size, len(units))
         found: list[np.ndarray | None] = [None] * len(pieces)
-        for n, logits, _ in self.read(pieces):
+        for n, logits, _ in self.read(pieces, begins):
             wanted = torch.as_tensor(np.asarray(pieces[n], np.int64))
             found[n] = logits[:-1].log_softmax(-1)[torch.arange(len(wanted)), wanted].numpy()
         made: list[list[np.ndarray]] = [[] for _ in sequences]
@@ -273,7 +285,8 @@ def load_unit_lm(folder: Path) -> UnitLm:
     if encoder_named(str(folder / "model")).get("weights") != card.get("weights"):
         raise InputError(f"the weights in {folder / 'model'} do not match their card; train the model again")
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
-    return UnitLm(model, int(card["K"]), longest_sequence(model) or int(card["options"]["length"]), card)
+    length = int(card["options"]["length"])
+    return UnitLm(model, int(card["K"]), longest_sequence(model) or length, card, length)
 
 
 def utterances(units: Path, lm: UnitLm, folder: Path) -> list[Utterance]:

@@ -463,6 +463,30 @@ def test_a_reader_of_units_is_trained_from_every_family_and_answers_as_before_wh
     assert same_files(tmp_path / "again", out, "model.safetensors")
 
 
+@pytest.mark.parametrize("of_text", [False, True])
+def test_another_text_encoder_under_the_same_name_is_another_input(by_name, checkpoint, tmp_path, of_text):
+    corpus, start = by_name[0], tmp_path / "start"
+    shutil.copytree(checkpoint("BERT"), start)
+
+    def made(**changes):
+        o = options(text_encoder=str(start), question=20, **changes)
+        if of_text:
+            train_text(corpus, tmp_path / "reader", o)
+        else:
+            train_dual(corpus, tmp_path / "units", tmp_path / "reader", "most-frequent", o)
+
+    made()
+    with untouched(tmp_path / "reader"):
+        made()
+    shutil.copytree(checkpoint("BERT", hidden_size=16, intermediate_size=16), start, dirs_exist_ok=True)
+    with pytest.raises(InputError, match=r"made from other inputs \(text_weights differ"):
+        made()
+    path = tmp_path / "reader/made_from.json"
+    change_json(path, text_weights=None)  # of a folder from before they were noted
+    with untouched(tmp_path / "reader"):
+        made()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["T5", "ByT5", "BigBird", "DeBERTa-v2", "RoBERTa"])
 def test_text_qa_is_trained_from_them_too(by_name, checkpoint, tmp_path, family):

@@ -108,6 +108,12 @@ def test_a_cascade_is_scored_on_its_words_too(corpus, tmp_path):
     )  # "boat" alone differs: one of three words is lost
 
 
+def test_words_of_a_passage_that_could_not_be_recognised_are_missing(corpus, tmp_path):
+    (corpus / "test/audio/p1.flac").write_bytes(b"nothing")
+    found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
+    assert found["cascade-x", "clean", None, "wer"] == (pytest.approx(100 * 5 / 9), 3)  # as `compare` counts them
+
+
 def test_a_chinese_corpus_has_character_errors(corpus, tmp_path):
     for path in (corpus / "test").glob("*.jsonl"):
         path.write_text(path.read_text().replace('"language": "en"', '"language": "zh"').replace("a red boat", "他買了"))
@@ -298,11 +304,11 @@ def test_breakdown_by_length_puts_every_timed_answer_into_one_bucket(corpus):
     assert [(b["bucket"], b["n"], b["value"]) for b in found] == [("0-0.5 s", 1, 100), ("0.5-1 s", 1, 100)]
 
 
-def test_where_no_passage_is_encoded_the_questions_score_zero_and_there_is_no_wer(corpus, tmp_path):
+def test_where_no_passage_is_encoded_the_questions_score_zero_and_every_word_is_missing(corpus, tmp_path):
     for path in (corpus / "test/audio").glob("p*"):
         path.write_bytes(b"no audio")
     found = values(run([Oracle(text=True)], corpus, tmp_path / "out"))
-    assert found["oracle", "clean", None, "f1"] == (0, 3) and ("oracle", "clean", None, "wer") not in found
+    assert found["oracle", "clean", None, "f1"] == (0, 3) and found["oracle", "clean", None, "wer"] == (100, 3)
 
 
 def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_path):

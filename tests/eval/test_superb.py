@@ -379,12 +379,13 @@ def test_folds_are_averaged(options, tmp_path):
     assert row.n == 8
 
 
-def test_unreadable_recordings_are_reported_and_count_as_wrong(options, data, tmp_path, capsys):
+@pytest.mark.parametrize("features", ["cached", "loop"])
+def test_unreadable_recordings_are_reported_and_count_as_wrong(options, data, tmp_path, capsys, features):
     ks = data["ks"]
     for name in ("train-3", "test-1"):
         (ks / f"audio/{name}.flac").write_bytes(b"nothing")
         change_lines(ks / f"{name.split('-')[0]}.jsonl", {"seconds": 0.5})
-    run_superb(changed(options, data={"ks": ks}))
+    run_superb(changed(options, data={"ks": ks}, features=features))
     assert "set aside test-1" in capsys.readouterr().err
     assert rows_of(tmp_path / "out")["ks", "tiny", "clean", None, "acc", 0].value == 75
 

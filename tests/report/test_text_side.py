@@ -81,6 +81,16 @@ def test_other_results_keep_their_page_beside_these(tmp_path: Path) -> None:
     assert "KS (keywords)" in page and "Gain over scratch" in page
 
 
+def test_bars_of_symbols_are_scores_whatever_their_gain() -> None:
+    rows = [
+        Row("h3", arm, CONDITION, None, metric, value, None, None, 9, seed, "")
+        for arm, metric, value in (("re-emb", "accuracy", 80.0), ("re-emb", GAIN, 10.0), ("random", "accuracy", 70.0))
+        for seed in (0, 1)
+    ]
+    drawings = {title: drawing for title, _, drawing in text_side_section(Lectures((*rows,))).figures}
+    assert (drawing := drawings["BERT on other symbols"]) and "h3 re-emb 80.0" in drawing.alt
+
+
 def test_alignment_of_languages_is_drawn_by_layer() -> None:
     rows = [
         Row(f"alignment-{n}{less}", "mbert", CONDITION, None, "mrr", 10.0 * n, None, None, 9, seed, "")

@@ -69,15 +69,26 @@ def test_it_learns_what_follows_what_and_goes_on_with_it(units: Path, trained: P
 
 
 def test_long_recordings_are_scored_whole_in_windows(units: Path, tmp_path: Path) -> None:
-    train_unit_lm(units, tmp_path / "lm", options())
+    train_unit_lm(units, tmp_path / "lm", options(length=32))
     lm = load_unit_lm(tmp_path / "lm")
     sequence = CYCLE[:50]
     (short,), (long,) = lm.log_probs([sequence[:31]]), lm.log_probs([sequence])
     assert lm.positions == 32 and len(long) == 50 and np.allclose(long[:31], short, atol=1e-5)
-    later = UnitLm(lm.model, 6, 32).log_probs([sequence[15:46]])[0]  # the second window begins at 15
+    (_, logits, _), *_ = UnitLm(lm.model, 6, 32).read([sequence[15:46]], [int(sequence[14])])  # the second window begins at 15,
+    later = logits.log_softmax(-1)[torch.arange(31), torch.as_tensor(sequence[15:46])].numpy()  # where no recording does
     assert np.allclose(long[31:46], later[16:], atol=1e-5)
     with pytest.raises(InputError, match="a sequence of 32 units does not fit into the 32 positions"):
         lm.next_units([CYCLE[:32]])
+
+
+def test_positions_that_training_never_saw_score_nothing(units: Path, tmp_path: Path) -> None:
+    train_unit_lm(units, tmp_path / "lm", options())
+    lm, sequence = load_unit_lm(tmp_path / "lm"), CYCLE[:60]
+    before = lm.log_probs([sequence])[0]
+    assert (lm.positions, lm.window, len(before)) == (32, 20, 60)
+    with torch.no_grad():
+        lm.model.base_model.wpe.weight[20:] = 9.0
+    assert np.array_equal(lm.log_probs([sequence])[0], before)
 
 
 def test_a_text_start_lends_layers_and_may_lend_rows(checkpoint: Any) -> None:
