@@ -136,6 +136,8 @@ def _record(config: Any, seconds: float) -> None:
 
 def parse_arguments(arguments: list[str], manner: Manner = Manner()) -> Any:
     """The options of a call as the dataclass of its verb; None where help or version was printed. Raises InputError."""
+    if arguments[:1] == ["help"]:  # `speechssl help units fit`
+        arguments = [*arguments[1:], "--help"]
     words = [word.replace("_", "-") for word in arguments[:2]]
     for verb in (" ".join(words[:1]), " ".join(words)):
         if verb in VERBS:
@@ -144,16 +146,18 @@ def parse_arguments(arguments: list[str], manner: Manner = Manner()) -> Any:
         print(versions() if manner.verbose else f"speechssl {__version__}")
         return None
     group = words[0] if words and words[0] in GROUPS else ""
-    if not arguments or any(word in ("-h", "--help") for word in arguments[:2]):
+    if not words or words[bool(group) :][:1] in (["-h"], ["--help"]):
         print(overview(group))
         return None
     inside = [verb.removeprefix(f"{group} ") for verb in VERBS if verb.startswith(f"{group} ")]
     if group and len(words) == 1:
         raise InputError(f"`speechssl {group}` needs a verb: {', '.join(inside)}")
-    typed, known = (words[1], inside) if group else (words[0], [*GROUPS, *VERBS])
+    first = [*GROUPS, *(verb for verb in VERBS if " " not in verb), "--version", "--help"]
+    typed, known = (words[1], inside) if group else (words[0], first)
     second = [verb for verb in VERBS if verb.endswith(f" {typed}")]  # `speechssl extract` for `speechssl units extract`
     hint = f"; did you mean {' or '.join(second)}?" if second and not group else meant(typed, known)
-    raise InputError(f"`speechssl{' ' * bool(group)}{group}` has no verb {typed}{hint}")
+    what = "option" if typed.startswith("-") else "verb"
+    raise InputError(f"`speechssl{' ' * bool(group)}{group}` has no {what} {typed}{hint}")
 
 
 def versions() -> str:

@@ -244,13 +244,21 @@ def _spelt(arguments: list[str], flags: Mapping[str, Any], verb: str) -> tuple[l
     return typed, apart["--config"], apart["--stage"]
 
 
+ELSEWHERE = {  # options of other toolkits -> what they are called here
+    "lr": "learning-rate", "eval-steps": "eval-every", "epochs": "steps", "num-epochs": "steps", "gpu": "device", "cuda": "device",
+    "fp16": "precision", "bf16": "precision", "fp32": "precision",
+}  # fmt: skip
+
+
 def meant(word: str, known: Iterable[str]) -> str:
     """ "; did you mean ...?", or where to look."""
-    names = sorted(known)
-    near = [name for name in names if len(word) > 3 and name.startswith(word)] or get_close_matches(word, names, 1)
-    parts = {part for part in re.split("[-_]", word) if len(part) > 4}
-    near = near or get_close_matches(word, [name for name in names if parts & set(re.split("[-_]", name))], 1, 0)
-    return f"; did you mean {' or '.join(near[:2])}?" if near else "; see --help"
+    names = {name.lstrip("-"): name for name in sorted(known)}
+    bare = word.lstrip("-").lower()
+    near = [name for name in names if len(bare) > 1 and name.startswith(bare)] or get_close_matches(bare, names, 1)
+    parts = {part for part in re.split("[-_]", bare) if len(part) > 4}
+    near = near or get_close_matches(bare, [name for name in names if parts & set(re.split("[-_]", name))], 1, 0)
+    near = [name for name in [ELSEWHERE.get(bare)] if name in names] or near
+    return f"; did you mean {' or '.join(names[name] for name in near[:2])}?" if near else "; see --help"
 
 
 def read_section(path: Path, stage: str | None) -> dict[str, Any]:

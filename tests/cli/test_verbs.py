@@ -85,11 +85,19 @@ def test_every_verb_that_runs_a_model_takes_a_device() -> None:
     ("arguments", "message"),
     [
         (["unts"], "`speechssl` has no verb unts; did you mean units?"),
+        (["unts", "--help"], "`speechssl` has no verb unts; did you mean units?"),
+        (["eval", "qa"], "`speechssl` has no verb eval; did you mean evaluate?\n"),
+        (["prepare", "SQuAD"], "did you mean squad?"),
+        (["version"], "did you mean --version?"),
+        (["--verson"], "`speechssl` has no option --verson; did you mean --version?"),
         (["units", "fitt"], "`speechssl units` has no verb fitt; did you mean fit?"),
         (["units"], "`speechssl units` needs a verb: fit, extract"),
         (["units", "fit", "c", "e", "o.safetensors", "--layr", "3"], "did you mean --layer?"),
         (["units", "extract", "a", "b", "c", "d", "--engine", "lokal"], "did you mean local?"),
         (["train", "dual", "a", "b", "c", "--question", "30"], "did you mean --max-question?"),
+        (["train", "dual", "a", "b", "c", "--lr", "1e-5"], "did you mean --learning-rate?"),
+        (["train", "dual", "a", "b", "c", "--gpu", "0"], "did you mean --device?"),
+        (["train", "dual", "a", "b", "c", "--model", "m"], "has no option --model; "),
         (["evaluate", "qa", "a", "b", "--babbel", "c"], "did you mean --babble?"),
     ],
 )
@@ -97,6 +105,17 @@ def test_an_unknown_verb_or_option_is_one_sentence(arguments: list[str], message
     assert main(arguments) == 2
     text = capsys.readouterr().err
     assert message in text and text.startswith("speechssl: ") and text.count("\n") == 1
+
+
+def test_help_is_a_word_too(capsys: Any) -> None:
+    printed = []
+    for words in ("help", "--help", "help units", "units -h", "help evaluate qa", "evaluate qa --help"):
+        try:
+            assert main(words.split()) == 0
+        except SystemExit as end:
+            assert end.code == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[::2] == printed[1::2] and len(set(printed)) == 3
 
 
 @pytest.mark.slow
