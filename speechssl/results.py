@@ -109,7 +109,7 @@ class Row:
         return self.system, self.encoder, self.condition, snr, self.snr_over, self.metric, int(self.seed), self.made
 
     @property
-    def heard(self) -> str:
+    def full_condition(self) -> str:
         """The condition as it is shown: SNRs over the whole signal are other conditions."""
         return f"{self.condition}, over the {self.snr_over}" if self.snr_over else self.condition
 
@@ -345,10 +345,10 @@ def results_table(rows: Iterable[Row]) -> str:
     tables = []
     for metric in dict.fromkeys(row.metric for row in rows):
         mine = [r for r in rows if r.metric == metric]
-        columns = sorted({(r.heard, r.snr_db) for r in mine}, key=lambda c: (c[1] is not None, c[0], -(c[1] or 0.0)))
+        columns = sorted({(r.full_condition, r.snr_db) for r in mine}, key=lambda c: (c[1] is not None, c[0], -(c[1] or 0.0)))
         cells: dict[tuple[Any, ...], dict[int, Row]] = {}  # by seed
         for row in mine:
-            cells.setdefault((row.system, row.encoder, row.heard, row.snr_db), {})[row.seed] = row
+            cells.setdefault((row.system, row.encoder, row.full_condition, row.snr_db), {})[row.seed] = row
         lines = []
         for system in dict.fromkeys((r.system, r.encoder) for r in mine):
             found = [list(cells.get((*system, *column), {}).values()) for column in columns]
