@@ -404,6 +404,7 @@ def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(c
     over_signal = Distorter(0, snr_over="signal")
     append_rows(out / "results.jsonl", evaluate([Oracle()], load_corpus(corpus, "test"), conditions, Setup(out, over_signal)))
     write_report(Report(out=out, corpus=corpus, examples=2, conditions=("clean", "pink@5")))
+    assert "Pink, over the signal" in (page := (out / "report.html").read_text()) and "Pink noise" not in page
     other = Oracle(name="other")
     evaluate([other], load_corpus(corpus, "test"), conditions, Setup(out, Distorter(0)))
     with pytest.raises(InputError, match="have SNRs over active and over signal; evaluate them again with one"):

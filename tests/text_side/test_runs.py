@@ -100,6 +100,10 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
     gains_tables(tmp_path, (), "scratch", 0)
     assert read_rows(tmp_path / "results.jsonl") == rows
     assert len(read_json(tmp_path / "tables/text_side.json")) == 3
+    gains_tables(tmp_path, (), "nested", 0)  # gains over another start are of another scale
+    assert {(r.encoder, r.card) for r in read_rows(tmp_path / "results.jsonl") if r.metric == "gain"} == {
+        ("scratch", "over nested")
+    }
 
 
 def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:

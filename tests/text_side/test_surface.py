@@ -87,6 +87,9 @@ def test_the_start_is_made_again_as_training_had_it(kind: str, trained: Any, cor
         error = (first[name] - value).abs().max()
         assert error <= first[name].abs().max() / 100 + 1e-9, name  # int8
     assert any(value.ndim > 1 and value.abs().max() > 0 for value in first.values())
+    write_json(reader / "made_from.json", read_json(reader / "made_from.json") | {"text_weights": "others"})
+    with pytest.raises(InputError, match="has other weights than when the reader"):
+        start_of(corpus, reader, card, model, None)
 
 
 @pytest.mark.slow
@@ -163,6 +166,17 @@ def test_a_curve_ends_in_the_score_of_its_items(corpus: Path, checkpoint: Any, t
     assert (
         steps.title == "Steps of DUAL to FF1 50" and steps.columns == ("start", "seed 0", "seed 1", "mean") and len(steps.rows) == 2
     )
+
+
+def test_questions_without_units_count_as_wrong(
+    corpus: Path, checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every, lost = room.load_units(tmp_path / "units/train"), load_corpus(corpus, "train").questions[0].id
+    monkeypatch.setattr(room, "load_units", lambda folder: {name: runs for name, runs in every.items() if name != lost})
+    plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(str(checkpoint("BERT"))), "train", 1)
+    scores = read_json(tmp_path / "r/runs/dual/x-0/scores.json")
+    assert len(scores["items"]) == 3 and scores["items"][lost] == [1.0, 0.0]
+    assert scores["curve"][-1]["score"] == pytest.approx(np.mean([share for _, share in scores["items"].values()]))
 
 
 def test_the_score_is_ff1_of_what_the_reader_points_at(

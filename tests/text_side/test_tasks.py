@@ -117,6 +117,7 @@ def test_tasks_of_glue_are_read_as_they_are_published(name: str, tmp_path: Path)
         ('{"text": "a", "label": 1}', "has one label alone"),
         ('{"text": "a"}', r"train.jsonl:1 has no label"),
         ("", "has no examples"),
+        ('{"id": "x", "text": "a", "label": 1}\n{"id": "x", "text": "b", "label": 2}', r"train.jsonl:2: the id x is also that of"),
         ('{"text": "a", "label": "x"}\n{"text": "a", "label": "y"}', r"test.jsonl:1 has the label 'z', which train.jsonl does not"),
     ],
 )
