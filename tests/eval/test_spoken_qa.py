@@ -274,17 +274,11 @@ def test_noise_that_cannot_be_read_is_refused_before_anything_is_encoded(corpus,
     assert not system.encoded
 
 
-def test_a_killed_evaluation_goes_on_with_what_is_missing(corpus, tmp_path):
-    class Killed(Oracle):
-        def answer_all(self, items):
-            if len(self.encoded) > 6:
-                raise KeyboardInterrupt
-            return super().answer_all(items)
-
+def test_a_killed_evaluation_goes_on_with_what_is_missing(corpus, tmp_path, dies_in):
     conditions = ["clean", "pink@5", "reverb"]
     whole = run([Oracle()], corpus, tmp_path / "whole", conditions)
-    with pytest.raises(KeyboardInterrupt):
-        run([Killed()], corpus, tmp_path / "out", conditions)
+    with dies_in(Oracle, "answer_all", 2):
+        run([Oracle()], corpus, tmp_path / "out", conditions)
     system = Oracle()
     assert run([system], corpus, tmp_path / "out", conditions) == whole
     assert len(system.encoded) == 12  # two of three conditions
