@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -60,7 +60,7 @@ class HasSnr(Protocol):
 
 
 Condition = TypeVar("Condition", bound=HasSnr)
-Key = tuple[str, str, str, float | None, str, int, str]
+Key = tuple[str, str, str, float | None, str, str, int, str]
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class Row:
     card: str | Mapping[str, Any]  # what made it: a hash, or the settings themselves
     drawn: str = ""  # "voice", "passage", "recording", "query"; of folds and means all that were drawn, joined by ", "
     groups: int = 0
+    snr_over: str = ""  # "signal" where the SNR is over the whole signal, pauses and all; "": over active speech, or there is none
 
     @classmethod
     def of(
@@ -105,7 +106,12 @@ class Row:
     def key(self) -> Key:
         """What a row is about: of two rows with one key the one written last counts."""
         snr = None if self.snr_db is None else float(self.snr_db)
-        return self.system, self.encoder, self.condition, snr, self.metric, int(self.seed), self.made
+        return self.system, self.encoder, self.condition, snr, self.snr_over, self.metric, int(self.seed), self.made
+
+    @property
+    def full_condition(self) -> str:
+        """The condition as it is shown: SNRs over the whole signal are other conditions."""
+        return f"{self.condition}, over the {self.snr_over}" if self.snr_over else self.condition
 
     @property
     def made(self) -> str:
@@ -138,12 +144,19 @@ def averaged(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [t for t in fair if not t[0].startswith(BY_A_RECOGNISER)] or fair
 
 
-def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False, by_content: bool = False) -> None:
+def append_rows(
+    path: Path | str,
+    rows: Iterable[Row],
+    any_card: bool = False,
+    by_content: bool = False,
+    outdated: Callable[[Row], bool] = lambda row: False,
+) -> None:
     """Add rows to a results file; a row with the key of an older one replaces it. The same rows again change nothing.
 
     any_card: a row replaces those as well that differ from it in the card, so that there is one row for each result.
     by_content: where the card is the hash of all that made it, one model under two names is one row: older rows of the same system
     and card, of other conditions too, get the name that it was given last.
+    outdated: older rows that these would not compare with, which go.
     The file is whole at any time (written beside and renamed); processes that append at the same time wait in turn.
     Raises InputError for a damaged file, ValueError for a value that is not finite or an interval the wrong way round.
     """
@@ -153,7 +166,7 @@ def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False, b
     with locked(path.parent):
         old = read_rows(path) if path.exists() else ()
         cells = {row.key[:-1]: row.key for row in new} if any_card else {}
-        kept = [row for row in old if cells.get(row.key[:-1], row.key) == row.key]
+        kept = [row for row in old if cells.get(row.key[:-1], row.key) == row.key and not outdated(row)]
         if by_content:
             names = {(row.system, row.made): row.encoder for row in new}
             kept = [replace(row, encoder=names.get((row.system, row.made), row.encoder)) for row in kept]
@@ -164,7 +177,8 @@ def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False, b
 
 
 def _signed(values: dict[str, Any]) -> dict[str, Any]:
-    """A row with the hash of all that it says, by which a changed one is noticed."""
+    """A row with the hash of all that it says, by which a changed one is noticed. `snr_over` stands where it says something."""
+    values = {name: value for name, value in values.items() if name != "snr_over" or value}
     return values | {"hash": hash_json(values)}
 
 
@@ -331,10 +345,10 @@ def results_table(rows: Iterable[Row]) -> str:
     tables = []
     for metric in dict.fromkeys(row.metric for row in rows):
         mine = [r for r in rows if r.metric == metric]
-        columns = sorted({(r.condition, r.snr_db) for r in mine}, key=lambda c: (c[1] is not None, c[0], -(c[1] or 0.0)))
+        columns = sorted({(r.full_condition, r.snr_db) for r in mine}, key=lambda c: (c[1] is not None, c[0], -(c[1] or 0.0)))
         cells: dict[tuple[Any, ...], dict[int, Row]] = {}  # by seed
         for row in mine:
-            cells.setdefault((row.system, row.encoder, row.condition, row.snr_db), {})[row.seed] = row
+            cells.setdefault((row.system, row.encoder, row.full_condition, row.snr_db), {})[row.seed] = row
         lines = []
         for system in dict.fromkeys((r.system, r.encoder) for r in mine):
             found = [list(cells.get((*system, *column), {}).values()) for column in columns]

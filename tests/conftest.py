@@ -1,6 +1,7 @@
 """Tiny models and a tiny corpus, made on the spot: no test reaches for the network or for a downloaded checkpoint."""
 
 import gc
+import itertools
 import json
 import os
 import sys
@@ -12,6 +13,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: an unk
 import numpy as np
 import pytest
 from hypothesis import settings
+
+from .files import write_lines
 
 # The same cases everywhere, on machines of any speed; pytest --hypothesis-profile=thorough has four times as many.
 settings.register_profile("speechssl", deadline=None, derandomize=True, max_examples=25)
@@ -94,7 +97,7 @@ def mini_corpus(tmp_path):
             passages.append(passage)
             questions.append(question)
         for name, records in (("passages", passages), ("questions", questions)):
-            (root / "train" / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+            write_lines(root / "train" / f"{name}.jsonl", records)
         (root / "card.json").write_text(json.dumps({"manifests": "0123"}))
         return root
 
@@ -140,6 +143,26 @@ def dies_at(monkeypatch):
 
 
 @pytest.fixture
+def dies_in(monkeypatch):
+    """A context (owner, name of its function, call) that ends as if all was killed when the function is called that often."""
+
+    @contextmanager
+    def make(owner, name, call=1):
+        function, calls = getattr(owner, name), itertools.count(1)
+
+        def dying(*given, **named):
+            if next(calls) >= call:
+                raise KeyboardInterrupt
+            return function(*given, **named)
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(owner, name, dying)
+            yield
+
+    return make
+
+
+@pytest.fixture
 def labelled(tmp_path):
     """A function (task, slots) -> folder of a labelled set of 12/4/4 half-second tones."""
 
@@ -156,8 +179,8 @@ def labelled(tmp_path):
                 write_flac(root / "audio" / f"{name}.flac", samples)
                 labels = {slot: ("low", "high")[high ^ n % 2] for n, slot in enumerate(slots)}  # every other one the other way
                 record = {"id": name, "audio": f"audio/{name}.flac", "seconds": 0.5, "speaker": f"{speaker}{i % 2}"}
-                lines.append(json.dumps(record | {"labels": labels}) + "\n")
-            (root / f"{split}.jsonl").write_text("".join(lines))
+                lines.append(record | {"labels": labels})
+            write_lines(root / f"{split}.jsonl", lines)
         (root / "card.json").write_text(json.dumps({"task": task}))
         return root
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,8 @@ from speechssl.io import model_folder
 from speechssl.report.build import evaluated_split
 from speechssl.results import read_rows
 from speechssl.systems import load_systems
+
+from .files import change_lines
 
 MODELS = model_folder("people-en")
 
@@ -75,9 +76,7 @@ def test_one_model_as_parts_and_as_a_folder_is_one_row(
     mini_corpus: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus = mini_corpus((16_000,))
-    asked = [json.loads(line) for line in (corpus / "train/questions.jsonl").read_text().splitlines()]
-    lines = [json.dumps(q | {"answers": [{"text": "a", "start": 0.1, "end": 0.4}]}) for q in asked]
-    (corpus / "train/questions.jsonl").write_text("\n".join(lines))
+    change_lines(corpus / "train/questions.jsonl", {"answers": [{"text": "a", "start": 0.1, "end": 0.4}]})
     (corpus / "card.json").unlink()  # nobody needs one
     out = tmp_path / "out"
     call = ["evaluate", "qa", str(corpus), str(out), "--split", "train", "--conditions", "clean", "--workers", "1"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import string
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -9,9 +13,6 @@ from hypothesis import strategies as st
 
 from speechssl.errors import InputError
 from speechssl.metrics import exact_match, frame_f1, overlap_score, token_f1, word_error_rate
-
-seconds = st.floats(0, 100)
-intervals = st.tuples(seconds, st.floats(0.01, 20)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
 
 @pytest.mark.parametrize(
@@ -32,31 +33,6 @@ intervals = st.tuples(seconds, st.floats(0.01, 20)).map(lambda pair: (pair[0], p
 def test_time_scores(predicted: tuple[float, float] | None, gold: list[tuple[float, float]], f1: float, aos: float) -> None:
     assert frame_f1(predicted, gold) == pytest.approx(f1)
     assert overlap_score(predicted, gold) == pytest.approx(aos)
-
-
-@given(intervals, st.lists(intervals, min_size=1, max_size=4))
-def test_f1_is_2_aos_over_1_plus_aos(predicted: tuple[float, float], gold: list[tuple[float, float]]) -> None:
-    f1, aos = frame_f1(predicted, gold), overlap_score(predicted, gold)
-    assert 0 <= aos <= f1 <= 1
-    assert f1 == pytest.approx(2 * aos / (1 + aos))
-
-
-@given(seconds, st.lists(st.floats(0.01, 20), min_size=3, max_size=3), st.booleans(), st.booleans())
-def test_f1_is_the_harmonic_mean_of_precision_and_recall(
-    begin: float, steps: list[float], early_start: bool, early_end: bool
-) -> None:
-    a, b, c, d = np.cumsum([begin, *steps]).tolist()
-    p = (a if early_start else b), (c if early_end else d)
-    g = (b if early_start else a), (d if early_end else c)
-    precision, recall = (c - b) / (p[1] - p[0]), (c - b) / (g[1] - g[0])
-    assert frame_f1(p, [g]) == pytest.approx(2 * precision * recall / (precision + recall))
-    assert frame_f1(p, [g]) == pytest.approx(frame_f1(g, [p]))
-
-
-@pytest.mark.slow
-@given(intervals, st.lists(intervals, min_size=1, max_size=4))
-def test_best_over_annotations_in_any_order(predicted: tuple[float, float], gold: list[tuple[float, float]]) -> None:
-    assert frame_f1(predicted, gold) == max(frame_f1(predicted, [g]) for g in gold) == frame_f1(predicted, gold[::-1])
 
 
 @pytest.mark.parametrize("wrong", [(2.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))])
@@ -99,11 +75,6 @@ def test_text_scores(predicted: str | None, gold: list[str], language: str, exac
     assert token_f1(predicted, gold, language) == pytest.approx(f1)
 
 
-@given(st.text("ab c", max_size=9), st.lists(st.text("ab c", max_size=9), max_size=3))
-def test_exact_match_is_f1_of_1_but_for_order(predicted: str, gold: list[str]) -> None:
-    assert 0 <= exact_match(predicted, gold) <= token_f1(predicted, gold) <= 1
-
-
 def test_word_errors_by_utterance() -> None:
     references = ["The cat sat.", "It is twenty one", "", "gone"]
     hypotheses = ["the dog sat down", "it's 21", "noise here", ""]
@@ -121,7 +92,7 @@ def test_character_errors_fold_variants_and_keep_latin_runs_whole() -> None:
     assert word_error_rate(["後來他說話"], ["后来他说活"], "zh").rate == pytest.approx(1 / 5)
 
 
-words = st.lists(st.sampled_from(["cat", "dog", "bird", "fish"]), max_size=6)
+some_words = st.lists(st.sampled_from(["cat", "dog", "bird", "fish"]), max_size=6)
 
 
 def edit_distance(left: list[str], right: list[str]) -> int:
@@ -134,7 +105,7 @@ def edit_distance(left: list[str], right: list[str]) -> int:
 
 
 @pytest.mark.slow
-@given(st.lists(st.tuples(words, words), min_size=1, max_size=4))
+@given(st.lists(st.tuples(some_words, some_words), min_size=1, max_size=4))
 def test_errors_are_edit_distances(pairs: list[tuple[list[str], list[str]]]) -> None:
     assume(any(reference for reference, _ in pairs))
     errors = word_error_rate([" ".join(r) for r, _ in pairs], [" ".join(h) for _, h in pairs])
@@ -175,8 +146,63 @@ def test_chinese_answers_are_scored_as_drcd_does(predicted: str, gold: list[str]
     assert (exact_match(predicted, gold, "zh"), token_f1(predicted, gold, "zh")) == pytest.approx(wanted)
 
 
-@given(HAN, HAN)
-def test_the_script_of_an_answer_does_not_matter(predicted: str, gold: str) -> None:
-    traditional = str.maketrans("学", "學")
-    for score in (exact_match, token_f1):
-        assert score(predicted.translate(traditional), [gold], "zh") == score(predicted, [gold.translate(traditional)], "zh")
+# ---- random predictions against the scorers of SQuAD v1.1 and of DUAL, written from what they compute, faults excepted
+
+
+WORDS = (*"the The a an An cat cat, Cat 10 1,000 U.S. new-york anthem ä — 's (b) a—b _a_ É ß ٣ 中".split(), "\u200b", " ", "\n")
+texts = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
+ticks = st.integers(0, 60)
+
+
+def squad_words(text: str) -> list[str]:
+    """Lower case, then punctuation, then articles, then white space: the order of the script matters ("a." is an article, and so
+    is the "a" of "a—b").
+    """
+    kept = "".join(c for c in text.lower() if c not in set(string.punctuation))
+    return "".join(" " if part in ("a", "an", "the") else part for part in re.split(r"(\W)", kept)).split()
+
+
+def squad_scores(predicted: str, gold: list[str]) -> tuple[float, float]:
+    found = squad_words(predicted)
+    exact, f1 = [], []
+    for answer in map(squad_words, gold):
+        shared, left = 0, list(answer)
+        for word in found:
+            if word in left:
+                left.remove(word)
+                shared += 1
+        exact.append(found == answer)
+        f1.append(2 * shared / (len(found) + len(answer)) if shared else 0.0)
+    return float(max(exact)), max(f1)
+
+
+@given(texts, st.lists(texts, min_size=1, max_size=4))
+def test_text_scores_are_those_of_squad(predicted: str, gold: list[str]) -> None:
+    """Where the prediction or an annotation is empty the rule is that of v2.0: such an annotation does not count."""
+    kept = [answer for answer in gold if squad_words(answer)]
+    if not kept or not squad_words(predicted):
+        assert exact_match(predicted, gold) == token_f1(predicted, gold) == float(not kept and not squad_words(predicted))
+        return
+    exact, f1 = squad_scores(predicted, kept)
+    assert exact_match(predicted, gold) == exact
+    assert token_f1(predicted, gold) == pytest.approx(f1)
+
+
+def dual_scores(predicted: tuple[int, int], gold: tuple[int, int]) -> tuple[Fraction, Fraction]:
+    """FF1 and AOS by counting the ticks of a clock in each interval: no arithmetic on borders."""
+    units, wanted = set(range(*predicted)), set(range(*gold))
+    shared = len(units & wanted)
+    if not shared:
+        return Fraction(0), Fraction(0)
+    precision, recall = Fraction(shared, len(units)), Fraction(shared, len(wanted))
+    return 2 * precision * recall / (precision + recall), Fraction(shared, len(units | wanted))
+
+
+@given(st.tuples(ticks, ticks).map(sorted), st.lists(st.tuples(ticks, st.integers(1, 20)), min_size=1, max_size=4))
+def test_time_scores_are_those_of_dual_and_no_annotation_is_dropped(predicted: list[int], gold: list[tuple[int, int]]) -> None:
+    """Its aggregate takes the best of all annotations but the last; here the last counts as well."""
+    span, wanted = (predicted[0], predicted[1]), [(start, start + length) for start, length in gold]
+    found = [dual_scores(span, g) for g in wanted]
+    seconds = [(a * 0.02, b * 0.02) for a, b in wanted]
+    assert frame_f1((span[0] * 0.02, span[1] * 0.02), seconds) == pytest.approx(float(max(f for f, _ in found)), abs=1e-9)
+    assert overlap_score((span[0] * 0.02, span[1] * 0.02), seconds) == pytest.approx(float(max(a for _, a in found)), abs=1e-9)

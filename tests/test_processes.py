@@ -14,6 +14,8 @@ from speechssl.cli import main
 from speechssl.errors import InputError
 from speechssl.trainer import StepBatches, check_share
 
+from .files import change_lines, read_lines
+
 ROOT = Path(__file__).parent.parent
 CROPS = ["--crops", "4", "--crop-seconds", "0.5", "--visible-weight", "1"]
 TRAINING = ["--steps", "4", "--warmup-steps", "1", "--save-every", "4", "--log-every", "1", "--precision", "fp32"]
@@ -34,8 +36,7 @@ def corpus(mini_corpus):
     words = {"words": [["lost", 0.0, 0.2], ["silver", 0.2, 0.45]]}
     answers = {"answers": [{"text": "silver", "start": 0.2, "end": 0.45}]}
     for name, more in (("passages", words), ("questions", words | answers)):
-        path = root / f"train/{name}.jsonl"
-        path.write_text("".join(json.dumps(json.loads(line) | more) + "\n" for line in path.read_text().splitlines()))
+        change_lines(root / f"train/{name}.jsonl", more)
     return root
 
 
@@ -94,7 +95,7 @@ def test_two_processes_train_what_one_does_and_a_killed_run_goes_on(calls, tmp_p
     assert resumed.stdout.count("hubert/encoder: ") == 1
     same_weights(one / "hubert", two / "hubert")
     assert whole(one / "hubert") == whole(two / "hubert")
-    steps = [json.loads(line)["step"] for line in (two / "hubert/checkpoints/log.jsonl").read_text().splitlines()]
+    steps = [row["step"] for row in read_lines(two / "hubert/checkpoints/log.jsonl")]
     assert steps.count(1) == 1 and steps[-5:] == [3, 4, 5, 6, 6]  # it went on from step 2; the last line is the run's summary
 
 
@@ -107,7 +108,7 @@ def a_toy_is_trained_alike(folder):
     assert [len(rows) for rows in first["seen"]] == [3] * 5
     assert not {x for rows in first["seen"] for x in rows} & {x for rows in second["seen"] for x in rows}
     assert all(a != b for a, b in zip(first["drawn"], second["drawn"], strict=True))
-    rows = [json.loads(line) for line in (folder / "toy/log.jsonl").read_text().splitlines()]
+    rows = read_lines(folder / "toy/log.jsonl")
     assert [row["mine"] for row in rows if "mine" in row] == [0.5] * 4  # of the dropped one nothing is reported
     assert [row["step"] for row in rows if row.get("loss", 0) is None] == [3]
     assert first["agreed"] == second["agreed"] == "process 0" and first["mean"] == second["mean"] == 0.5
@@ -131,9 +132,7 @@ def same_weights(a, b):
 
 def same_curve(a, b, *names):
     """Means over all processes are those over the whole batch."""
-    left, right = (
-        [json.loads(line) for line in (folder / "checkpoints/log.jsonl").read_text().splitlines()][:-1] for folder in (a, b)
-    )
+    left, right = (read_lines(folder / "checkpoints/log.jsonl")[:-1] for folder in (a, b))
     assert len(left) == len(right) == 4 and all(set(names) <= set(row) for row in left)
     for name in names:
         assert [row[name] for row in right] == pytest.approx([row[name] for row in left], abs=2e-4, rel=1e-4), name

@@ -85,12 +85,23 @@ def test_the_same_key_replaces(path: Path) -> None:
         {"seed": 1},
         {"card": "other"},
         {"card": {"layer": 6}},
+        {"snr_over": "signal"},
     ],
 )
 def test_another_key_is_another_row(path: Path, other: dict[str, object]) -> None:
     append_rows(path, [ROW])
     append_rows(path, [replace(ROW, **other)])  # type: ignore[arg-type]
     assert len(read_rows(path)) == 2
+
+
+def test_snrs_over_the_whole_signal_are_other_conditions_and_the_usual_ones_are_written_as_ever(path: Path) -> None:
+    append_rows(path, [ROW])
+    assert "snr_over" not in path.read_text()
+    append_rows(path, [replace(ROW, value=40.0, low=None, high=None, snr_over="signal")])
+    found = read_rows(path)
+    assert [(row.value, row.snr_over) for row in found] == [(ROW.value, ""), (40.0, "signal")]
+    head = results_table(found).splitlines()[0]
+    assert f"{ROW.condition} 10 dB" in head and f"{ROW.condition}, over the signal 10 dB" in head
 
 
 def test_cards_with_keys_in_another_order_are_one(path: Path) -> None:

@@ -1,6 +1,5 @@
 """Parts that do not belong together are refused by file, and the encoder works once for systems that read the same features."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,8 @@ from speechssl.errors import InputError
 from speechssl.io import differing, model_folder, read_json, write_json
 from speechssl.systems import load_systems
 from speechssl.units.kmeans import Codebook, load_codebook
+
+from .files import change_json
 
 
 @pytest.fixture
@@ -61,20 +62,16 @@ def test_missing_parts_are_named(models: Path, damage: str, system: str, message
 
 @pytest.mark.slow
 def test_parts_that_are_missing_or_do_not_belong_together_are_refused(models: Path):
-    def change(name: str, **values) -> None:
-        card = models / name
-        card.write_text(json.dumps(json.loads(card.read_text()) | values))
-
     with pytest.raises(InputError, match="choose dual, speechbert, cascade-ctc"):
         load_systems(models, ["duel"])
     shutil.rmtree(models / "ctc")
     with pytest.raises(InputError, match="has no ctc/; train one"):
         load_systems(models, ["cascade-ctc"])
     for units in ({"codebook": "other"}, None):
-        change("dual/card.json", units=units)
+        change_json(models / "dual/card.json", units=units)
         with pytest.raises(InputError, match="trained on other units"):
             load_systems(models, ["dual"])
-    change("units.card.json", encoder="0123456789abcdef")
+    change_json(models / "units.card.json", encoder="0123456789abcdef")
     with pytest.raises(InputError, match=r"units\.safetensors was fitted on encoder 0123456789abcdef"):
         load_systems(models, ["dual"])
 

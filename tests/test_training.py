@@ -1,6 +1,5 @@
 """The Trainer adapter: resumed runs end with the same bits, bad gradients are dropped, schedules keep their horizon."""
 
-import json
 import re
 import shutil
 import time
@@ -15,6 +14,8 @@ from speechssl.config import EvalOptions, TrainingOptions, settings
 from speechssl.dual.config import QaOptions
 from speechssl.errors import InputError, MissingExtra
 from speechssl.trainer import Evaluation, Watch, fit
+
+from .files import read_lines
 
 
 class Toy(nn.Module):
@@ -49,17 +50,13 @@ def trained(folder, make=batch, **changes):
 
 
 def logged(folder):
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-
-
-class Killed(BaseException):
-    pass
+    return read_lines(folder / "log.jsonl")
 
 
 def killing(at):
     def make(step):
         if step == at:
-            raise Killed
+            raise KeyboardInterrupt
         return batch(step)
 
     return make
@@ -80,7 +77,7 @@ def test_training_lowers_the_loss_and_says_what_it_did(tmp_path):
 )
 def test_a_killed_run_that_is_resumed_ends_with_the_same_bits(tmp_path, at, more):
     _, whole = trained(tmp_path / "whole", **more)
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "killed", killing(at), **more)
     result, resumed = trained(tmp_path / "killed", **more)
     assert result["steps"] == 10
@@ -89,7 +86,7 @@ def test_a_killed_run_that_is_resumed_ends_with_the_same_bits(tmp_path, at, more
 
 def test_a_checkpoint_cut_short_by_the_kill_is_passed_over(tmp_path):
     _, whole = trained(tmp_path / "whole")
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "killed", killing(8))
     half = tmp_path / "killed" / "checkpoint-9"
     shutil.copytree(tmp_path / "killed" / "checkpoint-6", half)
@@ -149,7 +146,7 @@ def test_a_killed_run_has_the_same_loss_curve_with_accumulation_clipping_and_une
     """Saved every 3 steps and logged every 4: the line after the kill is of steps before it too."""
     same = {"steps": 12, "accumulation": 2, "clip": 0.05, "log_every": 4}
     _, whole = trained(tmp_path / "whole", **same)
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "killed", killing(at), **same)
     assert torch.equal(trained(tmp_path / "killed", **same)[1], whole)
 
@@ -176,7 +173,7 @@ def test_the_log_and_tensorboard_of_a_killed_run_have_every_step_once(tmp_path, 
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     trained(tmp_path / "whole")
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "killed", killing(at), report_to=("tensorboard",))
     with (tmp_path / "killed/log.jsonl").open("a") as file:
         file.write('{"step": ')  # the kill cut a line short
@@ -207,10 +204,10 @@ def test_every_line_says_how_fast_the_audio_goes_through(tmp_path, monkeypatch, 
 def test_dropped_batches_are_counted_over_a_kill(tmp_path):
     def make(step, last=99):
         if step >= last:
-            raise Killed
+            raise KeyboardInterrupt
         return broken_batch(step) if step in (1, 3) else batch(step)
 
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         trained(tmp_path, lambda step: make(step, 5), save_every=2)
     assert trained(tmp_path, make, save_every=2)[0]["skipped"] == 2
 
@@ -338,7 +335,7 @@ def test_of_equal_scores_the_first_is_the_best_and_less_may_be_better(tmp_path):
 def test_a_killed_run_remembers_the_best(tmp_path, at, lower):
     """By its own weights, whose score rises and falls: before and after the best, between checkpoints and evaluations."""
     whole, best, _ = judged(tmp_path / "whole", lower=lower)
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         judged(tmp_path / "killed", killing(at), lower=lower)
     result, found, _ = judged(tmp_path / "killed", lower=lower)
     used = ("seconds", "peak_gb", "gpu_gb")
@@ -384,7 +381,7 @@ def test_more_steps_may_find_a_better_model_and_keep_the_best_there_was(tmp_path
 
 
 def test_the_log_says_how_long_it_took_and_how_much_memory(tmp_path):
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         trained(tmp_path, killing(5))
     before = logged(tmp_path)[-1]["seconds"]
     result, found = trained(tmp_path)

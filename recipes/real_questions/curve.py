@@ -59,7 +59,7 @@ def predicted(xs: np.ndarray, scores: list[Estimate], at: float) -> Estimate:
 
 
 def measured(out: Path, systems: list[str]) -> dict[str, Estimate]:
-    """The FF1 of every system on dev, drawn together."""
+    """The FF1 of every system on clean dev, drawn together."""
     cells = {
         scores.system: [
             ItemScore(name, str(line["passage"]), line["ff1"], 1.0, str(line.get("voice", "")))
@@ -67,6 +67,7 @@ def measured(out: Path, systems: list[str]) -> dict[str, Estimate]:
             if line["ff1"] is not None
         ]
         for scores in read_results([out / "parts", out / "on-dev"], systems)
+        if scores.condition == ("clean", None)
     }
     drawn = resampled(cells, unit="passage")
     return {system: drawn[system] for system in systems}

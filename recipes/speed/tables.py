@@ -65,7 +65,8 @@ def chunks(rows: list[Row], metric: str) -> None:
 
 def main() -> None:
     rows = list(read_rows(Path(sys.argv[2]) / "results.jsonl"))
-    print(rows[-1].card)
+    for card in {row.made: row.card for row in rows}.values():  # every machine, number of threads and set of versions
+        print(card)
     encoders(rows)
     plain(rows, ["unit_agreement"])
     chunks(rows, "changed_units")

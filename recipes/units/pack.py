@@ -1,6 +1,6 @@
 """Pack short recordings, such as single words, into files of about 20 s: `pretrain` cuts crops of seconds out of its recordings.
 
-    python recipes/units/pack.py OUT.txt FOLDER ... [--only GLOB ...] [--skip REGEX] [--copies 2]
+    python recipes/units/pack.py OUT.txt FOLDER ... [--skip REGEX] [--copies 2]
 
 Recordings are shuffled, brought to one level, and joined with pauses of 0.1 to 0.4 s. OUT.txt lists the files, which are in OUT/.
 """

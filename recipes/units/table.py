@@ -23,17 +23,28 @@ def noise(values):
     return " ".join(f"{r['unit_edit_distance']:.2f}" for r in rows) or "–"
 
 
+def ratios(lists_of):
+    """The SNRs of the first that has some, as they were measured; "" where none has."""
+    rows = (r["snr_db"] for values in found.values() for r in values.get(lists_of, {}).get("stability", []))
+    return " ".join(f"{snr:g}" for snr in dict.fromkeys(snr for snr in rows if snr is not None))
+
+
 for split in ("dev", "test"):
     names = [name for name in lists if name.startswith(split)]
     fsdd = f"{split}-fsdd"
     heads = [f"{name.removeprefix(split + '-')}: AUC / same-text distance" for name in names]
-    heads += [f"{fsdd.removeprefix(split + '-')}: UED at 20 10 5 0 dB", "ABX within / across", "speaker probe", "bits a second"]
+    heads += [
+        f"{fsdd.removeprefix(split + '-')}: UED at {ratios(fsdd)} dB",
+        "ABX within / across",
+        "speaker probe",
+        "bits a second",
+    ]
     print(f"\n**{split}**\n\n| encoder, read-out | K | " + " | ".join(heads) + " |\n|---" + "|---" * (len(heads) + 1) + "|")
     for arm, values in found.items():
         if not any(name in values for name in names):
             continue
         groups = [" - " if name.split("-")[1] in ("piper", "festival") else "people" for name in names]
         cells = [pair(values.get(name, {}), group) for name, group in zip(names, groups, strict=True)]
-        of = values.get(fsdd) or next(iter(values.values()))
-        cells += [noise(of), f"{of['abx_within']:.2f} / {of['abx_across']:.2f}", f"{of['speaker_accuracy']:.2f}"]
+        of = values.get(fsdd) or next(values[name] for name in names if name in values)  # of this split
+        cells += [noise(values.get(fsdd, {})), f"{of['abx_within']:.2f} / {of['abx_across']:.2f}", f"{of['speaker_accuracy']:.2f}"]
         print(f"| {arm} | {of['K']} | " + " | ".join(cells) + f" | {of['bits_a_second']:.0f} |")

@@ -110,7 +110,7 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     mixtures = freeze_mixtures(distorter, recordings, [s.condition for s in settings], out / "noise.jsonl", o.workers)
     grid = gather(run_grid(trained, settings, out, mixtures, o.workers), o.seed)
 
-    append_rows(out / "results.jsonl", rows_of(grid), any_card=True)  # of a head that was made again
+    append_rows(out / "results.jsonl", rows_of(grid, distorter), any_card=True)  # of a head that was made again
     values = degradation(grid) | {"dual_against_cascade": against_cascade(grid)}
     spoken = [task for task, where in data.items() if synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
@@ -230,12 +230,13 @@ def gather(cells: Sequence[Cell], seed: int, resamples: int = RESAMPLES) -> Grid
     return Grid({key: scores[key] for key in by_key}, by_key, seed, resamples)
 
 
-def rows_of(grid: Grid) -> list[Row]:
+def rows_of(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
     """A row for `results.jsonl` from every cell."""
     rows = []
     for (task, encoder, setting), score in grid.scores.items():
-        cell = grid.cells[task, encoder, setting]
-        rows.append(Row.of(score.interval, task[0], encoder, setting.name, setting.snr_db, task[1], cell.seed, cell.card))
+        cell, over = grid.cells[task, encoder, setting], distorter.card(setting.condition).get("snr_over", "")
+        row = Row.of(score.interval, task[0], encoder, setting.name, setting.snr_db, task[1], cell.seed, cell.card)
+        rows.append(replace(row, snr_over=over))
     return rows
 
 

@@ -11,7 +11,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -345,7 +345,8 @@ def evaluate_systems(
             system = by_name[file.system]
             scored, transcripts, lines, facts = score(system, predictions)
             encoder = "" if isinstance(system, Baseline) else setup.models
-            rows += rows_of(scored, metrics, transcripts, corpus, condition, system, distorter.seed, encoder)
+            made = rows_of(scored, metrics, transcripts, corpus, condition, system, distorter.seed, encoder)
+            rows += [replace(row, snr_over=distorter.card(condition).get("snr_over", "")) for row in made]
             write_lines(out, system.name, condition, lines, corpus, predictions, **facts)
         return rows
 

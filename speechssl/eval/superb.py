@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -241,13 +241,14 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
         heads = train_heads(encoder, parts, plan)
         for task in () if o.train_only else plan.data:
             rows = list(evaluate_task(encoder, [part for part in parts if part.task == task], heads, audio, plan))
-            append_rows(out / "results.jsonl", rows, any_card=True)
+            append_rows(out / "results.jsonl", rows, True, outdated=partial(of_other_settings, rows[0]))
             first = next(row for row in rows if row.condition == "clean")
             ends = "" if first.low is None else f" [{first.low:.2f}, {first.high:.2f}]"
             tqdm.write(f"{encoder.name}: {task} ({ABOUT[task]}) {first.metric} {first.value:.2f}{ends}", file=sys.stderr)
     if o.train_only:
         return "heads are trained; their dev scores are in heads/*/*/*/card.json, and the test set was not used"
-    tables = superb_tables(read_rows(out / "results.jsonl"), [f"{name}{suffix}" for name in plan.encoders], o.noise.at)
+    rows = [row for row in read_rows(out / "results.jsonl") if row.snr_over in ("", plan.distorter.snr_over)]
+    tables = superb_tables(rows, [f"{name}{suffix}" for name in plan.encoders], o.noise.at)
     note = [sentence for sentence in (snr_note(o.noise.snr_over),) if sentence]
     write_text(out / "superb.md", "\n\n".join([*(table.markdown for table in tables), *note]) + "\n")
     return "\n\n".join([*(table.text for table in tables), *note])
@@ -339,6 +340,9 @@ def evaluate_task(
     """
     task = parts[0].task
     names = ["seed-0"] if task == QBE else list(heads[parts[0].label])
+    trained = [next(iter(heads[part.label].values())) for part in parts if task != QBE]  # all seeds have the same settings
+    decisive = [[*(head.card[name] for name in ("encoder", "task", "settings")), words_of(head.task)] for head in trained]
+    made_from = hash_json(decisive or encoder_card(encoder.cache.encoder))
     for one in audio:
         clean = one.setting.group == "clean"
         wanted = [name for name in names if clean or not name.endswith("default")]
@@ -351,12 +355,29 @@ def evaluate_task(
             if clean and name == wanted[0]:
                 detail = {"task": task, "encoder": encoder.name, "condition": "clean", "detail": together.detail}
                 write_json(plan.options.out / "details" / encoder.name / f"{task}.json", detail)
-            card = {"data": [part.data.hash for part in parts], "preset": parts[0].preset}
+            card = {"data": [part.data.hash for part in parts], "preset": parts[0].preset, "made_from": made_from}
             seed = int(name.removesuffix("-default").removeprefix("seed-"))
             for m in together.measures[:1] if default else together.measures:
                 low, high = (m.low, m.high) if m.groups > 1 else (None, None)  # one group says nothing about the spread
                 about = (task, encoder.name, one.setting.name, one.setting.snr_db, f"{m.metric}{DEFAULT}" if default else m.metric)
-                yield Row(*about, m.value, low, high, m.n, seed, card, m.drawn, m.groups)
+                over = plan.distorter.card(one.setting.condition).get("snr_over", "")
+                yield Row(*about, m.value, low, high, m.n, seed, card, m.drawn, m.groups, over)
+
+
+def of_other_settings(new: Row, old: Row) -> bool:
+    """Whether an older row of the same task and encoder is of other data, heads or decoding, so that no mean may be over both.
+
+    Rows that do not say it are taken for the same.
+    """
+    cards = [row.card if isinstance(row.card, dict) else {} for row in (new, old)]
+    known = (new.system, new.encoder) == (old.system, old.encoder) and "made_from" in cards[1]
+    return known and any(cards[0].get(name) != cards[1].get(name) for name in ("data", "preset", "made_from"))
+
+
+def words_of(task: Any) -> str | None:
+    """The hash of the language model that a task decodes with."""
+    model = getattr(task, "language_model", None)
+    return model and hash_bytes("\n".join(model.words).encode(), *(n.log_probs.tobytes() for n in model.ngrams))
 
 
 def evaluate_heads(
@@ -377,9 +398,6 @@ def evaluate_heads(
         for name in group:
             head = heads[name]  # with its task as it is evaluated: its language model, and the threshold that dev chose
             decoding = {field: str(getattr(head.task, field, None)) for field in ("beam", "threshold", "median")}
-            model, words = getattr(head.task, "language_model", None), None
-            if model is not None:
-                words = hash_bytes("\n".join(model.words).encode(), *(n.log_probs.tobytes() for n in model.ngrams))
             facts = [
                 head.weights,
                 task_card(head.task),
@@ -387,7 +405,7 @@ def evaluate_heads(
                 samples,
                 encoder_card(speech_encoder),
                 decoding,
-                words,
+                words_of(head.task),
             ]
             path = result_path(plan.options.out, encoder.name, part.label, name, audio.setting)
             files.append(ResultFile(name, path, hash_json([*facts, RESAMPLES, DRAWN]), what))

@@ -6,7 +6,7 @@ import platform
 import random
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from importlib import metadata
 from itertools import pairwise
@@ -170,7 +170,8 @@ def read_predicted(out: Path, corpus: Corpus) -> Predicted:
         system, seed = SimpleNamespace(name=f.system, card={}), int(f.card.get("seed", 0))
         condition: Any = SimpleNamespace(short=f.condition[0], snr_db=f.condition[1])  # what rows have of `augment.Condition`
         encoder = str(f.card.get("encoder", ""))
-        rows += rows_of(scored, METRICS, answers[f.path]["transcripts"], corpus, condition, system, seed, encoder)
+        made = rows_of(scored, METRICS, answers[f.path]["transcripts"], corpus, condition, system, seed, encoder)
+        rows += [replace(row, snr_over=str(f.card.get("snr_over", ""))) for row in made]
     return Predicted(tuple(found), answers, corpus, len(evaluated), common, tuple(rows))
 
 
@@ -360,7 +361,7 @@ def _examples(
     random.Random(f"examples {condition.label} {seed}").shuffle(questions)
     drawn = list({q.passage: q for q in questions}.values())[:count]
     ff1 = {system: {s.id: s.ff1 for s in score_questions(p, data)} for system, p in answers.items()}
-    examples = []
+    examples, over = [], distorter.card(condition).get("snr_over")
     for question in tqdm(drawn, desc="examples", unit="question", disable=not drawn):
         passage, predicted = data.passages[question.passage], []
         for system, predictions in answers.items():
@@ -383,7 +384,9 @@ def _examples(
                 gold=tuple((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
                 answer_text=question.answers[0].text,
                 predictions=tuple(predicted),
-                condition=ShownCondition(condition.short, condition.snr_db).label,
+                condition=ShownCondition(
+                    f"{condition.short}, over the {over}" if over else condition.short, condition.snr_db
+                ).label,
                 badges=(
                     *([("voice of the passage", passage.speaker)] if passage.speaker else []),
                     ("type of the answer", answer_type(question.written, question.answers[0].text, question.language)),

@@ -127,9 +127,10 @@ def corpus_section(c: Compilation, number: int) -> Section:
 
 def rows_of(c: Compared) -> list[Row]:
     """The estimates as rows of results, percent."""
+    over = {s.condition: str(s.card.get("snr_over", "")) for s in c.scores}
     return [
-        Row.of(e.interval, system, "", condition, snr, c.errors.lower() if metric == WER else metric)
-        for (system, (condition, snr), metric), e in c.estimates.items()
+        replace(Row.of(e.interval, system, "", *where, c.errors.lower() if metric == WER else metric), snr_over=over.get(where, ""))
+        for (system, where, metric), e in c.estimates.items()
     ]
 
 

@@ -176,7 +176,8 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
     names = list(dict.fromkeys((row.system, row.encoder or "") for row in rows))
     for row in rows:
         if math.isfinite(row.value):
-            condition = ShownCondition("written" if text_only and row.condition == "clean" else row.condition, _finite(row.snr_db))
+            where = "written" if text_only and row.condition == "clean" else row.full_condition
+            condition = ShownCondition(where, _finite(row.snr_db))
             groups.setdefault(((row.system, row.encoder or ""), row.metric.lower(), condition), {})[row.seed] = row
     known = {n for system, encoder in names for n in (system, f"{system}/{encoder}")}
     names += [(system, "") for system in dict.fromkeys(also) if system not in known]

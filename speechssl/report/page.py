@@ -24,7 +24,22 @@ from speechssl.io import write_text
 from speechssl.report.figures import PALETTE, Drawing, Results, ScoreCell, Series, ShownCondition, decibels
 from speechssl.results import LOWER_IS_BETTER, METRICS, Row, Table, decimals, interval_note, metric_name, unit
 
-COLUMNS = ("system", "encoder", "condition", "snr_db", "metric", "value", "low", "high", "n", "seed", "card", "drawn", "groups")
+COLUMNS = (
+    "system",
+    "encoder",
+    "condition",
+    "snr_db",
+    "metric",
+    "value",
+    "low",
+    "high",
+    "n",
+    "seed",
+    "card",
+    "drawn",
+    "groups",
+    "snr_over",
+)
 UNKNOWN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system without results
 WIDTH, HEIGHT = 1000, 88
 LEAST = 3.0  # width below which a span could not be seen or clicked

@@ -149,8 +149,10 @@ def summarise_grid(found: Sequence[Panel]) -> str:
     every = list(dict.fromkeys(c for p in tasks for c in p.conditions))
     noisy = [c for c in every if c.name.startswith("unseen-")] or [c for c in every if c.name.startswith("seen-")]
     level = nearest_snr(noisy, AT)
-    losses = {e: [loss for p in tasks for c in level if (loss := p.loss(e, c)) is not None] for e in encoders}
-    parts = [f"{e.label} {sum(values) / len(values):.1f}" for e, values in losses.items() if values]
+    cells = [(p, c) for p in tasks for c in level if any(p.loss(e, c) is not None for e in encoders)]
+    losses = {e: [loss for p, c in cells if (loss := p.loss(e, c)) is not None] for e in encoders}
+    # a mean over other cells would not compare
+    parts = [f"{e.label} {sum(values) / len(values):.1f}" for e, values in losses.items() if values and len(values) == len(cells)]
     if not parts:
         return ""
     count = f"Averaged over {len(tasks)} tasks, " if len(tasks) > 1 else ""

@@ -382,7 +382,9 @@ def predictions_path(scores: Scores) -> Path:
 
 def shown_condition(scores: Scores, results: Results) -> ShownCondition:
     """As the tables of the page have it ("written", where no system needs audio)."""
-    found = ShownCondition(*scores.condition)
+    name, snr = scores.condition
+    over = scores.card.get("snr_over")
+    found = ShownCondition(f"{name}, over the {over}" if over else name, snr)
     written = ShownCondition("written", found.snr_db)
     return written if found.name == "clean" and any(written == c for _, _, c in results.cells) else found
 

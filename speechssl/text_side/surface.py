@@ -39,7 +39,7 @@ from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.finetuning import add, added, train_only, trained_parameters
-from speechssl.io import replacing, stage, write_json
+from speechssl.io import MADE_FROM, hash_of_weights, read_json, replacing, stage, write_json
 from speechssl.metrics import frame_f1
 from speechssl.shift import SHIFT, load_shift
 from speechssl.stats import Units
@@ -133,6 +133,9 @@ def start_of(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanMod
             )
         return began.state_dict()
     named = start or options.text_encoder
+    made = read_json(reader / MADE_FROM).get("text_weights") if (reader / MADE_FROM).is_file() else None
+    if made and (there := hash_of_weights(named)) and there != made:
+        raise InputError(f"{named} has other weights than when the reader {reader} began as it; give its own with --start")
     try:
         if card["what"] == "DUAL reader":
             began = SpanModel(*unit_encoder(named, model.embedding.num_embeddings - 3, str(card["assignment"]), seed))
@@ -347,16 +350,15 @@ def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str,
                 return [frame_f1(answer, gold) for answer, gold in zip(found, golds, strict=True)]
 
             def mean() -> float:
-                found = scores()
-                return sum(found) / len(found)
+                return sum(scores()) / len(timed)  # a question without units counts as wrong, as in `evaluate qa`
 
             batches = example_batches(examples, layout, o)
             result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", mean, every)
-            items = {q.id: (1.0, score) for q, score in zip(asked, scores(), strict=True)}
+            items = {q.id: (1.0, 0.0) for q in timed} | {q.id: (1.0, s) for q, s in zip(asked, scores(), strict=True)}
             about: dict[str, Any] = named | {"assignment": assignment, "options": options, "training": result, "curve": curve}
             about |= {"trained": o.trained, "trained_parameters": trained_parameters(model)}
             about |= {"note": note} if (note := synthetic_note(corpus)) else {}
-            drawn = passage_units(test, [q.passage for q in asked])
+            drawn = passage_units(test, [q.passage for q in timed])
             card = step.finish(write_scores(results, TASK, "ff1", arm, seed, items, about, drawn))
         reached = steps_to(card["curve"])
         when = f"FF1 50 after {reached} steps" if reached else f"no FF1 of 50 within {o.training.steps} steps"

@@ -101,7 +101,7 @@ def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: in
         for (task, arm), e in found.gains.items()
         if found.metrics.get(task) not in DECIMALS
     ]
-    append_rows(results / "results.jsonl", rows, any_card=True)
+    append_rows(results / "results.jsonl", rows, True, outdated=lambda row: row.metric == GAIN and row.card != f"over {baseline}")
     own = [task for task in found.metrics if has_own_table(task) or task in found.symbols]
     scores = [score_table(found)] if len(own) < len(found.metrics) else []
     gains = [gain_table(found, baseline)] if any(not has_own_table(task) for task, _ in found.gains) else []

@@ -84,6 +84,10 @@ def _own(folder: Path) -> Task:
             found[split].append((place, values))
         if not found[split]:
             raise InputError(f"{folder / f'{split}.jsonl'} has no examples; make the task again")
+        names: dict[str, str] = {}  # by which scores are kept
+        for i, (place, values) in enumerate(found[split]):
+            if (first := names.setdefault(name := str(values.get("id", i)), place)) != place:
+                raise InputError(f"{place}: the id {name} is also that of {first}; make ids unique")
     metric = str(about.get("metric", ACCURACY))
     classes = [] if metric == SPEARMAN else sorted({str(values["label"]) for _, values in found["train"]})
     if len(classes) == 1:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -188,5 +189,19 @@ def iterate_units(folder: Path | str) -> Iterator[Utterance]:
 
 
 def load_units(folder: Path | str) -> dict[str, RunLength]:
-    """Unit sequences by id. Raises InputError as `iterate_units` does."""
-    return {utterance.id: utterance.runs for utterance in iterate_units(folder)}
+    """Unit sequences by id, as arrays of int32 that cannot be written. They lie in a nameless file of this process, so that their
+    number is bounded by the disk; what is read often the system keeps in memory. Raises InputError as `iterate_units` does.
+    """
+    places: dict[str, tuple[int, int]] = {}
+    at = 0
+    with tempfile.TemporaryFile() as file:
+        for utterance in iterate_units(folder):
+            size = len(utterance.runs)
+            places[utterance.id], at = (at, size), at + 2 * size
+            np.stack([utterance.runs.units, utterance.runs.lengths]).astype(np.int32).tofile(file)
+        file.flush()
+        values = np.memmap(file, np.int32, "r") if at else np.zeros(0, np.int32)
+    return {
+        name: RunLength(values[first : first + size], values[first + size : first + 2 * size])
+        for name, (first, size) in places.items()
+    }

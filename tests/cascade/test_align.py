@@ -1,6 +1,5 @@
 """Known words in a recording: CTC on emissions made by hand, windows against the whole, Whisper's attention."""
 
-import json
 import shutil
 from itertools import pairwise
 
@@ -28,6 +27,8 @@ from speechssl.cascade.model import CtcVocabulary, align_spans
 from speechssl.data.records import Span
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
+
+from ..files import change_json
 
 GRID = FrameGrid(16_000, 320, 400)
 ENGLISH = CtcVocabulary.english().symbols
@@ -287,8 +288,7 @@ def test_whisper_gives_every_piece_of_long_audio_its_own_words(whisper_folder, m
 def test_a_whisper_of_another_language_is_refused(whisper_folder, tmp_path):
     folder = tmp_path / "tiny.en"
     shutil.copytree(whisper_folder, folder)
-    values = json.loads((folder / "generation_config.json").read_text()) | {"is_multilingual": False}
-    (folder / "generation_config.json").write_text(json.dumps(values))
+    change_json(folder / "generation_config.json", is_multilingual=False)
     with pytest.raises(InputError, match="was not trained on the language 'zh'; give a multilingual Whisper"):
         load_aligner("people-en", str(folder), "zh")
     assert load_aligner("people-en", str(folder), "en").name == "tiny.en"

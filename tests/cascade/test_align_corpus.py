@@ -179,17 +179,9 @@ def test_an_answer_that_is_not_heard_in_its_place_gets_no_times(corpus, aligner)
     assert load_corpus(run(root, out.with_name("all"), confidence=0.0)[0], "train").questions[0].answers[0].start is not None
 
 
-def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, tmp_path, monkeypatch):
+def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, tmp_path, dies_in):
     root = corpus([{"id": f"p{i}", "text": f"{'abcdef'[i]} word"} for i in range(6)], [])
-    align = EvenAligner.align
-
-    def dying(self, samples, words):
-        if len(self.seen) == 3:
-            raise KeyboardInterrupt
-        return align(self, samples, words)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(EvenAligner, "align", dying)
+    with dies_in(EvenAligner, "align", 4):
         run(root)
     assert len(aligner.seen) == 3 and not (tmp_path / "corpus-aligned/card.json").exists()
     out, report = run(root)

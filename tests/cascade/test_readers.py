@@ -26,6 +26,8 @@ from speechssl.results import read_rows
 from speechssl.shift import Shift
 from speechssl.systems import load_systems
 
+from ..files import change_json
+
 QA = "AutoModelForQuestionAnswering"
 QUESTION = "who lost the lantern?"
 STORY = "Anna was born in Paris. peter lost the silver lantern at the market in London, which anna had not been to before."
@@ -247,8 +249,7 @@ def test_a_checkpoint_without_a_head_is_refused(checkpoint, family):
 def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_path):
     refused(hubert_folder("layer"), "cannot load the reader")
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "a")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"id2label": {"0": "a", "1": "b", "2": "c"}, "num_labels": 3}))
+    change_json(folder / "config.json", id2label={"0": "a", "1": "b", "2": "c"}, num_labels=3)
     refused(folder, "cannot load the reader|cannot read text|lacks")
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "b")
     for path in folder.glob("tokenizer*"):

@@ -30,6 +30,8 @@ from speechssl.report.comparison import run_comparison
 from speechssl.report.config import Compare
 from speechssl.results import read_rows
 
+from ..files import change_lines, read_lines, write_lines
+
 CLEAN = ("clean", None)
 QUESTIONS, A_PASSAGE = 60, 3
 
@@ -49,8 +51,7 @@ def write(folder, system, lines, condition=CLEAN, **changes):
     """As `evaluate qa` leaves them."""
     name, snr = condition
     path = folder / "scores" / system / f"{name}{'' if snr is None else f'-{snr:g}-dB'}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(x) + "\n" for x in lines))
+    write_lines(path, lines)
     card = {"corpus": "mini", "split": "test", "data": "0123", "condition": name, "snr_db": snr, "system": system, "synthetic": ""}
     card |= {"lines": hash_bytes(path.read_bytes())} | changes
     path.with_name(f"{path.stem}.card.json").write_text(json.dumps(card))
@@ -477,7 +478,7 @@ def test_answers_from_elsewhere_and_their_comparison(voiced, tmp_path):
     assert "95 % intervals draw 6 voices." in answered(voiced, out, "good", 20)
     answered(voiced, out, "bad", 8)
     assert drawn(out) == {("voice", 6)}
-    lines = [json.loads(x) for x in (out / "scores/good/clean.jsonl").read_text().splitlines()]
+    lines = read_lines(out / "scores/good/clean.jsonl")
     assert [x["voice"] for x in lines[:5]] == ["v0"] * 4 + ["v1"]  # of the passage: others ask
     printed = run_comparison(Compare(results=(out,), out=tmp_path / "compared", metric="em"))
     compared = json.loads((tmp_path / "compared/compare.json").read_text())["corpora"][0]
@@ -504,8 +505,7 @@ def test_lines_without_a_voice_draw_passages_and_others_of_the_same_data_tell_it
     answered(voiced, out, "bad", 8)
     for name, unit in (("good", "6 voices"), ("bad", "12 passages")):
         path = out / f"scores/{name}/clean.jsonl"
-        kept = [{k: v for k, v in json.loads(x).items() if k != "voice"} for x in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(x) + "\n" for x in kept))
+        change_lines(path, lambda line: {k: v for k, v in line.items() if k != "voice"})
         card = path.with_name("clean.card.json")
         card.write_text(json.dumps({k: v for k, v in json.loads(card.read_text()).items() if k != "lines"}))
         assert f"which draw {unit}" in run_comparison(Compare(results=(out,), out=tmp_path / "compared", metric="em"))

@@ -41,6 +41,7 @@ from speechssl.superb.tasks.classification import ClassifierOptions, train_class
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import Codebook
 
+from ..files import change_lines, read_lines
 from .test_spoken_qa import Oracle
 from .test_spoken_qa import corpus as questions  # noqa: F401  a fixture
 from .test_superb import labelled
@@ -158,17 +159,11 @@ def test_nothing_is_encoded_again_unless_something_changed(tmp_path):
     assert len(task.encoded) == 18
 
 
-def test_a_killed_grid_goes_on_and_ends_in_the_same_bytes(tmp_path):
-    class Killed(Roughness):
-        def encode(self, samples):
-            if len(self.encoded) == 8:
-                raise KeyboardInterrupt
-            return super().encode(samples)
-
+def test_a_killed_grid_goes_on_and_ends_in_the_same_bytes(tmp_path, dies_in):
     paths, out = recordings(tmp_path / "a"), tmp_path / "out"
     whole = run({"a": [Roughness(paths)], "b": [Roughness(paths, 0.1)]}, tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        run({"a": [Killed(paths)], "b": [Roughness(paths, 0.1)]}, out, workers=1)
+    with dies_in(Roughness, "encode", 9):
+        run({"a": [Roughness(paths)], "b": [Roughness(paths, 0.1)]}, out, workers=1)
     assert len(files(out)) == 1
     task = Roughness(paths)
     assert run({"a": [task], "b": [Roughness(paths, 0.1)]}, out) == whole
@@ -307,7 +302,7 @@ def test_noise_that_has_changed_since_is_another_noise(tmp_path, named):
 def test_unreadable_recordings_are_left_out_and_all_of_them_are_an_error(tmp_path, named):
     named["u0"].write_bytes(b"no audio")
     freeze_mixtures(Distorter(), named, [PINK], tmp_path / "noise.jsonl")
-    rows = [json.loads(line) for line in (tmp_path / "noise.jsonl").read_text().splitlines()]
+    rows = read_lines(tmp_path / "noise.jsonl")
     assert {r["utterance"] for r in rows} == {"u1", "u2"}
     with pytest.raises(InputError, match="none of the 1 recordings can be read"):
         freeze_mixtures(Distorter(), {"u0": named["u0"]}, [PINK], tmp_path / "other.jsonl")
@@ -326,9 +321,7 @@ def corpus(mini_corpus):
     """With words that a head can learn."""
     root = mini_corpus((16_000, 20_000))
     for name in ("passages", "questions"):
-        path = root / f"train/{name}.jsonl"
-        rows = [json.loads(line) | {"words": [["lost", 0.0, 0.2], ["silver", 0.2, 0.45]]} for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        change_lines(root / f"train/{name}.jsonl", {"words": [["lost", 0.0, 0.2], ["silver", 0.2, 0.45]]})
     return root
 
 

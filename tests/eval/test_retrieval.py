@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +35,8 @@ from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import read_aloud
 from speechssl.timing import RunLength
 
+from ..files import write_lines
+
 TEXTS = ["a red boat sails", "two cats sleep", "paris is large", "the train was late"]
 QUESTIONS = {
     "q0": ("what sails", "p0"),
@@ -61,7 +62,7 @@ def corpus(tmp_path):
         for record in records:
             record |= common | {"audio": f"test/audio/{record['id']}.flac"}
             write_flac(root / record["audio"], rng.uniform(-0.5, 0.5, 16_000))
-        (root / "test" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+        write_lines(root / "test" / f"{kind}.jsonl", records)
     (root / "card.json").write_text('{"corpus": "toy"}')
     return root
 

@@ -274,17 +274,11 @@ def test_noise_that_cannot_be_read_is_refused_before_anything_is_encoded(corpus,
     assert not system.encoded
 
 
-def test_a_killed_evaluation_goes_on_with_what_is_missing(corpus, tmp_path):
-    class Killed(Oracle):
-        def answer_all(self, items):
-            if len(self.encoded) > 6:
-                raise KeyboardInterrupt
-            return super().answer_all(items)
-
+def test_a_killed_evaluation_goes_on_with_what_is_missing(corpus, tmp_path, dies_in):
     conditions = ["clean", "pink@5", "reverb"]
     whole = run([Oracle()], corpus, tmp_path / "whole", conditions)
-    with pytest.raises(KeyboardInterrupt):
-        run([Killed()], corpus, tmp_path / "out", conditions)
+    with dies_in(Oracle, "answer_all", 2):
+        run([Oracle()], corpus, tmp_path / "out", conditions)
     system = Oracle()
     assert run([system], corpus, tmp_path / "out", conditions) == whole
     assert len(system.encoded) == 12  # two of three conditions
@@ -410,6 +404,7 @@ def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(c
     over_signal = Distorter(0, snr_over="signal")
     append_rows(out / "results.jsonl", evaluate([Oracle()], load_corpus(corpus, "test"), conditions, Setup(out, over_signal)))
     write_report(Report(out=out, corpus=corpus, examples=2, conditions=("clean", "pink@5")))
+    assert "Pink, over the signal" in (page := (out / "report.html").read_text()) and "Pink noise" not in page
     other = Oracle(name="other")
     evaluate([other], load_corpus(corpus, "test"), conditions, Setup(out, Distorter(0)))
     with pytest.raises(InputError, match="have SNRs over active and over signal; evaluate them again with one"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,22 @@ def test_snrs_over_the_whole_signal_are_reported(options, data, tmp_path):
     assert run_superb(noisy).endswith("SNRs are over the whole signal, pauses and all.")
     assert '"snr_over": "signal"' in (tmp_path / "out/noise.jsonl").read_text()
     assert "over the whole signal" in (tmp_path / "out/superb.md").read_text()
+    assert {(r.condition, r.snr_over) for r in read_rows(tmp_path / "out/results.jsonl")} == {
+        ("clean", ""),
+        ("seen-pink", "signal"),
+    }
+    assert "whole signal" not in run_superb(changed(noisy, snr_over="active"))
+    assert len([r for r in read_rows(tmp_path / "out/results.jsonl") if r.condition == "seen-pink"]) == 2
+
+
+def test_tables_have_no_rows_of_earlier_settings(options, data, tmp_path):
+    both = changed(options, data={"ks": data["ks"]}, seed=(0, 1), learning_rates=(1e-2,))
+    assert "Means over 2 seeds" in run_superb(both)
+    run_superb(changed(both, seed=(0,)))
+    assert {r.seed for r in read_rows(tmp_path / "out/results.jsonl")} == {0, 1}  # of the same settings
+    shutil.rmtree(tmp_path / "out/heads")
+    assert "Means over" not in run_superb(changed(both, seed=(0,), steps=4))
+    assert {r.seed for r in read_rows(tmp_path / "out/results.jsonl")} == {0}
 
 
 @pytest.mark.slow

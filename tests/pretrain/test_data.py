@@ -90,23 +90,6 @@ def test_schedules_run_over_the_updates_reach_their_end_and_stay_there(accumulat
     assert all(batch[name].ndim == 0 for batch in made for name in ("progress", "step"))  # what processes do not divide
 
 
-def test_the_share_and_the_noise_are_as_asked_for():
-    """From half of the crops at 20 dB to all of them at 0 dB."""
-    distort = parse_distortions("g", probability=(0.5, 1.0), snr=(20.0, 20.0), snr_end=(0.0, 0.0))
-    make = cropper(distort=distort, clean=True, horizon=100, normalise=False, crops=40)
-
-    def ratios(step):
-        made = make(step)
-        noise = made["samples"] - made["clean_samples"]
-        found = made["clean_samples"].square().mean(1) / noise.square().mean(1)
-        assert torch.equal(torch.isinf(found), made["domains"] == 0)
-        return 10 * torch.log10(found[made["domains"] > 0])
-
-    assert 12 <= len(ratios(0)) <= 28 and ratios(0).mean().item() == pytest.approx(20, abs=0.5)
-    assert len(ratios(100)) == 40 and ratios(100).mean().item() == pytest.approx(0, abs=0.5)
-    assert ratios(50).mean().item() == pytest.approx(10, abs=0.5)
-
-
 def test_silence_stays_silence_and_finite():
     silent = LabelledAudio(np.zeros(16_000, np.int16), np.array([0, 16_000]), np.zeros(49, np.int16), np.array([0, 49]))
     made = Cropper(silent, GRID, MaskOptions(), 2, 0.4, distort=parse_distortions("g", probability=(1, 1)), clean=True)(0)

@@ -31,7 +31,7 @@ from speechssl.units.features import Features
 from speechssl.units.fit import draw
 from speechssl.units.kmeans import Codebook, load_codebook
 
-from ..files import untouched
+from ..files import read_lines, untouched
 
 TRAINING = TrainingOptions(5, 1e-3, warmup_steps=1, save_every=2, log_every=1, bf16=False)
 NOISE = parse_distortions("g+b", probability=(0.5, 0.9), snr=(5.0, 10.0), snr_end=(0.0, 5.0))
@@ -73,7 +73,7 @@ def wav2vec2_options(encoder, **changes):
 
 def curve(out):
     """Step -> what was logged of it. The last lines count: those of a run that was killed come before."""
-    rows = [json.loads(line) for line in (out / "checkpoints/log.jsonl").read_text().splitlines()]
+    rows = read_lines(out / "checkpoints/log.jsonl")
     drop = ("times_real_time", "epoch", "seconds", "peak_gb", "gpu_gb")
     return {row["step"]: {k: v for k, v in row.items() if k not in drop} for row in rows if "loss" in row}
 
@@ -156,19 +156,13 @@ def test_a_finished_run_is_trained_further(hubert, mini_corpus, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_killed_while_its_result_is_written_writes_it_again(hubert, mini_corpus, tmp_path, monkeypatch):
+def test_a_run_killed_while_its_result_is_written_writes_it_again(hubert, mini_corpus, tmp_path, monkeypatch, dies_in):
     root, out = mini_corpus(), tmp_path / "out"
-
-    def dying(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(iteration, "save_label_head", dying)
+    with dies_in(iteration, "save_label_head"):
         pretrain(root, out, hubert_options(hubert, **BOTH))
     assert (out / "encoder/model.safetensors").is_file() and not (out / "encoder/card.json").exists()
-    with monkeypatch.context() as patched:
-        patched.setattr(Cropper, "__call__", dying)  # nothing is trained again
-        found = pretrain(root, out, hubert_options(hubert, **BOTH))
+    monkeypatch.setattr(Cropper, "__call__", lambda *_: pytest.fail("this was trained before"))
+    found = pretrain(root, out, hubert_options(hubert, **BOTH))
     saved, trained = (load_file(out / name) for name in ("encoder/model.safetensors", "checkpoints/checkpoint-5/model.safetensors"))
     assert (
         all(torch.equal(saved[key], trained[f"encoder.{key}"]) for key in saved)
@@ -543,16 +537,11 @@ def test_files_do_not_depend_on_the_workers(mini_corpus, tmp_path, workers):
         assert (tmp_path / f"a-{file}").read_bytes() == (tmp_path / f"b-{file}").read_bytes()
 
 
-def test_finished_work_is_not_done_again_and_a_killed_run_is(mini_corpus, tmp_path, monkeypatch):
+def test_finished_work_is_not_done_again_and_a_killed_run_is(mini_corpus, tmp_path, dies_in):
     root = mini_corpus()
-
-    def killed(*_):
-        raise KeyboardInterrupt
-
     for run in (pack, write):
         name = tmp_path / ("packed" if run is pack else "targets")
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(iteration, "_save", killed)
+        with dies_in(iteration, "_save"):
             run(root, name)
         if run is pack:
             pack(root, name)
@@ -560,7 +549,7 @@ def test_finished_work_is_not_done_again_and_a_killed_run_is(mini_corpus, tmp_pa
     files = [tmp_path / f for f in ("packed/samples.s16", "packed/bounds.npy", "targets/labels.npy", "targets/bounds.npy")]
     before = {p: p.stat().st_mtime_ns for p in files}
     pack(root, tmp_path / "packed")
-    write(root, tmp_path / "targets", killed)
+    write(root, tmp_path / "targets", lambda *_: pytest.fail("this was computed before"))
     assert before == {p: p.stat().st_mtime_ns for p in files}
     other = Codebook(BOOK.centroids * 1.1, BOOK.card)
     write(root, tmp_path / "targets", book=other)

@@ -1,6 +1,5 @@
 """Spin: the balanced codes, the swapped loss, what is trained, the read-out, and runs that are killed."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +13,11 @@ from speechssl.config import TrainingOptions
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
-from speechssl.pretrain import spin as module
 from speechssl.pretrain.spin import LEAST_EPSILON, SpinOptions, SpinPretraining, sinkhorn, spin
 from speechssl.trainer import last_checkpoint
 from speechssl.units.kmeans import Codebook, load_codebook
+
+from ..files import read_lines
 
 pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
 TRAINING = TrainingOptions(4, 1e-3, warmup_steps=1, save_every=2, log_every=1, bf16=False, weight_decay=1e-6)
@@ -125,7 +125,7 @@ def test_training_makes_the_versions_agree(mini_corpus, hubert_folder, tmp_path)
         options(hubert_folder("layer"), trained=None), training=replace(TRAINING, steps=60, learning_rate=5e-3, log_every=10)
     )
     spin(mini_corpus(), tmp_path / "out", more)
-    lines = [json.loads(line) for line in (tmp_path / "out/checkpoints/log.jsonl").read_text().splitlines()]
+    lines = read_lines(tmp_path / "out/checkpoints/log.jsonl")
     lines = [line for line in lines if "loss" in line]
     assert lines[-1]["loss"] < lines[0]["loss"] - 0.3
     assert lines[-1]["codes_in_use"] > 3  # no collapse
@@ -156,27 +156,12 @@ def test_r_spin_goes_on_with_noise_and_pseudo_labels_of_either_family(family, mi
     assert card["targets"]["read_out"] == "codebook of Spin" and card["options"]["distort"]["snr"] == [-10.0, 10.0]
 
 
-class Killed(Exception):
-    pass
-
-
 @pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tmp_path, monkeypatch):
+def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tmp_path, dies_in):
     start, corpus = hubert_folder("layer"), mini_corpus()
     whole = spin(corpus, tmp_path / "whole", options(start))
-    real = SpinPretraining.forward
-    calls = []
-
-    def dies(self, *args, **values):
-        calls.append(1)
-        if len(calls) == 4:
-            raise Killed
-        return real(self, *args, **values)
-
-    monkeypatch.setattr(module.SpinPretraining, "forward", dies)
-    with pytest.raises(Killed):
+    with dies_in(SpinPretraining, "forward", 4):
         spin(corpus, tmp_path / "killed", options(start))
-    monkeypatch.setattr(module.SpinPretraining, "forward", real)
     assert last_checkpoint(tmp_path / "killed/checkpoints").name == "checkpoint-2"
     assert spin(corpus, tmp_path / "killed", options(start)).hash == whole.hash
     one, two = (load_file(tmp_path / name / "units.safetensors") for name in ("whole", "killed"))

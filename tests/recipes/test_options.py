@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -16,6 +15,7 @@ import yaml
 
 from speechssl.cli import main
 
+from ..files import read_lines
 from .shared import ROOT, script
 
 RUNS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("recipes/*/run.sh"))
@@ -137,7 +137,7 @@ def test_what_commands_took_becomes_a_table(tmp_path: Path, monkeypatch: pytest.
     for stage in ("1 shells", "1 shells", "2 again"):
         monkeypatch.setenv("SPEECHSSL_STAGE", stage)
         assert main(["completion", "bash"]) == 0
-    rows = [json.loads(line) for line in (tmp_path / "usage.jsonl").read_text().splitlines()]
+    rows = read_lines(tmp_path / "usage.jsonl")
     assert [row["stage"] for row in rows] == ["1 shells", "1 shells", "2 again"] and all(row["peak_gb"] > 0 for row in rows)
     rows[1] |= {"seconds": 600.0, "peak_gb": 2.0, "gpu_gb": 1.5, "disk_gb": 0.25}
     lines = script("usage.py").table(rows).splitlines()

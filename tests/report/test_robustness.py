@@ -63,6 +63,8 @@ def test_the_summary_averages_what_unseen_noise_costs_without_the_cascade():
     more = two | {("speechbert", "ff1", name): (90, 9, 9, 9, 9) for name in ("zeta", "alpha")}
     assert summarise_grid(panels(rows(more))) == summarise_grid(panels(rows(two)))
     assert "zeta 21.7" in summarise_grid(panels(rows()))  # (25 + 25 + 15) / 3: alpha did not do DUAL
+    fewer = [r for r in rows(two) if (r.encoder, r.system, r.condition) != ("alpha", "asr", "unseen-hum")]
+    assert "zeta 25.0 points" in summarise_grid(panels(fewer)) and "alpha" not in summarise_grid(panels(fewer))
     assert summarise_grid(()) == ""
 
 

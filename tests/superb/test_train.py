@@ -160,18 +160,9 @@ def test_in_pieces_it_comes_to_the_same_head(run, tmp_path, stops):
     assert replace(found, seconds=0) == replace(whole, seconds=0) and same(weights(run), weights(parts))
 
 
-def test_killed_between_evaluations_it_comes_to_the_same_head(run, tmp_path, monkeypatch):
+def test_killed_between_evaluations_it_comes_to_the_same_head(run, tmp_path, dies_in):
     whole, killed = advance(run, 40), replace(run, folder=tmp_path / "killed", loader=Invented())
-    calls = []
-
-    def dying(utterances, batch=Invented.batch):
-        calls.append(1)
-        if len(calls) == 25:
-            raise KeyboardInterrupt
-        return batch(Invented(), utterances)
-
-    monkeypatch.setattr(killed.loader, "batch", dying, raising=False)
-    with pytest.raises(KeyboardInterrupt):
+    with dies_in(killed.loader, "batch", 25):
         advance(killed, 40)
     found = advance(killed, 40)
     assert (found.value, found.best) == (whole.value, whole.best) and same(weights(run), weights(killed))

@@ -370,33 +370,16 @@ def test_two_workers_write_the_same_bytes(corpora, tmp_path, language):
 
 
 @pytest.mark.slow
-def test_a_killed_run_speaks_no_passage_again_and_ends_with_the_same_bytes(corpora, tmp_path, monkeypatch):
-    root, done, written = tmp_path / "corpus", [], []
-
-    def counting(job):
-        if len(done) == 2:
-            raise KeyboardInterrupt
-        speak_one(job)
-        done.append(job[2])
-
-    def dying(*arguments):
-        if len(written) == 2:  # the manifest of passages and not that of questions
-            raise KeyboardInterrupt
-        written.append(write_lines(*arguments))
-
-    speak_one, write_lines = speech._speak_passage, speech.write_lines
+def test_a_killed_run_speaks_no_passage_again_and_ends_with_the_same_bytes(corpora, tmp_path, monkeypatch, dies_in):
+    root, done, speak_one = tmp_path / "corpus", [], speech._speak_passage
     with monkeypatch.context() as patched:
-        patched.setattr(speech, "_speak_passage", counting)
-        with pytest.raises(KeyboardInterrupt):
-            prepare(root, corpus_settings(reference=True))
-        done[:] = ["x"]  # one more is allowed
-        with pytest.raises(KeyboardInterrupt):
-            prepare(root, corpus_settings(reference=True))
-        assert done == ["x", 2]
-        patched.setattr(speech, "_speak_passage", speak_one)
-        patched.setattr(speech, "write_lines", dying)
-        with pytest.raises(KeyboardInterrupt):
-            prepare(root, corpus_settings(reference=True))
+        patched.setattr(speech, "_speak_passage", lambda job: (speak_one(job), done.append(job[2])))
+        for call in (3, 2):
+            with dies_in(speech, "_speak_passage", call):
+                prepare(root, corpus_settings(reference=True))
+    assert done == [0, 1, 2]
+    with dies_in(speech, "write_lines", 3):  # the manifest of passages and not that of questions
+        prepare(root, corpus_settings(reference=True))
     assert not (root / "card.json").exists()
     prepare(root, corpus_settings(reference=True))
     assert contents(root) == contents(corpora["en"])

@@ -184,19 +184,10 @@ def test_pr_and_asr_have_the_same_recordings(corpus):
 
 
 @pytest.mark.slow
-def test_order_kills_and_workers_change_no_byte(corpus, tmp_path, monkeypatch):
-    real, made = speech._make, []
-
-    def dying(job):
-        if len(made) == 20:
-            raise KeyboardInterrupt
-        made.append(job)
-        real(job)
-
+def test_order_kills_and_workers_change_no_byte(corpus, tmp_path, dies_in):
     some = ("ss", "asr", "pr")  # in another order; mixtures, and recordings that two sets share
     settings = Settings({task: SMALL.sizes[task] for task in some}, SMALL.seed)
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(speech, "_make", dying)
+    with dies_in(speech, "_make", 21):
         prepare(tmp_path, settings)
     assert not (tmp_path / "pr").exists() and (tmp_path / "ss/card.json").exists()
     prepare(tmp_path, settings, workers=2)

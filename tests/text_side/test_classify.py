@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,15 @@ import torch
 
 from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
-from speechssl.io import read_json
+from speechssl.io import read_json, write_json
 from speechssl.results import read_rows
 from speechssl.text_side.classify import TaskBatches, classify, starts
 from speechssl.text_side.config import ClassifyOptions, TextPretraining
 from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.tasks import SPLITS, load_task
 from speechssl.textlm import load_text_encoder, special_tokens
+
+from ..files import change_lines, write_lines
 
 
 def options(steps: int = 2, **changes: Any) -> ClassifyOptions:
@@ -27,9 +28,8 @@ def options(steps: int = 2, **changes: Any) -> ClassifyOptions:
 
 
 def write(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Path:
-    folder.mkdir()
     for split in SPLITS:
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[split]))
+        write_lines(folder / f"{split}.jsonl", lines[split])
     return folder
 
 
@@ -132,8 +132,7 @@ def test_what_does_not_fit_is_one_sentence(pairs: Path, genes: Path, checkpoint:
         classify(genes, encoder, tmp_path / "r", "x", "own", options())
     with pytest.raises(InputError, match=r"sequences of 9999 tokens do not fit into the \d+ positions"):
         classify(pairs, encoder, tmp_path / "r", "x", "own", options(length=9999))
-    with (genes / "test.jsonl").open("a") as file:
-        file.write(json.dumps({"symbols": ["N"], "label": 0}) + "\n")
+    write_lines(genes / "test.jsonl", [{"symbols": ["N"], "label": 0}])
     with pytest.raises(InputError, match="the symbol 'N' of the task genes is not in its training data"):
         classify(genes, encoder, tmp_path / "r", "x", "random", options())
     assert not list(tmp_path.glob("r/runs/*/*"))
@@ -160,14 +159,12 @@ def test_an_encoder_of_the_symbols_reads_them_as_its_own_tokens(genes: Path, tmp
 @pytest.mark.slow
 def test_numbers_of_sequences_are_predicted_and_ranked(genes: Path, checkpoint: Any, tmp_path: Path) -> None:
     for split in SPLITS:
-        lines = map(json.loads, (genes / f"{split}.jsonl").read_text().splitlines())
-        lines = [line | {"label": line["symbols"].count("A") / 12} for line in lines]
-        (genes / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (genes / "task.json").write_text(json.dumps({"task": "number", "metric": "spearman"}))
+        change_lines(genes / f"{split}.jsonl", lambda line: line | {"label": line["symbols"].count("A") / 12})
+    write_json(genes / "task.json", {"task": "number", "metric": "spearman"})
     classify(genes, str(checkpoint("BERT")), tmp_path / "r", "bert", "random", options(80, length=14))
     (row,) = read_rows(tmp_path / "r/results.jsonl")
     assert row.metric == "spearman" and row.value > 60
-    (genes / "task.json").write_text(json.dumps({"metric": "spearman"}))
+    write_json(genes / "task.json", {"metric": "spearman"})
     (genes / "test.jsonl").write_text('{"symbols": ["A"], "label": "much"}\n')
     with pytest.raises(InputError, match="has the label 'much', where task.json says numbers"):
         load_task(genes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -40,6 +39,8 @@ from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.tables import gains_tables
 from speechssl.textlm import load_text_encoder
 from speechssl.timing import FrameGrid, RunLength
+
+from ..files import change_lines
 
 ENGLISH = ("the red lamp of anna is old", "anna bought a red lamp", "the cat is grey and the dog is red")
 MANDARIN = ("红色的台灯很旧", "小猫是灰色的", "小狗和台灯是红色的")
@@ -116,12 +117,10 @@ def test_words_of_a_text_are_the_tokens_that_cover_them(bilingual: Path, texts: 
 
 def test_words_of_speech_are_the_units_between_their_times(mini_corpus: Any, save_units: Any, tmp_path: Path) -> None:
     root, grid = mini_corpus((16_000, 16_000)), FrameGrid(16_000, 320, 400)
-    path = root / "train/passages.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
     timed = {"text": "a fire fighter", "words": [["a", 0.0, 0.2], ["fire", 0.2, 0.4], ["fighter", 0.4, 0.8]]}
-    path.write_text("".join(json.dumps(line | timed) + "\n" for line in lines))
+    change_lines(root / "train/passages.jsonl", timed)
     frames = np.arange(grid.frames(16_000)) // 5  # a unit is 0.1 s
-    units = {line["id"]: RunLength.of_frames(frames) for line in lines}
+    units = {name: RunLength.of_frames(frames) for name in ("p0", "p1")}
     save_units(units, {"codebook": "b", "corpus": data_hash(root, "train")})
     tokens = 100 + np.arange(int(frames.max()) + 1)
     ((ids, places), _) = unit_sequences(root, tmp_path / "units", "train", ["fire fighter"], tokens, 50, 9)

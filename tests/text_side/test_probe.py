@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,8 @@ from speechssl.text_side.tables import gains_tables
 from speechssl.text_side.unit_lm import Bigram
 from speechssl.timing import RunLength
 from speechssl.units.storage import Part, Utterance, encode, part_name
+
+from ..files import change_lines, write_lines
 
 READ = {"one": [0, 1, 2], "two": [3, 4, 3], "ten": [5, 1, 5]}
 VOICES = ("a", "b", "c")
@@ -87,8 +88,7 @@ def test_few_shot_asks_for_the_unit_behind_the_same_word() -> None:
 @pytest.fixture
 def spoken(save_units: Any, tmp_path: Path) -> Path:
     save_units({"r": RunLength(np.array([0, 1, 2, 0, 1, 2]), np.ones(6, int))}, {"codebook": "b"})
-    (tmp_path / "words").mkdir()
-    (tmp_path / "words/words.jsonl").write_text("".join(json.dumps(asdict(word)) + "\n" for word, _ in LISTED))
+    write_lines(tmp_path / "words/words.jsonl", [asdict(word) for word, _ in LISTED])
     folder = tmp_path / "word-units"
     folder.mkdir()
     rows = [Utterance(word.id, 1.0, RunLength(units, np.ones(3, int)), "") for word, units in LISTED]
@@ -164,10 +164,7 @@ def test_the_commonest_words_get_non_words_that_no_word_sounds_like() -> None:
 @pytest.mark.slow
 def test_words_and_non_words_are_spoken_by_the_same_voices(mini_corpus: object, tmp_path: Path) -> None:
     root = mini_corpus((16_000,) * 3)  # type: ignore[operator]
-    path = root / "train/passages.jsonl"
-    texts = [" ".join(WORDS)] * 3
-    lines = [json.loads(line) | {"text": text} for line, text in zip(path.read_text().splitlines(), texts, strict=True)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    change_lines(root / "train/passages.jsonl", {"text": " ".join(WORDS)})
     made = SpokenWords(corpus=root, out=tmp_path / "words", words=2, voices=2)
     assert "2 words and as many non-words by 2 voices" in make_spoken_words(made)
     listed = read_spoken_words(tmp_path / "words")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from speechssl.stats import paired_difference
 from speechssl.text_side.published import CONDITION, MEAN
 from speechssl.text_side.runs import Run, estimate, read_runs, run_folder, write_scores
 from speechssl.text_side.tables import device_table, equal_loss_tables, gains_of, gains_tables, score_at, symbol_table
+
+from ..files import write_lines
 
 
 def runs(arm: str, right: np.ndarray, task: str = "order") -> list[Run]:
@@ -99,15 +100,18 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
     gains_tables(tmp_path, (), "scratch", 0)
     assert read_rows(tmp_path / "results.jsonl") == rows
     assert len(read_json(tmp_path / "tables/text_side.json")) == 3
+    gains_tables(tmp_path, (), "nested", 0)  # gains over another start are of another scale
+    assert {(r.encoder, r.card) for r in read_rows(tmp_path / "results.jsonl") if r.metric == "gain"} == {
+        ("scratch", "over nested")
+    }
 
 
 def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
     for arm, ff1 in (("scratch", 0.1), ("english", 0.4)):
         path = tmp_path / f"scores/dual-{arm}-1/clean.jsonl"
-        path.parent.mkdir(parents=True)
         card = {"system": f"dual-{arm}-1", "condition": "clean", "snr_db": None, "corpus": "c", "split": "test", "data": "d"}
         lines = [{"id": f"q{i}", "ff1": ff1, "passage": f"p{i // 2}"} for i in range(6)]
-        path.write_text("".join(json.dumps(x) + "\n" for x in lines))
+        write_lines(path, lines)
         write_json(path.with_suffix(".card.json"), card)
     found = gains_of(read_runs(tmp_path / "none", [tmp_path]), "scratch")
     gain = found.gains["dual", "english"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,8 @@ from speechssl.text_side.surface import numbers, plateau, random_direction, star
 from speechssl.text_side.tables import gains_tables
 from speechssl.timing import FrameGrid, RunLength
 
+from ..files import change_json, change_lines
+
 GRID = FrameGrid(16_000, 320, 400)
 SMALL = SurfaceOptions(line=3, plane=2, windows=2, dev="train")
 
@@ -45,8 +46,7 @@ def corpus(mini_corpus: Any, save_units: Any) -> Path:
         ("questions", {"text": "who", "answers": [{"text": "silver", "start": 0.3, "end": 0.6, "char_start": 4}]}),
         ("passages", {"text": "the silver lantern"}),
     ):
-        path = root / f"train/{name}.jsonl"
-        path.write_text("".join(json.dumps(json.loads(line) | more) + "\n" for line in path.read_text().splitlines()))
+        change_lines(root / f"train/{name}.jsonl", more)
     rng, data = np.random.default_rng(0), load_corpus(root, "train")
     frames = {r.id: GRID.frames(round(r.seconds * 16_000)) for r in (*data.passages.values(), *data.questions)}
     units = {name: RunLength.of_frames(np.repeat(rng.integers(0, 6, 200), 3)[:count]) for name, count in frames.items()}
@@ -87,26 +87,18 @@ def test_the_start_is_made_again_as_training_had_it(kind: str, trained: Any, cor
         error = (first[name] - value).abs().max()
         assert error <= first[name].abs().max() / 100 + 1e-9, name  # int8
     assert any(value.ndim > 1 and value.abs().max() > 0 for value in first.values())
+    write_json(reader / "made_from.json", read_json(reader / "made_from.json") | {"text_weights": "others"})
+    with pytest.raises(InputError, match="has other weights than when the reader"):
+        start_of(corpus, reader, card, model, None)
 
 
 @pytest.mark.slow
-def test_points_leave_rows_figures_and_are_not_taken_twice(
-    corpus: Path, checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_points_leave_rows_figures_and_are_not_taken_twice(corpus: Path, checkpoint: Any, tmp_path: Path, dies_in: Any) -> None:
     encoder, units, results = str(checkpoint("BERT")), tmp_path / "units", tmp_path / "results"
     for arm in ("scratch", "random"):
         train_dual(corpus, units, tmp_path / arm, arm, options(encoder))
     surface(corpus, tmp_path / "scratch", results, "scratch", units, None, SMALL)
-    losses, taken = room.Losses._losses, [0]
-
-    def dies(self: Any, windows: Any) -> Any:
-        taken[0] += 1
-        if taken[0] == 4:
-            raise KeyboardInterrupt
-        return losses(self, windows)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(room.Losses, "_losses", dies)
+    with dies_in(room.Losses, "_losses", 4):
         surface(corpus, tmp_path / "random", results, "random", units, None, SMALL)
     folder = results / "runs/dual-surface/random-0"
     assert len((folder / "points.jsonl").read_text().splitlines()) == 3
@@ -176,6 +168,17 @@ def test_a_curve_ends_in_the_score_of_its_items(corpus: Path, checkpoint: Any, t
     )
 
 
+def test_questions_without_units_count_as_wrong(
+    corpus: Path, checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every, lost = room.load_units(tmp_path / "units/train"), load_corpus(corpus, "train").questions[0].id
+    monkeypatch.setattr(room, "load_units", lambda folder: {name: runs for name, runs in every.items() if name != lost})
+    plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(str(checkpoint("BERT"))), "train", 1)
+    scores = read_json(tmp_path / "r/runs/dual/x-0/scores.json")
+    assert len(scores["items"]) == 3 and scores["items"][lost] == [1.0, 0.0]
+    assert scores["curve"][-1]["score"] == pytest.approx(np.mean([share for _, share in scores["items"].values()]))
+
+
 def test_the_score_is_ff1_of_what_the_reader_points_at(
     corpus: Path, checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,9 +205,7 @@ def test_units_that_do_not_fit_are_one_sentence(corpus: Path, checkpoint: Any, t
     encoder = str(checkpoint("BERT"))
     with pytest.raises(InputError, match="has no finished units"):
         plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(encoder), "test", 1)
-    card = read_json(tmp_path / "units/train/_card.json")
-    card["made_from"]["corpus"] = "other"
-    (tmp_path / "units/train/_card.json").write_text(json.dumps(card))
+    change_json(tmp_path / "units/train/_card.json", made_from={"corpus": "other"})
     with pytest.raises(InputError, match="made from another corpus"):
         plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(encoder), "train", 1)
     assert not (tmp_path / "r").exists()

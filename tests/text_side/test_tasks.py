@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,8 @@ from sklearn.metrics import matthews_corrcoef
 from speechssl.errors import InputError
 from speechssl.text_side.config import SentenceTasks
 from speechssl.text_side.tasks import MCC, SPEARMAN, SPLITS, columns, load_task, make_sentence_tasks, value
+
+from ..files import read_lines
 
 
 def words(document: int, sentence: int) -> list[str]:
@@ -43,7 +44,7 @@ def documents(line: dict[str, str]) -> set[str]:
 def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts: Path) -> None:
     out = made(texts)
     for name in ("order", "overlap"):
-        lines = {split: [json.loads(x) for x in (out / name / f"{split}.jsonl").read_text().splitlines()] for split in SPLITS}
+        lines = {split: read_lines(out / name / f"{split}.jsonl") for split in SPLITS}
         found = {split: set().union(*map(documents, some)) for split, some in lines.items()}
         assert not found["train"] & found["test"] and not found["train"] & found["dev"] and not found["dev"] & found["test"]
         assert [len(lines[split]) for split in SPLITS] == [40, 10, 10]
@@ -116,6 +117,7 @@ def test_tasks_of_glue_are_read_as_they_are_published(name: str, tmp_path: Path)
         ('{"text": "a", "label": 1}', "has one label alone"),
         ('{"text": "a"}', r"train.jsonl:1 has no label"),
         ("", "has no examples"),
+        ('{"id": "x", "text": "a", "label": 1}\n{"id": "x", "text": "b", "label": 2}', r"train.jsonl:2: the id x is also that of"),
         ('{"text": "a", "label": "x"}\n{"text": "a", "label": "y"}', r"test.jsonl:1 has the label 'z', which train.jsonl does not"),
     ],
 )

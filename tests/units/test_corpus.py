@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ from speechssl.units.corpus import SHARD_SECONDS, LocalEngine, Progress, ShardMa
 from speechssl.units.features import extractor_of
 from speechssl.units.storage import iterate_units, load_units
 
-from ..files import contents
+from ..files import contents, read_lines, write_lines
 
 
 def extract(extractor, source, out, size=2, workers=2, share=None, **options):
@@ -173,23 +172,12 @@ def test_units_made_in_another_way_are_not_overwritten(encoder, codebook_for, ex
 # ---- kills
 
 
-@pytest.mark.parametrize("moment", ["write", "rename", "card"])
-def test_a_kill_between_any_two_steps(extractor, recordings, tmp_path, monkeypatch, moment):
+@pytest.mark.parametrize(("name", "call"), [("encode", 3), ("hash_json", 3), ("write_json", 1)], ids=["write", "rename", "card"])
+def test_a_kill_between_any_two_steps(extractor, recordings, tmp_path, monkeypatch, dies_in, name, call):
     """What a signal cannot be aimed at (faults/test_kills.py sends some)."""
     whole, out = tmp_path / "whole", tmp_path / "units"
     extract(extractor, recordings, whole)
-    left = [3]  # steps
-
-    def dying(function, *arguments):
-        left[0] -= 1
-        if left[0] <= 0 or moment == "card":
-            raise KeyboardInterrupt
-        return function(*arguments)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        where = {"write": (corpus, "encode"), "rename": (corpus, "hash_json"), "card": (corpus, "write_json")}
-        module, name = where[moment]
-        patched.setattr(module, name, partial(dying, getattr(module, name)))
+    with dies_in(corpus, name, call):
         extract(extractor, recordings, out)
     assert not (out / "_card.json").exists()
     with pytest.raises(InputError, match=r"no _card\.json"):
@@ -241,7 +229,7 @@ def test_200_damaged_files_are_listed_and_the_good_ones_are_done(extractor, hube
     assert cli.main([str(a) for a in arguments]) == 0
     output = capsys.readouterr()
     assert output.out.splitlines()[-1].startswith(f"{out}: units of 8 recordings (8.6 s) in 5 parts; 200 set aside")
-    listed = [json.loads(line) for line in (out / "_failed.jsonl").read_text().splitlines()]
+    listed = read_lines(out / "_failed.jsonl")
     assert len(listed) == 200 and all(x["path"] in x["reason"] for x in listed)
     lines = [line for line in output.err.splitlines() if line.startswith("set aside ")]  # many of one reason are one line
     together = [int(line.split()[2].rstrip(",")) for line in lines if ", such as " in line]
@@ -284,7 +272,7 @@ def test_names_that_are_not_text_do_not_stop_a_run(extractor, recordings, tmp_pa
 
 def test_progress_shows_speed_and_time_left_and_leaves_out_what_was_there(recordings, monkeypatch):
     lines = [{"audio": "audio/0.flac", "seconds": 77.0}, {"audio": "audio/1.flac"}, {"audio": "audio/none.flac"}]
-    (recordings.parent / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(recordings.parent / "m.jsonl", lines)
     measured = [r.seconds for r in corpus._measured(list_recordings(recordings.parent / "m.jsonl"), {})]
     assert measured == [77.0, pytest.approx((3_000 + 4_517 * 3) / 16_000), 0.0]  # the manifest's, or the header's
     found = corpus._measured(list_recordings(recordings), {})
@@ -451,8 +439,8 @@ def test_a_shard_ends_at_its_seconds_or_its_count():
     assert [s.index for s in shards] == [0, 1, 2, 3] and plan([], 3) == []
 
 
-@pytest.mark.parametrize("killed", [None, 0, 1, 2])
-def test_a_mended_file_that_moves_where_shards_begin(extractor, recordings, tmp_path, monkeypatch, killed):
+@pytest.mark.parametrize("killed", [None, 1, 2, 3])
+def test_a_mended_file_that_moves_where_shards_begin(extractor, recordings, tmp_path, monkeypatch, dies_in, killed):
     """One file was damaged, and its mending moves the borders of the shards; a kill on the way changes nothing."""
     monkeypatch.setattr(corpus, "SHARD_SECONDS", 2.0)
     whole, out = tmp_path / "whole", tmp_path / "units"
@@ -463,17 +451,8 @@ def test_a_mended_file_that_moves_where_shards_begin(extractor, recordings, tmp_
     counts = [[p["recordings"] for p in json.loads((f / "_card.json").read_text())["parts"]] for f in (out, whole)]
     assert counts[0] != counts[1][: len(counts[0])]
     (recordings / "2.flac").write_bytes(content)
-    left, encode = [killed], corpus.encode
-
-    def dying(part):
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        return encode(part)
-
-    if killed is not None:
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(corpus, "encode", dying)
+    if killed:
+        with dies_in(corpus, "encode", killed):
             extract(extractor, recordings, out, size=200)
     extract(extractor, recordings, out, size=200)
     assert contents(out) == contents(whole)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,35 @@ def test_a_corpus_is_read_in_order_and_part_by_part(tmp_path):
     assert next(stream).id == "a"
     with pytest.raises(InputError, match="part-00002.parquet"):
         next(stream)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=9), max_size=5))
+def test_loaded_units_are_those_of_the_parts(sequences):
+    with tempfile.TemporaryDirectory() as folder:
+        units = write(Path(folder) / "units", *([(f"{n}", 1.0, units)] for n, units in enumerate(sequences)))
+        loaded, read = load_units(units), {u.id: u.runs for u in iterate_units(units)}
+    assert list(loaded) == list(read) and all(same(loaded[name], read[name]) for name in read)  # the folder is gone, they are not
+
+
+LOADED = """
+import re, sys
+from pathlib import Path
+from speechssl.units.storage import load_units
+own = lambda: int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+load_units(sys.argv[1] + "/small")
+before = own()
+assert sum(len(runs) for runs in load_units(sys.argv[1] + "/large").values()) == 8_000_000
+print(own() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="memory is read from /proc")
+def test_loaded_units_lie_on_disk(tmp_path):
+    write(tmp_path / "small", [("a", 1.0, [1])])
+    write(tmp_path / "large", *([(f"{n}", 1.0, np.arange(400_000) % 3)] for n in range(20)))
+    done = subprocess.run([sys.executable, "-c", LOADED, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert float(done.stdout) < 64, done.stderr  # MB; 128 as int64
 
 
 @pytest.mark.parametrize("at", range(0, 1000, 37))

@@ -65,17 +65,10 @@ def test_all_slots_must_be_right(labelled, encoder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["sweep", "write_json"])  # while it is trained, and with the head written and its card not
-def test_a_killed_run_makes_the_same_head(labelled, encoder, tmp_path, monkeypatch, at):
-    class Killed(BaseException):
-        pass
-
-    def dying(*_):
-        raise Killed
-
+def test_a_killed_run_makes_the_same_head(labelled, encoder, tmp_path, dies_in, at):
     data = load_labelled(labelled())
     train_classifier(data, encoder, tmp_path / "whole", QUICK)
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(train, at, dying)
+    with dies_in(train, at):
         train_classifier(data, encoder, tmp_path / "killed", QUICK)
     assert (tmp_path / "killed/head.safetensors").exists() is (at == "write_json")
     assert not (tmp_path / "killed/card.json").exists()
