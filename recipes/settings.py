@@ -7,7 +7,6 @@ python recipes/settings.py CONFIG --set OUT SECTION.NAME=VALUE ...    a copy wit
 import re
 import sys
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
@@ -24,7 +23,7 @@ def override(config: Path, out: Path, changes: list[str]) -> None:
     """Exits with a sentence for a section that the configuration lacks, and for a name that is no option of any verb, nor a setting
     of the recipe; whether it is one of the verb that reads the section, that verb says at its stage.
     """
-    from speechssl.cli.parser import options_of  # here alone: run.sh reads many a setting, and they need nothing of it
+    from speechssl.cli.parser import meant, options_of  # here alone: run.sh reads many a setting, and they need nothing of it
     from speechssl.cli.verbs import VERBS, config_of
 
     sections = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
@@ -42,8 +41,7 @@ def override(config: Path, out: Path, changes: list[str]) -> None:
         if section not in sections:
             sys.exit(f"speechssl: {config} has no section {section!r} (--set {change}); its sections are {', '.join(sections)}")
         if name.replace("_", "-") not in known:
-            close = get_close_matches(name, known, 1)
-            sys.exit(f"speechssl: no option is called {name!r} (--set {change})" + (f"; did you mean {close[0]}?" if close else ""))
+            sys.exit(f"speechssl: no option is called {name!r} (--set {change}){meant(name, known)}")
         value = yaml.safe_load(text)
         with suppress(ValueError):
             value = float(value) if isinstance(value, str) else value  # YAML takes 1e-5, without a dot, for a text

@@ -27,6 +27,7 @@ SAMPLE_RATE = 16_000  # Hz; what HuBERT and wav2vec 2.0 were trained on (arXiv 2
 MIN_SECONDS = 0.05  # two receptive fields of HuBERT's front end (25 ms): less gives no unit worth the name
 LOUD_PEAK = 1e6  # of full scale: more than a mistaken scale, and its square is not a float32 any more after 1e19
 SILENT_PEAK = 1e-4  # of full scale (-80 dB): three steps of 16-bit audio
+UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # audio that libsndfile does not open
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 UNKNOWN_BYTES = 0x7FFF_0000  # a WAV that states this many or more was streamed: its writer never knew the length
 MPEG1_KBPS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)  # layer III, ISO 11172-3 table 2.4.2.3
@@ -202,7 +203,9 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
     try:
         file = soundfile.SoundFile(os.fsencode(path))  # bytes: not every name of a file is text
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a suffix that means samples without a header
-        raise InputError(f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF or AU file") from error
+        suffix = path.suffix.lower()
+        convert = f"; `ffmpeg -i NAME{suffix} NAME.flac` makes one of this" if suffix in UNREAD else ""
+        raise InputError(f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF or AU file{convert}") from error
     with file:
         # A file that ends early libsndfile shortens to what is there, and says so only in its log, or not at all (MP3).
         if file.format == "MP3":

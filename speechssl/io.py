@@ -355,7 +355,8 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     for folder in (root / name, root / name.split("/")[-1]):
         if folder.is_dir():
             return folder
-    shipped = sorted(path.parent.relative_to(SHIPPED).as_posix() for path in SHIPPED.glob("*/*/config.json"))
+    found = SHIPPED.glob("*/*.safetensors") if what == "codebook" else (path.parent for path in SHIPPED.glob("*/*/config.json"))
+    shipped = sorted(path.relative_to(SHIPPED).as_posix() for path in found)
     if near := get_close_matches(name, shipped, 1, 0.8):
         raise InputError(f"found no {what} at {name}; did you mean {near[0]}, which ships?")
     snapshot = _hub_snapshot(name)

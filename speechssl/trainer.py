@@ -285,6 +285,7 @@ class _Trainer(Trainer):
             means = mean_of_processes(torch.tensor(list(found.values()), dtype=torch.float64, device=self.args.device))
             pairs = zip(found, means, strict=True)
             logs |= {"loss": math.nan} | {name: float(x) if name == "loss" else round(float(x), 5) for name, x in pairs} | pace
+        logs.pop("train_samples_per_second", None)  # a batch would count as one sample
         super().log(logs, *args, **kwargs)
 
 

@@ -281,3 +281,9 @@ def test_channels_are_read_as_they_are(tmp_path: Path) -> None:
     assert np.array_equal(read_channels(tmp_path / "a.wav", 10, 20)[0], pair.T[:, 10:30])
     with pytest.raises(InputError, match="does not exist"):
         read_channels(tmp_path / "b.wav")
+
+
+def test_a_recording_of_a_telephone_is_refused_with_what_converts_it(tmp_path: Path) -> None:
+    (tmp_path / "talk.M4A").write_bytes(b"ftypM4A " * 9)
+    with pytest.raises(InputError, match=r"talk\.M4A as audio; give .*; `ffmpeg -i NAME\.m4a NAME\.flac` makes one of this"):
+        read_audio(tmp_path / "talk.M4A")

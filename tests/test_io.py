@@ -235,6 +235,8 @@ def test_what_cannot_be_on_the_hub_is_not_looked_for_there(name: str) -> None:
 def test_a_mistyped_shipped_name_is_corrected() -> None:
     with pytest.raises(InputError, match=r"no speech encoder at people-en/encodr; did you mean people-en/encoder"):
         checkpoint_folder("people-en/encodr", "speech encoder")
+    with pytest.raises(InputError, match=r"no codebook at people-en/units.safetensor; did you mean people-en/units.safetensors"):
+        checkpoint_folder("people-en/units.safetensor", "codebook")
 
 
 def test_a_name_without_its_owner_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,14 +34,13 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.audio import SAMPLE_RATE, check_audio, read_audio, read_native, resample, write_flac
+from speechssl.audio import SAMPLE_RATE, UNREAD, check_audio, read_audio, read_native, resample, write_flac
 from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
 from speechssl.errors import InputError, printable
 from speechssl.io import hash_bytes, parse_json, read_json, replacing, write_json
 from speechssl.processes import is_main
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aif", ".aiff", ".au")
-UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # audio that `read_audio` does not open
 MANIFESTS = (".jsonl", ".txt", ".tsv")
 
 

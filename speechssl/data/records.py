@@ -198,6 +198,8 @@ def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterato
     """
     known = {f.name for f in fields(kind)}
     for number, values in read_lines(path):
+        if lacking := [name for name in ("id", *(["passage"] if kind is Question else [])) if name not in values]:
+            raise InputError(f"{path}:{number} lacks {' and '.join(lacking)}; a {kind.__name__.lower()} needs that")
         if "audio" not in values and not (values.get("text") or values.get("transcript")):
             raise InputError(f"{path}:{number} is missing both audio and text; give the {kind.__name__.lower()} a recording")
         values = DEFAULTS | values
@@ -207,8 +209,14 @@ def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterato
         if values.get("seconds") is None:
             values["seconds"] = _seconds(values["audio"], root, f"{path}:{number}")
         if kind is Question:
+            answers = values.get("answers", [])
+            if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
+                raise InputError(
+                    f"{path}:{number}: the answers of this question are {answers!r}; write a list such as "
+                    '[{"text": "in 1904", "start": 61.2, "end": 62.1}]'
+                )
             try:
-                values["answers"] = tuple(_answer(**answer) for answer in values.get("answers", ()))
+                values["answers"] = tuple(_answer(**answer) for answer in answers)
             except (TypeError, ValueError) as error:
                 raise InputError(f"{path}:{number}: an answer of this question is malformed ({error}); correct it") from error
             for name in ("options", "option_audio"):
@@ -274,6 +282,8 @@ def _seconds(audio: Any, root: Path | None, place: str) -> float:
 
 def _answer(**values: Any) -> Answer:
     """Raises TypeError or ValueError for what is not an answer."""
+    if not {"text"} <= set(values) <= {f.name for f in fields(Answer)}:
+        raise TypeError(f"its fields are {', '.join(values) or 'none'}; it needs text, and may have start and end, and char_start")
     answer = Answer(**values)
     if not isinstance(answer.text, str):
         raise TypeError(f"its text is {answer.text!r}")
@@ -366,7 +376,7 @@ def _check_question(question: Question, passages: Mapping[str, Passage], place: 
         if not 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
             raise InputError(
                 f"{place}: the answer [{answer.start}, {answer.end}) s lies outside its passage {passage.id} "
-                f"([0, {passage.seconds}) s); correct the times"
+                f"([0, {passage.seconds:.2f}) s); correct the times"
             )
 
 

@@ -145,7 +145,7 @@ P, Q = "passages", "questions"
         (Q, {"passage": "p9"}, "refers to the passage p9"),
         (Q, {"passage": None}, "passage is None"),
         (Q, {"audio": "audio/gone.flac"}, "which does not exist"),
-        (Q, {"answers": [{"text": "x", "start": 3.0, "end": 4.2}]}, "lies outside its passage p2"),
+        (Q, {"answers": [{"text": "x", "start": 3.0, "end": 4.2}]}, "lies outside its passage p2 ([0, "),
         (Q, {"answers": [{"text": "x", "start": -0.1, "end": 1.0}]}, "lies outside its passage"),
         (Q, {"answers": [{"text": "x", "start": 1.0, "end": 1.0}]}, "has no length"),
         (Q, {"answers": [{"text": "x", "start": 3.0, "end": 1.5}]}, "is reversed; start comes before end"),
@@ -154,9 +154,10 @@ P, Q = "passages", "questions"
         (Q, {"answers": [{"text": "x", "start": float("nan"), "end": 2.0}]}, "an answer of this question is malformed"),
         (Q, {"answers": [{"text": 4}]}, "its text is 4"),
         (Q, {"answers": [{"text": "x", "char_start": -1}]}, "its char_start is -1; leave it out where it is not known"),
-        (Q, {"answers": [{"words": "x"}]}, "an answer of this question is malformed"),
-        (Q, {"answers": ["x"]}, "an answer of this question is malformed"),
-        (Q, {"answers": None}, "an answer of this question is malformed"),
+        (Q, {"answers": [{"words": "x"}]}, "malformed (its fields are words; it needs text, and may have "),
+        (Q, {"answers": ["x"]}, "the answers of this question are ['x']; write a list such as "),
+        (Q, {"answers": {"text": ["x"], "answer_start": [3]}}, "'answer_start': [3]}; write a list such as "),
+        (Q, {"answers": None}, "the answers of this question are None; write a list such as "),
         (Q, {"options": None}, "are not a list of texts"),
         (Q, {"options": "ab"}, "are not a list of texts"),
         (Q, {"options": [1]}, "are not a list of texts"),
@@ -175,7 +176,7 @@ def test_a_damaged_line(corpus: Path, manifest: str, changes: dict[str, Any], wh
     assert_one_sentence(lambda: load_corpus(corpus, "dev"), f"{path}:3", what)
 
 
-@pytest.mark.parametrize(("line", "what"), [("{", "is not JSON"), ("[]", "is not a JSON object"), ("{}", "missing")])
+@pytest.mark.parametrize(("line", "what"), [("{", "is not JSON"), ("[]", "is not a JSON object"), ("{}", "lacks id; a passage")])
 def test_lines_that_are_not_records(tmp_path: Path, line: str, what: str) -> None:
     path = tmp_path / "p.jsonl"
     write_records(path, [PASSAGE])
@@ -183,7 +184,7 @@ def test_lines_that_are_not_records(tmp_path: Path, line: str, what: str) -> Non
     assert_one_sentence(lambda: read(path, Passage), f"{path}:2", what)
     lacking = {n: v for n, v in asdict(QUESTION).items() if n not in ("passage", "words", "phones")} | {"options": ["cat", "dog"]}
     path.write_text(json.dumps(lacking))
-    assert_one_sentence(lambda: read(path, Question), f"{path}:1", "'passage'")
+    assert_one_sentence(lambda: read(path, Question), f"{path}:1", "lacks passage; a question needs that")
     path.write_text('{"id": "p1"}')
     assert_one_sentence(lambda: read(path, Passage), f"{path}:1", "missing both audio and text")
 

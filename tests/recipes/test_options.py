@@ -96,6 +96,7 @@ def test_settings_are_changed_in_a_copy(recipe: Recipe) -> None:
     assert printed[1].endswith("--stage corpus --config out/config.yaml")
     assert "no section 'duel'" in recipe("--set", "duel.steps=7", code=2)[0]
     assert "did you mean steps?" in recipe("--set", "dual.stesp=7", code=2)[0]
+    assert "did you mean learning-rate?" in recipe("--set", "dual.lr=1e-5", code=2)[0]
 
 
 def test_paths_may_have_blanks(recipe: Recipe) -> None:

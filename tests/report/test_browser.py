@@ -287,6 +287,9 @@ def test_a_narrow_screen_scrolls_in_its_tables_alone(page):
     page.get_by_role("button", name="Zoom in").first.click()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     assert page.locator("[name=system]").is_visible()
+    figure = page.locator(".card").first
+    shadow = "e => [e.scrollWidth > e.clientWidth, getComputedStyle(e).backgroundAttachment]"
+    assert figure.evaluate(shadow)[0] and "local" in figure.evaluate(shadow)[1]  # its edge shows that there is more
 
 
 def test_dark_colours_can_be_read(page):
