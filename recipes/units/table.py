@@ -24,9 +24,10 @@ def noise(values):
 
 
 def ratios(lists_of):
-    """The SNRs of the first that has some, as they were measured; "" where none has."""
+    """ " at 20 10 dB": the SNRs that were measured; "" where none was."""
     rows = (r["snr_db"] for values in found.values() for r in values.get(lists_of, {}).get("stability", []))
-    return " ".join(f"{snr:g}" for snr in dict.fromkeys(snr for snr in rows if snr is not None))
+    text = " ".join(f"{snr:g}" for snr in dict.fromkeys(snr for snr in rows if snr is not None))
+    return f" at {text} dB" if text else ""
 
 
 for split in ("dev", "test"):
@@ -34,7 +35,7 @@ for split in ("dev", "test"):
     fsdd = f"{split}-fsdd"
     heads = [f"{name.removeprefix(split + '-')}: AUC / same-text distance" for name in names]
     heads += [
-        f"{fsdd.removeprefix(split + '-')}: UED at {ratios(fsdd)} dB",
+        f"{fsdd.removeprefix(split + '-')}: UED{ratios(fsdd)}",
         "ABX within / across",
         "speaker probe",
         "bits a second",
