@@ -85,8 +85,8 @@ class Answer:
             for name in qa.about:
                 if name not in by_system:
                     print(f"{name:>20}  {LISTENS}")
-        for name, made_of in qa.about.items():
-            print(f"{name}: {made_of}")
+        for made_of in dict.fromkeys(qa.about.values()):
+            print(f"{', '.join(name for name, own in qa.about.items() if own == made_of)}: {made_of}")
         for path, by_system in zip(clips, answers, strict=False):
             first = next(((name, answer) for name, answer in by_system.items() if answer.text != ""), None)
             if first:

@@ -233,7 +233,10 @@ def _spelt(arguments: list[str], flags: Mapping[str, Any], verb: str) -> tuple[l
         name, equals, value = word.partition("=")
         name = name.replace("_", "-")
         if name not in flags:
-            raise InputError(f"`speechssl {verb}` has no option {name}{meant(name, flags)}")
+            hint = meant(name, flags)
+            if name.startswith("--out") and "--out" not in flags:  # --output-dir of other toolkits
+                hint = f"; what it writes is given without a name, such as OUT: see `speechssl {verb} --help`"
+            raise InputError(f"`speechssl {verb}` has no option {name}{hint}")
         if name in apart:
             found = value if equals else next(words, None)
             if found is None:
