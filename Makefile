@@ -7,7 +7,7 @@ EXTRAS := synth,chinese,pocketsphinx,voices,minilm,s3prl,ray,serve,tensorboard,p
 FOLDERS := $(addprefix tests/,cascade dual encoders multiple_choice pretrain speechbert superb units)
 OTHERS := tests $(addprefix --ignore=,$(FOLDERS) tests/recipes)
 # The recipes' tests likewise.
-LONG := $(patsubst %,tests/recipes/test_%.py,minisqa robustness robustness_choice units)
+LONG := $(patsubst %,tests/recipes/test_%.py,minisqa robustness units)
 SHORT := tests/recipes $(addprefix --ignore=,$(LONG))
 
 .PHONY: help demo test test-short test-others test-long test-folders test-fast fast-folders fast-others faults check package docs
