@@ -39,7 +39,12 @@ spoken flite flite flite
 if [ -n "${FSDD:-}${PRECISE:-}" ] && [ ! -f "$EXP/people.txt" ]; then
   python recipes/units/pack.py "$EXP/people.txt" ${FSDD:+"$FSDD"} ${PRECISE:+"$PRECISE/amelia" "$PRECISE/athena"} --skip '_[0-9]\.wav$' --copies 2
 fi
-[ -f "$EXP/speech.txt" ] || python recipes/units/lists.py speech "$EXP/speech.txt" "$CORPUS" "$EXP/flite" "$EXP/people.txt" --passages "$(setting passages)"
+list() { # NAME CORPUS...
+  [ -f "$EXP/$1.txt" ] || python recipes/units/lists.py speech "$EXP/$1.txt" "${@:2}" --passages "$(setting passages)"
+}
+list speech "$CORPUS" "$EXP/flite" "$EXP/people.txt"
+list espeak "$CORPUS"
+list synthesisers "$CORPUS" "$EXP/flite"
 
 stage "2 speech to measure on: other people, other words, and the synthesisers piper (dev) and festival (test)"
 spoken festival festival festival
@@ -56,9 +61,15 @@ case $TEACHER in openai/*) speechssl models get "${TEACHER#openai/}" ;; esac
 speechssl units fit "$EXP/speech.txt" "$TEACHER" "$EXP/teacher.safetensors" $(with teacher)
 
 stage "4 encoders"
+hubert() { # NAME LIST: two iterations from random weights, without parallel readings
+  speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1/first" --no-reference $(with hubert-1)
+  speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1" --no-reference --teacher "$EXP/$1/first/encoder" $(with hubert-2)
+}
 for arm in $ARMS; do
   case $arm in
     start | teacher | whisper-base | mfcc | fbank) ;; # as they are
+    hubert) hubert "$arm" espeak ;; # one synthesiser
+    hubert-synthesisers) hubert "$arm" synthesisers ;;
     spin) speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" $(with "$arm") ;;
     r-spin) # pseudo-labels: the codes of Spin
       speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$EXP/spin/encoder" --teacher "$EXP/spin/encoder" \
@@ -72,7 +83,7 @@ for arm in $ARMS; do
     teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
       speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
-    *) echo "speechssl: there is no arm $arm; choose from mfcc fbank start teacher whisper-base spin r-spin r-spin-teacher r-spin-reference teacher-clusters" >&2; exit 2 ;;
+    *) echo "speechssl: there is no arm $arm; choose from mfcc fbank start teacher whisper-base hubert hubert-synthesisers spin r-spin r-spin-teacher r-spin-reference teacher-clusters" >&2; exit 2 ;;
   esac
 done
 
