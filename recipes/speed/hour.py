@@ -1,4 +1,4 @@
-"""An hour of audio in one file, each precision in a process of its own: time and peak memory.
+"""An hour of audio in one file, and the same in files of a minute, each in a process of its own: time and peak memory.
 
 python recipes/speed/hour.py CONFIG EXP
 """
@@ -18,11 +18,14 @@ from common import encoder, row, save, sentences, settings
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 
 
-def speech(path: Path, minutes: float) -> None:
+def speech(path: Path, minutes: float) -> Path:
     """The same sentences again and again."""
+    if path.is_file():
+        return path
     read = np.concatenate(list(sentences(20)))
     size = int(minutes * 60 * SAMPLE_RATE)
     write_flac(path, np.fromiter(islice(chain.from_iterable([read] * (size // len(read) + 1)), size), np.float32, size))
+    return path
 
 
 def peak() -> float:
@@ -31,13 +34,15 @@ def peak() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e9
 
 
-def one(shape: str, exp: Path, precision: str, path: Path) -> None:
+def one(shape: str, exp: Path, precision: str, paths: list[str]) -> None:
     """In a process of its own: read, encode at the last layer, print frames, seconds and the greatest memory."""
     encoded = encoder(shape, exp, precision)
-    start = time.perf_counter()
-    samples = read_audio(path)
-    frames = sum(len(piece) for piece in encoded.stream(samples, encoded.layers))
-    assert frames == encoded.grid.frames(len(samples)), "frames were lost"
+    start, frames = time.perf_counter(), 0
+    for path in paths:
+        samples = read_audio(path)
+        found = sum(len(piece) for piece in encoded.stream(samples, encoded.layers))
+        assert found == encoded.grid.frames(len(samples)), "frames were lost"
+        frames += found
     spent = time.perf_counter() - start
     print(json.dumps({"frames": frames, "seconds": spent, "gb": peak()}))
 
@@ -45,19 +50,23 @@ def one(shape: str, exp: Path, precision: str, path: Path) -> None:
 def main() -> None:
     step = settings("hour")
     minutes, shape = step.values["minutes"], step.values.get("model", "base")
-    path = step.exp / f"speech-{minutes:g}.flac"
-    if not path.is_file():
-        speech(path, minutes)
+    whole = speech(step.exp / f"speech-{minutes:g}.flac", minutes)
+    minute = speech(step.exp / "speech-1.flac", 1)
     for precision in step.values["precisions"]:
-        command = [sys.executable, __file__, *sys.argv[1:3], precision, shape, str(path)]
-        found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-        system, condition = f"speechssl {precision}", f"{minutes:g} min"
-        speed = row(system, shape, condition, "x_realtime", minutes * 60 / found["seconds"], None, 1)
-        save(step.exp, [speed, row(system, shape, condition, "peak_gb", found["gb"], None, 1)])
+        took = {}
+        for condition, paths in ((f"{minutes:g} min", [whole]), (f"{minutes:g} files of 1 min", [minute] * round(minutes))):
+            command = [sys.executable, __file__, *sys.argv[1:3], precision, shape, *map(str, paths)]
+            found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+            took[condition] = found["seconds"]
+            system = f"speechssl {precision}"
+            speed = row(system, shape, condition, "x_realtime", minutes * 60 / found["seconds"], None, 1)
+            save(step.exp, [speed, row(system, shape, condition, "peak_gb", found["gb"], None, 1)])
+        one_file, many = took.values()
+        save(step.exp, [row(system, shape, f"{minutes:g} min", "one_file_over_many", one_file / many, None, 1)])
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 3:
-        one(sys.argv[4], Path(sys.argv[2]), sys.argv[3], Path(sys.argv[5]))
+        one(sys.argv[4], Path(sys.argv[2]), sys.argv[3], sys.argv[5:])
     else:
         main()
