@@ -1,7 +1,8 @@
 """Audio files: the only module that opens a container. Beyond it all audio is float32 mono at 16 kHz, in an array (N,).
 
 WAV, FLAC, MP3 and OGG through libsndfile, at any rate, stereo averaged. A file is read in blocks that are made mono,
-float32 and 16 kHz at once, so that an hour of it takes no more memory than the result. A file that is not whole is
+float32 and 16 kHz at once, so that an hour of it takes no more memory than the result; beyond `LONG` samples the result lies in a
+nameless file, of which only what is being read is in memory. A file that is not whole is
 refused, never padded or shortened in silence: times counted in it would be wrong. (An MP3 without a count of its frames that was
 cut exactly between two of them cannot be distinguished from a whole one.)
 """
@@ -9,12 +10,15 @@ cut exactly between two of them cannot be distinguished from a whole one.)
 from __future__ import annotations
 
 import io
+import mmap
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -29,6 +33,7 @@ LOUD_PEAK = 1e6  # of full scale: more than a mistaken scale, and its square is 
 SILENT_PEAK = 1e-4  # of full scale (-80 dB): three steps of 16-bit audio
 UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # audio that libsndfile does not open
 BLOCK_FRAMES = 1 << 18  # frames read at a time
+LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
 UNKNOWN_BYTES = 0x7FFF_0000  # a WAV that states this many or more was streamed: its writer never knew the length
 MPEG1_KBPS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)  # layer III, ISO 11172-3 table 2.4.2.3
 MPEG2_KBPS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
@@ -43,7 +48,7 @@ def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
     """
     path = Path(path)
     with _opened(path) as file:
-        samples = _collect(_resampled(_mono_blocks(file, path), file.samplerate, sample_rate))
+        samples = collect(_resampled(_mono_blocks(file, path), file.samplerate, sample_rate))
     check_audio(samples, sample_rate, str(path))
     return samples
 
@@ -55,7 +60,7 @@ def read_native(path: Path | str) -> tuple[np.ndarray, int]:
     """
     path = Path(path)
     with _opened(path) as file:
-        samples, rate = _collect(_mono_blocks(file, path)), int(file.samplerate)
+        samples, rate = collect(_mono_blocks(file, path)), int(file.samplerate)
     if not len(samples):
         raise InputError(f"{path} holds no samples; record or download it again")
     return samples, rate
@@ -77,7 +82,7 @@ def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndar
 
     Returns float32 (ceil(N * target_rate / source_rate),), exactly.
     """
-    return _collect(_resampled([np.asarray(samples, np.float32)], source_rate, target_rate))
+    return collect(_resampled([np.asarray(samples, np.float32)], source_rate, target_rate))
 
 
 def duration(path: Path | str) -> float:
@@ -285,14 +290,43 @@ def _resampled(blocks: Iterable[np.ndarray], source_rate: int, target_rate: int)
     yield np.pad(tail, (0, max(missing - len(tail), 0)))[: max(missing, 0)]
 
 
-def _collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
-    """Join blocks in one array that grows in place: an hour is held once, not twice."""
+def collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
+    """Join float32 blocks in one array: in memory, where it grows in place (an hour is held once, not twice), or beyond `LONG`
+    samples in a nameless file in the folder for temporary files, whose array cannot be written to.
+    """
     samples, at = np.empty(0, np.float32), 0
-    for block in blocks:
-        samples.resize(at + len(block), refcheck=False)
-        samples[at:] = block
-        at = len(samples)
-    return samples
+    with ExitStack() as stack:
+        file: Any = None
+        for block in blocks:
+            if file is None and at + len(block) > LONG:
+                file = stack.enter_context(tempfile.TemporaryFile())
+                samples.tofile(file)
+            if file is not None:
+                block.astype(np.float32).tofile(file)
+            else:
+                samples.resize(at + len(block), refcheck=False)
+                samples[at:] = block
+            at += len(block)
+        if file is None:
+            return samples
+        file.flush()
+        mapped = np.memmap(file, np.float32, "c")
+    mapped.flags.writeable = False
+    return mapped
+
+
+def in_blocks(samples: np.ndarray) -> Iterator[np.ndarray]:
+    """All of it in order; of an array that `collect` left in a file no more than a block is in memory."""
+    for first in range(0, len(samples), BLOCK_FRAMES):
+        yield samples[first : first + BLOCK_FRAMES]
+        forget(samples)
+
+
+def forget(samples: np.ndarray) -> None:
+    """Take what was read of an array that `collect` left in a file out of memory. Any other array stays as it is."""
+    mapped = getattr(samples, "_mmap", None)
+    if mapped is not None and not samples.flags.writeable:  # what had been written to it would be lost
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
@@ -304,7 +338,8 @@ def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
         raise InputError(f"{path} has the shape {samples.shape}; give one channel, (N,)")
     if len(samples) == 0:
         raise InputError(f"{path} holds no samples; record or download it again")
-    lowest, highest = samples.min(), samples.max()  # NaN where any sample is; no copy of an hour of audio
+    extremes = [(block.min(), block.max()) for block in in_blocks(samples)]
+    lowest, highest = np.min(extremes), np.max(extremes)  # NaN where any sample is; no copy of an hour of audio
     if not (np.isfinite(lowest) and np.isfinite(highest)):
         raise InputError(f"{path} holds samples that are not finite (NaN or infinity); export it again as 16-bit audio")
     if len(samples) < MIN_SECONDS * sample_rate:

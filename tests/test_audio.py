@@ -11,7 +11,7 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speechssl.audio import SAMPLE_RATE, duration, read_audio, read_channels, resample, to_int16, write_clip, write_flac
+from speechssl.audio import SAMPLE_RATE, duration, in_blocks, read_audio, read_channels, resample, to_int16, write_clip, write_flac
 from speechssl.errors import InputError
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -287,3 +287,14 @@ def test_a_recording_of_a_telephone_is_refused_with_what_converts_it(tmp_path: P
     (tmp_path / "talk.M4A").write_bytes(b"ftypM4A " * 9)
     with pytest.raises(InputError, match=r"talk\.M4A as audio; give .*; `ffmpeg -i NAME\.m4a NAME\.flac` makes one of this"):
         read_audio(tmp_path / "talk.M4A")
+
+
+def test_hours_lie_in_a_file_and_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_flac(tmp_path / "a.flac", noise(700_000), 44_100)
+    inside = read_audio(tmp_path / "a.flac")
+    monkeypatch.setattr("speechssl.audio.LONG", 100_000)
+    mapped = read_audio(tmp_path / "a.flac")
+    assert isinstance(mapped, np.memmap) and not isinstance(inside, np.memmap)
+    assert np.array_equal(mapped, inside) and np.array_equal(np.concatenate(list(in_blocks(mapped))), inside)
+    with pytest.raises(ValueError, match="read-only"):  # what is forgotten is read again from the file
+        mapped[0] = 1.0

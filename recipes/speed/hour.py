@@ -1,4 +1,4 @@
-"""An hour of audio in one file, and the same in files of a minute, each in a process of its own: time and peak memory.
+"""An hour of audio in one file, and in files of a minute, and ten hours in one: each in a process of its own, time and peak memory.
 
 python recipes/speed/hour.py CONFIG EXP
 """
@@ -9,7 +9,6 @@ import json
 import subprocess
 import sys
 import time
-from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ def speech(path: Path, minutes: float) -> Path:
         return path
     read = np.concatenate(list(sentences(20)))
     size = int(minutes * 60 * SAMPLE_RATE)
-    write_flac(path, np.fromiter(islice(chain.from_iterable([read] * (size // len(read) + 1)), size), np.float32, size))
+    write_flac(path, np.resize(read, size))
     return path
 
 
@@ -49,20 +48,23 @@ def one(shape: str, exp: Path, precision: str, paths: list[str]) -> None:
 
 def main() -> None:
     step = settings("hour")
-    minutes, shape = step.values["minutes"], step.values.get("model", "base")
-    whole = speech(step.exp / f"speech-{minutes:g}.flac", minutes)
-    minute = speech(step.exp / "speech-1.flac", 1)
-    for precision in step.values["precisions"]:
-        took = {}
-        for condition, paths in ((f"{minutes:g} min", [whole]), (f"{minutes:g} files of 1 min", [minute] * round(minutes))):
-            command = [sys.executable, __file__, *sys.argv[1:3], precision, shape, *map(str, paths)]
+    minutes, longer = step.values["minutes"], step.values["longer"]
+    hour, minute, hours = (speech(step.exp / f"speech-{length:g}.flac", length) for length in (minutes, 1, longer))
+    one_file, many, long = f"{minutes:g} min", f"{minutes:g} files of 1 min", f"{longer:g} min"
+    paths = {one_file: [hour], many: [minute] * round(minutes), long: [hours]}
+    shape = step.values.get("model", "base")
+    runs = [(shape, precision, (one_file, many)) for precision in step.values["precisions"]]
+    for shape, precision, conditions in [*runs, ("small", "bf16", (one_file, long))]:
+        system, took = f"speechssl {precision}", {}
+        for condition in conditions:
+            command = [sys.executable, __file__, *sys.argv[1:3], precision, shape, *map(str, paths[condition])]
             found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
             took[condition] = found["seconds"]
-            system = f"speechssl {precision}"
-            speed = row(system, shape, condition, "x_realtime", minutes * 60 / found["seconds"], None, 1)
+            length = longer if condition == long else minutes
+            speed = row(system, shape, condition, "x_realtime", length * 60 / found["seconds"], None, 1)
             save(step.exp, [speed, row(system, shape, condition, "peak_gb", found["gb"], None, 1)])
-        one_file, many = took.values()
-        save(step.exp, [row(system, shape, f"{minutes:g} min", "one_file_over_many", one_file / many, None, 1)])
+        if many in took:
+            save(step.exp, [row(system, shape, one_file, "one_file_over_many", took[one_file] / took[many], None, 1)])
 
 
 if __name__ == "__main__":

@@ -62,8 +62,8 @@ speechssl units fit "$EXP/speech.txt" "$TEACHER" "$EXP/teacher.safetensors" $(wi
 
 stage "4 encoders"
 hubert() { # NAME LIST: two iterations from random weights, without parallel readings
-  speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1/first" --no-reference $(with hubert-1)
-  speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1" --no-reference --teacher "$EXP/$1/first/encoder" $(with hubert-2)
+  speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1-first" --no-reference $(with hubert-1)
+  speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1" --no-reference --teacher "$EXP/$1-first/encoder" $(with hubert-2)
 }
 for arm in $ARMS; do
   case $arm in

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from speechssl.encoders.hubert import Hubert, Plain, before_end, convolution_dtype, fold, identity, in_halves, moments
+from speechssl.encoders.hubert import Hubert, Plain, before_end, convolution_dtype, fold, identity, in_halves, moments, nothing
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
@@ -114,7 +114,7 @@ class BatchedEngine:
             self.compiled = torch.compile(self._features, dynamic=False, fullgraph=True)
 
     @torch.inference_mode()
-    def statistics(self, wave: torch.Tensor) -> Fitted:
+    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Fitted:
         """The first convolution with this utterance's group norm folded in. wave: (N,) float32."""
         return self._fitted(wave[None].to(self.device), torch.tensor([len(wave)], device=self.device))
 

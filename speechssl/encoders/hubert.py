@@ -219,11 +219,16 @@ onednn, quantised = torch.ops.mkldnn, torch.ops.onednn.qlinear_pointwise
 
 BLOCK = 64  # frames of the front end computed at a time, about 1.3 s of speech
 WINDOWS = 1 << 16  # windows of samples whose moments are taken at a time
+MEANS = 1 << 22  # samples that are summed at a time
 LN_2 = math.log(2)
 SMALLEST = 1e-30  # sum of attention weights that is neither too small nor, inverted, too large
 SCORES = 6 << 20  # bytes of attention scores that are worked on at a time, for the cache
 NOTHING: tuple[str, list[float], str] = ("none", [], "")  # what follows a product
 GELU: tuple[str, list[float], str] = ("gelu", [], "none")
+
+
+def nothing() -> None:
+    """What `statistics` calls between pieces of samples that lie in memory."""
 
 
 def own(tensor: Any, dtype: torch.dtype) -> Any:
@@ -407,7 +412,7 @@ class FastEngine:
         self.grid = FrameGrid.of_convolutions(16_000, config.conv_kernel, config.conv_stride)
 
     @torch.inference_mode()
-    def statistics(self, wave: torch.Tensor) -> Fitted:
+    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Fitted:
         """The first convolution with this utterance's group norm folded in. wave: (N,) float32.
 
         That norm takes away what a constant adds, so that it may as well be taken from the samples: else little would be left of
@@ -415,7 +420,11 @@ class FastEngine:
         """
         weight, bias, offset = self.weight, self.bias, wave.new_zeros(())
         if self.group_norm is not None:
-            offset = wave.mean(dtype=torch.double).float()
+            mean = wave.new_zeros((), dtype=torch.double)
+            for part in wave.split(MEANS):
+                mean += part.sum(dtype=torch.double)
+                forget()
+            offset = (mean / len(wave)).float()
             windows = wave.unfold(0, weight.shape[1], self.stride)
             total = torch.zeros(windows.shape[1], dtype=torch.double)
             squares = torch.outer(total, total)
@@ -423,6 +432,7 @@ class FastEngine:
                 part = part.double() - offset
                 total += part.sum(0)
                 squares += part.t() @ part
+                forget()
             mean = total / len(windows)
             weight, bias = fold(self.group_norm, weight, mean, squares / len(windows) - torch.outer(mean, mean))
         weight = weight.float()

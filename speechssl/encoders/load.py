@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,10 +29,10 @@ from tqdm import tqdm
 from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor, HubertConfig, WhisperFeatureExtractor
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
-from speechssl.audio import SAMPLE_RATE
+from speechssl.audio import LONG, SAMPLE_RATE, collect, forget, in_blocks
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
-from speechssl.encoders.hubert import FastEngine, convolution_dtype, is_known
+from speechssl.encoders.hubert import FastEngine, convolution_dtype, is_known, nothing
 from speechssl.errors import InputError, first_line
 from speechssl.int8 import load_quantised
 from speechssl.io import SHIPPED, checkpoint_folder, hash_bytes, hash_files, hash_json, read_json
@@ -44,8 +45,9 @@ LONG_PIECES = 15  # pieces from which on (10 minutes) there is a progress bar
 class Engine(Protocol):
     """What computes the layers of one utterance, by itself."""
 
-    def statistics(self, wave: torch.Tensor) -> Any:
-        """What must be known of the whole utterance before a piece of it is encoded. wave: (N,) float32."""
+    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Any:
+        """What must be known of the whole utterance before a piece of it is encoded. wave: (N,) float32. forget: to be called after
+        some thousand samples, as hours of them lie in a file (`audio.forget`)."""
 
     def states(self, piece: torch.Tensor, statistics: Any, last: int) -> Iterator[torch.Tensor]:
         """Layers 0 to `last` of a piece of the utterance, (T, D) each, as they are computed. piece: (N,) float32."""
@@ -131,7 +133,11 @@ class SpeechEncoder:
     def wave(self, samples: np.ndarray) -> torch.Tensor:
         """What the model is given: (N,) float32, normalised where the encoder wants it. Raises ValueError for what is not finite
         samples, at least of one receptive field."""
-        samples = np.asarray(samples)
+        return _tensor(self._given(samples))
+
+    def _given(self, samples: np.ndarray) -> np.ndarray:
+        """`wave`, of more than `LONG` samples in a file."""
+        samples = np.asanyarray(samples)
         if samples.ndim != 1:
             raise ValueError(f"samples have the shape {samples.shape}; give one channel, (N,)")
         if self.grid.frames(len(samples)) == 0:
@@ -140,19 +146,25 @@ class SpeechEncoder:
         for first in range(0, len(samples), BLOCK):
             block = samples[first : first + BLOCK].astype(np.float64)
             total, squares = total + float(block.sum()), squares + float(np.square(block, out=block).sum())
+            forget(samples)
         mean, square = total / max(len(samples), 1), squares / max(len(samples), 1)
         if not np.isfinite(square):
             raise ValueError("the samples hold numbers that are not finite, or are far too large")
         if not self.normalise:
-            return torch.from_numpy(np.require(samples, np.float32, ["C", "W"]))
+            return samples if samples.dtype == np.float32 else samples.astype(np.float32)
         scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)  # as transformers' feature extractor does it
-        return torch.from_numpy(samples.astype(np.float32)).sub_(mean).mul_(scale)
+
+        def normalised(block: np.ndarray) -> np.ndarray:
+            return torch.from_numpy(block.astype(np.float32)).sub_(mean).mul_(scale).numpy()
+
+        return normalised(samples) if len(samples) <= LONG else collect(map(normalised, in_blocks(samples)))
 
     @torch.inference_mode()
     def _pieces(self, samples: np.ndarray, last: int) -> Iterator[Iterator[torch.Tensor]]:
         """Of every piece its layers 0 to `last`, without the context."""
-        wave, frames = self.wave(samples), self.grid.frames(len(samples))
-        statistics = self.engine.statistics(wave)
+        given, frames = self._given(samples), self.grid.frames(len(samples))
+        wave = _tensor(given)
+        statistics = self.engine.statistics(wave, partial(forget, given))
         size = round(self.chunking.seconds * self.grid.frame_rate)
         context = round(self.chunking.context * self.grid.frame_rate)
         if len(wave) <= self.chunking.whole * self.grid.sample_rate:
@@ -166,6 +178,15 @@ class SpeechEncoder:
             inner = slice(first - left, min(first + size, frames) - left)
             # float() copies bf16; clone, lest a view keep the context alive
             yield (x[inner].clone().float() for x in self.engine.states(piece, statistics, last))
+            forget(given)
+
+
+def _tensor(samples: np.ndarray) -> torch.Tensor:
+    """The same memory, or the same file."""
+    if isinstance(samples, np.memmap):
+        samples = samples.view(np.ndarray)
+        samples.flags.writeable = True  # torch asks for it; nobody writes
+    return torch.from_numpy(np.require(samples, np.float32, ["C", "W"]))
 
 
 def hash_weights(model: torch.nn.Module) -> str:
@@ -211,7 +232,7 @@ class TransformersEngine:
                 module.float().register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
                 module.register_forward_hook(lambda _, __, x: x.bfloat16())
 
-    def statistics(self, wave: torch.Tensor) -> None:
+    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> None:
         """None: a piece is encoded as if it were the utterance."""
 
     @torch.inference_mode()
@@ -270,7 +291,7 @@ class WhisperEngine:
         self.mel = WhisperFeatureExtractor(feature_size=encoder.config.num_mel_bins)
         self.lock = threading.Lock()  # torch's layers are safe beside each other, the extractor's buffers are not known to be
 
-    def statistics(self, wave: torch.Tensor) -> None:
+    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> None:
         """None: the loudest point of the log-mel, which scales it, is that of the window."""
 
     @torch.inference_mode()

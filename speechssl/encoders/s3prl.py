@@ -35,6 +35,7 @@ from torch import nn
 from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.audio import SAMPLE_RATE, read_channels, resample
+from speechssl.encoders.hubert import nothing
 from speechssl.encoders.load import SpeechEncoder, hash_weights, load_checkpoint
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.io import hash_json
@@ -160,7 +161,7 @@ class UpstreamEngine:
     upstream: nn.Module
     grid: FrameGrid
 
-    def statistics(self, wave: torch.Tensor) -> torch.Tensor:
+    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> torch.Tensor:
         """The utterance itself, with the samples at its end that give no frame: what normalises or pads looks at them too."""
         return wave
 

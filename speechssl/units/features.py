@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 import torchaudio.compliance.kaldi as kaldi
 import torchaudio.functional
 
-from speechssl.audio import SAMPLE_RATE
+from speechssl.audio import SAMPLE_RATE, collect, in_blocks
 from speechssl.encoders.load import Chunking, SpeechEncoder, load_encoder, small_config
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength
@@ -121,7 +122,10 @@ class Features:
                 yield own
 
     def _padded(self, samples: np.ndarray) -> np.ndarray:
-        return np.pad(np.asarray(samples), self.margin * self.grid.hop) if self.margin else samples
+        if not self.margin:
+            return samples
+        silence = np.zeros(self.margin * self.grid.hop, np.float32)
+        return collect(chain([silence], in_blocks(np.asanyarray(samples)), [silence]))
 
     def fits_a_batch(self, samples: np.ndarray) -> bool:
         """Whether `of_many` takes a recording: long ones go through `stream`, and where batches are no faster, all."""

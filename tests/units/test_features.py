@@ -9,7 +9,7 @@ import pytest
 import torch
 import torchaudio.compliance.kaldi as kaldi
 
-from speechssl.audio import read_audio
+from speechssl.audio import forget, read_audio, write_flac
 from speechssl.encoders.load import Chunking, SharedEncoder, has_bf16, load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
@@ -207,3 +207,16 @@ def test_the_shipped_units_of_people_are_those_of_the_word_and_not_of_the_voice(
     far = {(a, b): normalised_distance(runs[a], runs[b]) for a, b in pairs}
     same, other = ([d for (a, b), d in far.items() if (names[a][0] == names[b][0]) is wanted] for wanted in (True, False))
     assert np.mean([s < o for s in same for o in other]) > 0.9
+
+
+@pytest.mark.parametrize("margin", [0, 2])
+def test_hours_in_a_file_have_the_units_of_memory(encoder, codebook_for, margin, tmp_path, monkeypatch):
+    write_flac(tmp_path / "a.flac", np.random.default_rng(0).uniform(-0.5, 0.5, 300_000))
+    extractor = extractor_of(encoder, codebook_for(encoder, smooth=3, margin=margin))
+    wanted = extractor.frames(read_audio(tmp_path / "a.flac"))
+    for module in ("audio", "encoders.load"):
+        monkeypatch.setattr(f"speechssl.{module}.LONG", 100_000)
+    forgotten = []
+    monkeypatch.setattr("speechssl.encoders.load.forget", lambda samples: forgotten.append(type(samples)) or forget(samples))
+    assert np.array_equal(extractor.frames(read_audio(tmp_path / "a.flac")), wanted)
+    assert set(forgotten) == {np.memmap}
