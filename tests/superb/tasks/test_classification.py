@@ -64,17 +64,17 @@ def test_all_slots_must_be_right(labelled, encoder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", ["sweep", "write_json"])  # while it is trained, and with the head written and its card not
-def test_a_killed_run_makes_the_same_head(labelled, encoder, tmp_path, dies_in, at):
+def test_a_killed_run_makes_the_same_head(labelled, encoder, tmp_path, dies_in):
     data = load_labelled(labelled())
     train_classifier(data, encoder, tmp_path / "whole", QUICK)
-    with dies_in(train, at):
-        train_classifier(data, encoder, tmp_path / "killed", QUICK)
-    assert (tmp_path / "killed/head.safetensors").exists() is (at == "write_json")
-    assert not (tmp_path / "killed/card.json").exists()
-    train_classifier(data, encoder, tmp_path / "killed", QUICK)
-    whole, killed = ((tmp_path / name / "head.safetensors").read_bytes() for name in ("whole", "killed"))
-    assert whole == killed
+    for at in ("sweep", "write_json"):  # while it is trained, and with the head written and its card not
+        with dies_in(train, at):
+            train_classifier(data, encoder, tmp_path / at, QUICK)
+        assert (tmp_path / at / "head.safetensors").exists() is (at == "write_json")
+        assert not (tmp_path / at / "card.json").exists()
+        train_classifier(data, encoder, tmp_path / at, QUICK)
+        whole, killed = ((tmp_path / name / "head.safetensors").read_bytes() for name in ("whole", at))
+        assert whole == killed, at
 
 
 @pytest.mark.slow
