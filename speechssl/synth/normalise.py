@@ -57,7 +57,7 @@ def year(digits: str) -> str:
 
 def plural(words: str) -> str:
     """ "nineteen ninety" -> "nineteen nineties": decades."""
-    return words[:-1] + "ies" if words.endswith("ty") else words + ("es" if words.endswith("six") else "s")
+    return words[:-1] + "ies" if words.endswith("ty") else words + "s"
 
 
 def ordinal(digits: str) -> str:
@@ -120,11 +120,10 @@ _SYMBOLS = {
 }  # fmt: skip
 _ZH_SYMBOLS = {
     "&": "和", "+": "加", "=": "等于", "×": "乘", "÷": "除以", "°": "度", "%": "百分号", "‰": "千分号", "$": "美元", "£": "英镑",
-    "€": "欧元", "¥": "元", "~": "到",
+    "€": "欧元", "¥": "元", "~": "到", "〇": "零",
 }  # fmt: skip
-_PLAIN = str.maketrans(
-    {**dict.fromkeys("’‘ʼ′", "'"), **dict.fromkeys("“”", '"'), **dict.fromkeys("–−‐‑", "-"), "—": "--", "⁄": "/"}
-)
+_PLAIN = str.maketrans({**dict.fromkeys("’‘ʼ′", "'"), **dict.fromkeys("“”", '"'), **dict.fromkeys("–−‐‑", "-"), "—": "--"})
+_RAISED = re.compile(r"(?<=\d)(?=[⁰¹²³⁴-⁹⁻¼-¾⅐-⅞])")  # 5½ is not 51/2, nor 10² 102
 _MISREAD = {
     **dict.fromkeys("兄兇凶匈哅忷恟汹洶胷胸訩詾讻賯㐫", "西擁"),
     **dict.fromkeys("熊赨雄䧺", "席顒"),
@@ -162,7 +161,7 @@ def normalise(text: str, language: str) -> list[Word]:
     """
     chinese = language == "zh"
     found = [(m.start(), m.group()) for m in (_ZH_TOKEN if chinese else _EN_TOKEN).finditer(text)]
-    plain = [unicodedata.normalize("NFKC", token).translate(_PLAIN) for _, token in found]
+    plain = [unicodedata.normalize("NFKC", _RAISED.sub(" ", token)).translate(_PLAIN) for _, token in found]
     following = [*(start for start, _ in found), len(text)][1:]
     words: list[Word] = []
     for i, ((start, token), after) in enumerate(zip(found, following, strict=True)):
@@ -208,10 +207,18 @@ def _english_token(tokens: Sequence[str], i: int) -> str:
     if re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]?", token.rstrip(",;:?!")):
         return " ".join(re.findall("[A-Za-z]", token))
     token = re.sub(r"^-(?=\d)", "minus ", token.replace("--", " "))
-    token = re.sub(r"(?<=\d)-(?=\d)", " to ", token)
+    token = re.sub(r"(?<=[\d%])-(?=\d)", " to ", token)
+    token = re.sub(r"(?<=\d) (?=\d+⁄)", " and ", token)
+    token = re.sub(r"(\d+)⁄(\d+)", lambda m: _fraction(m[1], m[2]), token)
     token = re.sub(r"(?<=\d):(?=\d)|[/\\]", " ", token)
     scaled = after.strip(".,;:?!").lower() in _SCALES
     return _letters(_NUMBER.sub(lambda m: _number(m, scaled), token))
+
+
+def _fraction(above: str, below: str) -> str:
+    """ "3", "4" -> "three quarters"."""
+    part = {"2": "half", "4": "quarter"}.get(below) or ordinal(below)
+    return f"{cardinal(above)} {part if int(above) == 1 else 'halves' if part == 'half' else part + 's'}"
 
 
 def _number(found: re.Match[str], scaled: bool) -> str:
@@ -227,6 +234,7 @@ def _number(found: re.Match[str], scaled: bool) -> str:
     if found["decade"]:
         spoken = plural(spoken) if digits.endswith("0") else f"{spoken}'s"
     money = "" if scaled or not found["money"] else _CURRENCIES[found["money"]]
+    money = money.removesuffix("s") if spoken == "one" else money
     return f" {spoken} {'percent' if found['percent'] else ''} {money} "
 
 
@@ -255,19 +263,19 @@ def _mandarin_token(tokens: Sequence[str], i: int) -> str:
     token, after = tokens[i], tokens[i + 1] if i + 1 < len(tokens) else ""
     if re.fullmatch(rf"[{HAN}]", token):
         return "" if token > "\uffff" else _MISREAD.get(token, token)
+    if tokens[i - 1 : i] and tokens[i - 1] in _DIGITS and re.fullmatch("○+", token):  # 二○○三, a circle for 〇
+        return "零" * len(token)
+    token = re.sub(r"\d", lambda m: str(int(m[0])), token)  # of other scripts
     token = token.replace("°C", "摄氏度").replace("°F", "华氏度")
     token = re.sub(r"^-(?=\d)", "负", token)
     token = re.sub(r"(?<=[\d%])[-~](?=\d)", "到", token)
     token = re.sub(r"(?<=\d):(?=\d)", "比", token)
     token = re.sub(r"(\d),(?=\d{3})", r"\1", token)
     token = re.sub(r"(\d+(?:\.\d+)?)%", r"百分之\1", token)
-    token = re.sub(r"(\d+)/(\d+)", r"\2分之\1", token)
+    token = re.sub(r"(?<=\d) (?=\d+⁄)", "又", token)
+    token = re.sub(r"(\d+)[/⁄](\d+)", r"\2分之\1", token)
     token = re.sub(r"(\d+)\.(\d+)", lambda m: f"{mandarin(m[1])}点{mandarin_digits(m[2])}", token)
-    yearly = after == "年" and re.fullmatch(r"1\d{3}|20\d{2}", _western(token) if token.isdecimal() else "") is not None
-    token = re.sub(r"\d+", lambda m: mandarin_digits(_western(m[0])) if yearly else mandarin(_western(m[0])), token)
+    yearly = after == "年" and re.fullmatch(r"(?:1\d{3}|20\d{2})(?:到(?:1\d{3}|20\d{2}))?", token) is not None
+    token = re.sub(r"\d+", lambda m: (mandarin_digits if yearly else mandarin)(m[0]), token)
     token = "".join(_ZH_SYMBOLS.get(c, c) for c in token)
     return " ".join(re.findall(rf"[{HAN}]+|[A-Za-zÀ-ÖØ-öø-ÿ]+(?:'[a-z]+)?|[α-ωΑ-Ω]", token))
-
-
-def _western(digits: str) -> str:
-    return "".join(str(int(d)) for d in digits)

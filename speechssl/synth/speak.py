@@ -31,7 +31,7 @@ from speechssl.synth.normalise import Word, normalise
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 LONGEST = 300  # characters spoken at once: espeak-ng keeps the place of a word in a clause in 11 bits
-VERSION = 1  # of how texts are read; parts of another version are spoken again
+VERSION = 2  # of how texts are read; parts of another version are spoken again
 
 # ---- a text of any length read by one voice, sentence by sentence, with the time of every token that is written
 

@@ -86,7 +86,8 @@ def _one(kind: str, number: int | None, symbols: int, text: np.ndarray | None) -
     if kind in OF_TEXT:
         if text is None or len(text) < 2:
             raise InputError(f"the artificial data {kind} imitate a text; give one with --text")
-        return Unigram(text) if kind == "unigram" else Bigram(text)
+        drawn = text
+        return Bigram(text) if kind == "bigram" else lambda rng, length: drawn[rng.integers(len(drawn), size=length)]
     makers: dict[str, Stream] = {
         "random": lambda rng, length: rng.integers(symbols, size=length),
         "nested": lambda rng, length: _nested(rng, length, symbols),
@@ -97,16 +98,6 @@ def _one(kind: str, number: int | None, symbols: int, text: np.ndarray | None) -
         "set": lambda rng, length: _sets(rng, length, symbols),
     }
     return makers[kind]
-
-
-@dataclass(frozen=True)
-class Unigram:
-    """Tokens of a text, drawn by themselves. text: (N,)."""
-
-    text: np.ndarray
-
-    def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
-        return self.text[rng.integers(len(self.text), size=length)]
 
 
 class Bigram:

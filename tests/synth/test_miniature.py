@@ -162,13 +162,13 @@ def test_bad_requests_are_one_sentence_and_leave_nothing(made: dict[str, Path], 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["nmsqa", "odsqa", "toefl-qa", "spoken-squad", "slue-sqa5"])
 def test_what_is_prepared_from_a_miniature_says_that_it_is_invented(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from speechssl.cli import main
 
-    counts = "--passages 1 --dev-passages 1 --test-passages 1".split()
-    assert main(["prepare", "miniature", name, str(tmp_path / "tree"), *counts]) == 0
-    assert main(["prepare", name, str(tmp_path / "tree"), str(tmp_path / "corpus")]) == 0
+    counts = "--passages 1 --dev-passages 1 --test-passages 1 --questions 2".split()
+    assert main(["prepare", "miniature", name, str(made[name]), *counts]) == 0  # there already
+    assert main(["prepare", name, str(made[name]), str(tmp_path / "corpus")]) == 0
     note, printed = synthetic_note(tmp_path / "corpus"), capsys.readouterr()
     assert note.startswith("Synthetic speech: an invented miniature" if name in SPOKEN else "An invented miniature.")
     assert ("its recordings spoken by espeak-ng" in note) == (name in SPOKEN)

@@ -359,14 +359,12 @@ def test_anchors_run_from_end_to_end_of_both_readings(corpora):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", CODES)
-def test_two_workers_write_the_same_bytes(corpora, tmp_path, language):
-    made = corpus_settings(language, reference=language == "en")
-    card = prepare(tmp_path / "corpus", made, workers=2)
-    assert contents(tmp_path / "corpus") == contents(corpora[language])
-    written = json.loads((corpora[language] / "card.json").read_text())
+def test_two_workers_write_the_same_bytes(corpora, tmp_path):
+    card = prepare(tmp_path / "corpus", corpus_settings(reference=True), workers=2)
+    assert contents(tmp_path / "corpus") == contents(corpora["en"])
+    written = json.loads((corpora["en"] / "card.json").read_text())
     assert written.pop("checksum") and card == written
-    assert card["settings"]["language"] == language and (card["corpus"], card["version"]) == ("minisqa", speech.VERSION)
+    assert card["settings"]["language"] == "en" and (card["corpus"], card["version"]) == ("minisqa", speech.VERSION)
 
 
 @pytest.mark.slow

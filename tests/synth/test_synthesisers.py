@@ -89,8 +89,9 @@ SENTENCES = [
     (voice, sentence)
     for index, split in enumerate(("train", "dev", "test"))
     for language in ("en", "zh")
-    for voice in speakers(language, split)[index : index + 3]
-    for sentence in generate_passage(language, split, index, 0).sentences[:3]
+    for voice, sentence in zip(
+        speakers(language, split)[index : index + 3], generate_passage(language, split, index, 0).sentences, strict=False
+    )
 ]
 
 
@@ -205,15 +206,6 @@ def test_every_speaker_has_a_voice_of_its_own():
         everybody = [v for split in ("train", "dev", "test") for v in speakers(language, split)]
         assert len({v.name for v in everybody}) == len({v.variant for v in everybody}) == len(everybody) > 60
         assert "" not in {v.variant for v in everybody}  # the reference voice is nobody's
-
-
-@pytest.mark.slow
-def test_every_variant_of_the_table_exists():
-    """espeak-ng takes an unknown variant for no variant at all: a voice is there when it sounds unlike the plain one."""
-    for split in ("train", "dev", "test"):
-        for voice in speakers("en", split):
-            plain = Voice("plain", "en-us", "", voice.rate, voice.pitch, voice.range)
-            assert digest(speak("hello", voice)) != digest(speak("hello", plain)), voice.variant
 
 
 @pytest.mark.parametrize(("where", "known"), [(("fr", "train"), "it has en, zh"), (("en", "valid"), "it has train, dev, test")])

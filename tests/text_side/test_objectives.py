@@ -102,22 +102,22 @@ def test_exchanged_pieces_are_cut_where_a_sentence_begins() -> None:
         assert len(a) % 6 == 0 and (int(a[-1]) - 4 + 1) % 36 == int(b[0]) - 4  # the text goes on, from a sentence's beginning
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", [o for o in OBJECTIVES if o != CAUSAL])
 @pytest.mark.slow
 def test_an_objective_is_learnt_and_reaches_every_weight(objective: str, text_encoder: Any) -> None:
     torch.manual_seed(0)
     encoder = text_encoder("electra", vocab_size=V)  # narrow embeddings
     model = Pretraining(encoder.train(), nn.Embedding(V, 16), objective)
     optimiser, losses = torch.optim.Adam(model.parameters(), 3e-3), []
-    for step in range(40):
-        found = model(**batches(objective)(step))
+    for step in range(25):
+        found = model(**batches(objective)(step % 5))
         optimiser.zero_grad()
         found["loss"].backward()
         optimiser.step()
         losses.append(float(found["masked"]))
     without = {n for n, p in model.named_parameters() if p.grad is None and "set_input" not in n}
     assert all("embeddings.word" in n or "place" in n for n in without), without  # the tables that are empty
-    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.1
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 1  # of the same batches; dropout alone: 0.2
     extra = {"span": "edge", "sentence-order": "order", "replaced-token": "replaced"}.get(objective)
     assert extra is None or torch.isfinite(found[extra])
     if objective == "replaced-token":
