@@ -9,7 +9,6 @@ import hashlib
 import json
 
 import numpy as np
-from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, recode
 from speechssl.errors import MissingExtra
@@ -159,6 +158,8 @@ def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5) -
     absorbing by Eyring's formula; then noise decaying at the same rate (Lehmann & Johansson, IEEE TASLP 18(6), 2010).
     Raises ValueError for an rt60 or a distance outside these ranges.
     """
+    from scipy import signal  # slow to import
+
     if not RT60_RANGE[0] <= rt60 <= RT60_RANGE[1] or not 0 < distance <= FARTHEST:
         raise ValueError(f"rt60 {rt60} s must lie in {RT60_RANGE}, distance {distance} m in (0, {FARTHEST}]")
     room = rng.uniform([5.0, 4.5, 2.7], [8.0, 6.0, 3.5])
@@ -236,6 +237,8 @@ def reverberate(speech: np.ndarray, impulse: np.ndarray) -> np.ndarray:
     The direct path stays where the speech was (no delay), the tail after N is dropped, and the active level is kept.
     Raises ValueError for an impulse response that is empty or zero.
     """
+    from scipy import signal  # slow to import
+
     if not len(impulse) or not np.any(impulse):
         raise ValueError("the impulse response is empty or zero")
     direct = int(np.argmax(np.abs(impulse)))
@@ -257,6 +260,8 @@ def band_reject(samples: np.ndarray, low: float, high: float) -> np.ndarray:
 
     Raises ValueError unless 0 < low < high < 8000.
     """
+    from scipy import signal  # slow to import
+
     if not 0 < low < high < SAMPLE_RATE / 2:
         raise ValueError(f"[{low}, {high}] Hz is not a band between 0 and {SAMPLE_RATE / 2} Hz")
     filters = signal.butter(4, [low, high], "bandstop", fs=SAMPLE_RATE, output="sos")
@@ -304,6 +309,8 @@ def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray) -> 
 
     samples: (N,); decibels, quality: (10,). Returns float32 (N,) of the same active level.
     """
+    from scipy import signal  # slow to import
+
     a = 10 ** (np.asarray(decibels) / 40)
     omega = 2 * np.pi * EQUALISER / SAMPLE_RATE
     cos, alpha = np.cos(omega), np.sin(omega) / (2 * np.asarray(quality))

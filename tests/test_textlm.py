@@ -22,6 +22,7 @@ from speechssl.dual.decode import Reader
 from speechssl.dual.model import load_reader
 from speechssl.dual.train import QaOptions
 from speechssl.errors import InputError
+from speechssl.io import SHIPPED
 from speechssl.textlm import (
     ASSIGNMENTS,
     MINILM,
@@ -36,6 +37,7 @@ from speechssl.textlm import (
     special_ids,
     subword_units,
     symbol_encoder,
+    word_pieces,
 )
 
 # ---- the five assignments of DUAL: which rows of a text encoder's table become units
@@ -286,6 +288,14 @@ def test_every_chinese_character_is_a_token_that_knows_its_place(made):
 def test_words_among_chinese_keep_their_pieces(made):
     ids, owners = TextCodec(made).encode(["phones", "。"])
     assert len(ids) == 2 and owners.tolist() == [0, 0]
+
+
+def test_a_berts_word_pieces_are_the_same_without_transformers():
+    folder = SHIPPED / "people-en/text-qa"
+    theirs = AutoTokenizer.from_pretrained(folder)
+    ours, words = word_pieces(folder, len(theirs)), "Where the café's fishmongers 1,984 [SEP] naïve-ish 安娜 x\u0301 unable".split()
+    assert TextCodec(ours).encode(words)[0].tolist() == TextCodec(theirs).encode(words)[0].tolist()
+    assert word_pieces(folder, len(theirs) - 1) is None and word_pieces(folder.parent, len(theirs)) is None
 
 
 @given(st.text(alphabet="北京a，。（） ", max_size=6))

@@ -22,12 +22,11 @@ import numpy as np
 import torch
 from rapidfuzz.distance import Levenshtein
 from torch import Tensor
-from torchaudio.functional import TokenSpan
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.data import MANY_PIECES, check_samples, split_at_pauses
-from speechssl.cascade.model import BLANK, CtcRecogniser, align_spans
+from speechssl.cascade.model import BLANK, CtcRecogniser, TokenSpan, align_spans
 from speechssl.cascade.system import is_ctc_head, load_recogniser
 from speechssl.data.records import Span
 from speechssl.encoders.load import hash_weights, shared_encoder

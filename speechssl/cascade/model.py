@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from torchaudio.functional import TokenSpan, forced_align, merge_tokens
 
 from speechssl.cascade.data import TimedWord, Transcript, check_samples
 from speechssl.errors import InputError
@@ -31,7 +30,6 @@ from speechssl.timing import FrameGrid
 
 BLANK = 0
 BLANK_NAME = "<blank>"
-ALIGN_FRAMES = 3000  # long recordings are aligned in pieces of this many frames (a minute) or a few more
 
 
 @dataclass(frozen=True)
@@ -215,10 +213,32 @@ def greedy_symbols(log_probs: Tensor, vocabulary: CtcVocabulary) -> list[str]:
     return [vocabulary.symbols[i] for i in path.tolist() if i != BLANK]
 
 
+@dataclass(frozen=True)
+class TokenSpan:
+    """A symbol in the frames [start, end), whose number is its length. score: mean log-probability."""
+
+    token: int
+    start: int
+    end: int
+    score: float
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+def path_spans(path: Tensor, scores: Tensor, blank: int = BLANK) -> list[TokenSpan]:
+    """The symbols of a path, which may last several frames each. path, scores: (T,) symbols and their log-probabilities."""
+    changes = (torch.nonzero(path[1:] != path[:-1])[:, 0] + 1).tolist()
+    bounds = itertools.pairwise([0, *changes, len(path)])
+    return [TokenSpan(int(path[a]), a, b, scores[a:b].mean().item()) for a, b in bounds if a < b and int(path[a]) != blank]
+
+
 def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
-    """The symbols of the likeliest path with their frames [start, end) and mean log-probability. log_probs: (T, V)."""
+    """The symbols of the likeliest path. It is also the likeliest of all paths of its text, so that nothing is left to align.
+    log_probs: (T, V).
+    """
     scores, path = log_probs.max(-1)
-    return merge_tokens(path, scores, blank) if len(path) else []
+    return path_spans(path, scores, blank)
 
 
 def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
@@ -235,27 +255,11 @@ def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
         raise ValueError("the log-probabilities are not all numbers")
     if len(log_probs) * (2 * len(targets) + 1) >= 1 << 31:
         raise ValueError(f"{len(log_probs)} frames and {len(targets)} symbols are too many to align at once; align parts of it")
+    from torchaudio.functional import forced_align  # half a second, and who decodes needs none of it
+
     batch = log_probs.detach().float().cpu()[None].contiguous()
     path, scores = forced_align(batch, torch.tensor([list(targets)], dtype=torch.int32), blank=BLANK)
-    return merge_tokens(path[0], scores[0], BLANK)
-
-
-def _between_words(path: Tensor, vocabulary: CtcVocabulary) -> Iterator[tuple[int, int]]:
-    """Tile a greedy path (T,) with [first, last) frames of at least ALIGN_FRAMES that end between words.
-
-    The greedy path is the likeliest one of its text, so its pieces are aligned as the whole would be; the whole of half an hour
-    is more than `forced_align` can count (frames times states beyond 2^31).
-    """
-    between = vocabulary.symbols.index(vocabulary.separator) if vocabulary.separator else BLANK
-    here = path == between
-    ends = (torch.nonzero(here[:-1] & ~here[1:])[:, 0] + 1).tolist()
-    first = 0
-    for end in ends:
-        if end - first >= ALIGN_FRAMES:
-            yield first, end
-            first = end
-    if first < len(path):
-        yield first, len(path)
+    return path_spans(path[0], scores[0])
 
 
 def timed_words(spans: Iterable[TokenSpan], symbols: Sequence[str], separator: str, grid: FrameGrid) -> list[TimedWord]:
@@ -289,7 +293,7 @@ class CtcRecogniser:
         self.encoder, self.head, self.vocabulary, self.name, self.layer = encoder, head.eval(), vocabulary, name, layer
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
-        """Greedy decoding; word times by forced alignment of what was decoded.
+        """Greedy decoding, with the times of the words on the likeliest path.
 
         samples: (N,) float32 at 16 kHz; audio shorter than a frame gives no words.
         """
@@ -297,13 +301,9 @@ class CtcRecogniser:
 
     def transcript(self, log_probs: Tensor) -> Transcript:
         """As `transcribe`. log_probs: (T, V)."""
-        words: list[TimedWord] = []
-        for first, last in _between_words(log_probs.argmax(-1), self.vocabulary):
-            part = log_probs[first:last]
-            spans = align_spans(part, [span.token for span in greedy_spans(part)])
-            moved = [TokenSpan(s.token, s.start + first, s.end + first, s.score) for s in spans]
-            words += timed_words(moved, self.vocabulary.symbols, self.vocabulary.separator, self.encoder.grid)
-        return Transcript(tuple(words), " " if self.vocabulary.separator else "")
+        symbols, separator = self.vocabulary.symbols, self.vocabulary.separator
+        words = timed_words(greedy_spans(log_probs), symbols, separator, self.encoder.grid)
+        return Transcript(tuple(words), " " if separator else "")
 
     @torch.inference_mode()
     def log_probs(self, samples: np.ndarray) -> Tensor:

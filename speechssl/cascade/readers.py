@@ -15,12 +15,11 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import TimedWord, Transcript
@@ -31,7 +30,10 @@ from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
 from speechssl.io import FILES, WEIGHTS, checkpoint_folder, hash_files, read_json
 from speechssl.shift import SHIFT, load_shift
-from speechssl.textlm import TextCodec, load_tokenizer, longest_sequence, read_tokenizer, reason_of, text_config
+from speechssl.textlm import TextCodec, load_tokenizer, longest_sequence, read_tokenizer, reason_of, text_config, word_pieces
+
+if TYPE_CHECKING:  # it takes seconds to import
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,9 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
                 f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its card; leave out --max-seq-length, "
                 "--doc-stride and --max-answer-length"
             )
-        model, layout, made = load_reader(folder)
-        codec = TextCodec(load_tokenizer(folder, model.embedding.num_embeddings))
+        model, layout, made = load_reader(folder, answering=True)
+        rows = model.embedding.num_embeddings
+        codec = TextCodec(word_pieces(folder, rows) or load_tokenizer(folder, rows))
         if added:
             added.attach(model.encoder)
         reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
@@ -165,6 +168,8 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
         config = text_config(folder)
         if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
             config.decoder_start_token_id = config.pad_token_id  # T5's, which a T5Config of transformers does not say
+        from transformers import AutoModelForQuestionAnswering
+
         loader: Any = AutoModelForQuestionAnswering
         model, info = loader.from_pretrained(
             folder, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False

@@ -21,7 +21,6 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.data.records import Corpus, Question, data_hash
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength, units_of_interval
-from speechssl.units.storage import CARD, units_card
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
     from speechssl.trainer import Batch
@@ -183,6 +182,8 @@ def unit_source(units: Path, corpus: Path) -> tuple[dict[str, Any], int, FrameGr
 
     units: the folder of a split. Raises InputError where they are of another corpus, or their card does not say.
     """
+    from speechssl.units.storage import CARD, units_card  # imports pyarrow, which who only answers needs not
+
     card = units_card(units)
     try:
         source = dict(card["made_from"]), int(card["K"]), FrameGrid(**card["grid"]), tuple(card["codebooks"])

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -19,8 +20,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
-from transformers import PreTrainedModel
-from transformers.initialization import no_init_weights
 
 from speechssl.dual.data import Layout, window_mask
 from speechssl.errors import InputError
@@ -29,7 +28,9 @@ from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files, read_json, replacing, write_json
 from speechssl.textlm import SubwordUnits, make_encoder
 
-if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+if TYPE_CHECKING:  # both take seconds to import, and who only answers needs none
+    from transformers import PreTrainedModel
+
     from speechssl.trainer import Batch
 
 IGNORED = -1e4  # logit of positions that are not allowed; finite in bf16
@@ -39,7 +40,7 @@ M = TypeVar("M", bound=nn.Module)
 class EncoderInputs:
     """Gives a text encoder vectors in the place of its own token ids, with the arguments that this kind of encoder takes."""
 
-    def __init__(self, encoder: PreTrainedModel, width: int) -> None:
+    def __init__(self, encoder: PreTrainedModel | Bert, width: int) -> None:
         """Replaces the encoder's own embedding table, of this width, by an empty one."""
         accepted = inspect.signature(encoder.forward).parameters
         self.global_attention = "global_attention_mask" in accepted  # Longformer
@@ -62,10 +63,84 @@ class EncoderInputs:
         return given
 
 
+class Unset(nn.Linear):
+    """A linear map whose weights are read from a file: none are drawn, which takes a while."""
+
+    def reset_parameters(self) -> None: ...
+
+
+class Bert(nn.Module):
+    """BERT (arXiv 1810.04805) that reads vectors in the place of tokens, under transformers' names of the weights and with the same
+    numbers to the bit. For answering alone: transformers takes seconds to import.
+    """
+
+    def __init__(self, config: SimpleNamespace) -> None:
+        super().__init__()
+        self.config, width = config, config.hidden_size
+        self.embeddings = nn.ModuleDict(
+            {
+                "word_embeddings": nn.Embedding(1, width),  # `EncoderInputs` sets it
+                "position_embeddings": nn.Embedding(config.max_position_embeddings, width),
+                "token_type_embeddings": nn.Embedding(config.type_vocab_size, width),
+                "LayerNorm": nn.LayerNorm(width, config.layer_norm_eps),
+            }
+        )
+        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))})
+        self.pooler = nn.ModuleDict({"dense": Unset(width, width)})  # stored with the others, and not used
+
+    def set_input_embeddings(self, table: nn.Embedding) -> None:
+        self.embeddings["word_embeddings"] = table
+
+    def forward(
+        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> SimpleNamespace:
+        """inputs_embeds: (B, S, E); attention_mask, token_type_ids: (B, S). last_hidden_state: (B, S, E)."""
+        kinds = torch.zeros_like(attention_mask) if token_type_ids is None else token_type_ids
+        places = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device)[None]
+        x = inputs_embeds + self.embeddings["token_type_embeddings"](kinds) + self.embeddings["position_embeddings"](places)
+        x = self.embeddings["LayerNorm"](x)
+        mask = None if bool(attention_mask.all()) else attention_mask.bool()[:, None, None].expand(-1, -1, x.shape[1], -1)
+        for layer in self.encoder["layer"]:
+            x = layer(x, mask)
+        return SimpleNamespace(last_hidden_state=x)
+
+
+class BertLayer(nn.Module):
+    """One layer of `Bert`."""
+
+    def __init__(self, config: SimpleNamespace) -> None:
+        super().__init__()
+        width, inside = config.hidden_size, config.intermediate_size
+        self.heads = config.num_attention_heads
+
+        def back(source: int) -> nn.ModuleDict:  # to the residual stream
+            return nn.ModuleDict({"dense": Unset(source, width), "LayerNorm": nn.LayerNorm(width, config.layer_norm_eps)})
+
+        asked = nn.ModuleDict({name: Unset(width, width) for name in ("query", "key", "value")})
+        self.attention = nn.ModuleDict({"self": asked, "output": back(width)})
+        self.intermediate = nn.ModuleDict({"dense": Unset(width, inside)})
+        self.output = back(inside)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """x: (B, S, E); mask: (B, 1, S, S), which token attends to which; None: each to all."""
+        q, k, v = (linear(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2) for linear in self.attention["self"].values())
+        found = functional.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(x.shape)
+        back = self.attention["output"]
+        x = back["LayerNorm"](back["dense"](found) + x)
+        return self.output["LayerNorm"](self.output["dense"](functional.gelu(self.intermediate["dense"](x))) + x)
+
+
+def is_plain_bert(config: dict[str, Any]) -> bool:
+    """Whether `Bert` computes a model of this config."""
+    wanted = {"model_type": "bert", "hidden_act": "gelu", "is_decoder": False, "add_cross_attention": False}
+    positions = config.get("position_embedding_type", "absolute")
+    return positions == "absolute" and all(config.get(k) == v for k, v in wanted.items())
+
+
 class SpanModel(nn.Module):
     """Embedding table, text encoder, span head. subwords: added to the embedding of every token."""
 
-    def __init__(self, encoder: PreTrainedModel, embedding: nn.Embedding, subwords: SubwordUnits | None = None) -> None:
+    def __init__(self, encoder: PreTrainedModel | Bert, embedding: nn.Embedding, subwords: SubwordUnits | None = None) -> None:
         super().__init__()
         self.inputs = EncoderInputs(encoder, embedding.embedding_dim)
         self.encoder = encoder
@@ -110,15 +185,18 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
     write_json(folder / "card.json", card | {"layout": asdict(layout)} | files)
 
 
-def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
-    """Raises InputError when a file is missing or damaged, weights are missing, or the card is another model's."""
-    return load_model(folder, lambda encoder, embedding, subwords, _: SpanModel(encoder, embedding, subwords))
+def load_reader(folder: Path, answering: bool = False) -> tuple[SpanModel, Layout, dict[str, Any]]:
+    """answering: the model is not trained further, so that a BERT need not be transformers' (`Bert`).
+
+    Raises InputError when a file is missing or damaged, weights are missing, or the card is another model's.
+    """
+    return load_model(folder, lambda encoder, embedding, subwords, _: SpanModel(encoder, embedding, subwords), answering)
 
 
 def load_model(
-    folder: Path, build: Callable[[PreTrainedModel, nn.Embedding, SubwordUnits | None, dict[str, Any]], M]
+    folder: Path, build: Callable[[Any, nn.Embedding, SubwordUnits | None, dict[str, Any]], M], answering: bool = False
 ) -> tuple[M, Layout, dict[str, Any]]:
-    """What `save_reader` left. Raises as `load_reader`. build: makes the model, without its weights."""
+    """What `save_reader` left. answering, and what it raises: as of `load_reader`. build: makes the model, without its weights."""
     card, config = read_json(folder / "card.json"), read_json(folder / "config.json")
     path = folder / "model.safetensors"
     try:
@@ -132,10 +210,16 @@ def load_model(
         shape = config.pop("subwords", None)
         subwords = SubwordUnits(torch.zeros(rows, shape["longest"]), shape["units"], shape["width"], width) if shape else None
         device = config.pop("added", {})
-        with no_init_weights():  # all are read from the file
-            encoder = make_encoder(config)
-            add(encoder, device)
-            model = build(encoder, nn.Embedding(rows, width), subwords, card)
+        # all weights are read from the file, so none is initialised
+        if answering and is_plain_bert(config) and not device:
+            model = build(Bert(SimpleNamespace(**config)), nn.Embedding(rows, width), subwords, card)
+        else:
+            from transformers.initialization import no_init_weights
+
+            with no_init_weights():
+                encoder = make_encoder(config)
+                add(encoder, device)
+                model = build(encoder, nn.Embedding(rows, width), subwords, card)
         layout = Layout(**card["layout"])
     except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense
         raise InputError(

@@ -67,7 +67,7 @@ def load_dual(folder: Path, codebook: Path, encoder: SpeechEncoder, name: str = 
 
 def dual_of(folder: Path, extractor: UnitExtractor, name: str = "dual", bf16: bool = False) -> Dual:
     """The reader in `folder` of these units. Raises InputError as `load_dual`."""
-    model, layout, card = load_reader(folder)
+    model, layout, card = load_reader(folder, answering=True)
     check_units_of(folder, card, extractor, Path(extractor.codebook.name))
     made = {"dual": card["weights"], "layout": card["layout"], **extractor.card} | ({"bf16": True} if bf16 else {})
     return Dual(extractor, Reader(model, layout, bf16=bf16), made, name)

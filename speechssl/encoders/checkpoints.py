@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModel
 
 from speechssl.encoders.unpickle import plain, read_pt
 from speechssl.errors import InputError, first_line
@@ -238,6 +237,8 @@ def config_of(stated: Architecture, state: Mapping[str, torch.Tensor], where: st
         raise InputError(f"{where} has {len(shapes)} convolutions, and {len(strides)} strides were given; give one for each")
     if heads < 1 or width % heads:
         raise InputError(f"{where} has width {width}, which is no multiple of {heads} heads; give --heads")
+    from transformers import AutoConfig  # slow to import
+
     config = AutoConfig.for_model(
         stated.model_type or "wav2vec2",
         conv_dim=tuple(c for c, _, _ in shapes),
@@ -374,6 +375,8 @@ def translate(weights: Weights, given: Architecture) -> tuple[torch.nn.Module, b
     state.setdefault(MASK, torch.zeros(width))
     config, normalise, guesses = config_of(stated, state, where)
     config.mask_time_prob = config.mask_time_prob or 0.05  # or the model would have no mask embedding
+    from transformers import AutoModel  # slow to import
+
     try:
         with torch.device("meta"):  # nothing is initialised, so nothing can stay as it was initialised
             model = AutoModel.from_config(config, dtype=torch.float32)

@@ -134,6 +134,59 @@ class Hubert:
             yield x
 
 
+class Unset(nn.Linear):
+    """A linear map whose weights are read from a file: none are drawn."""
+
+    def reset_parameters(self) -> None: ...
+
+
+def modules_of(config: Any) -> nn.Module:
+    """The modules of transformers' HubertModel or Wav2Vec2Model, under its names, without values and without a forward pass: for
+    those who read the weights alone. transformers takes seconds to import. config: of an architecture that `is_known`.
+    """
+
+    def tree(**children: Any) -> nn.Module:
+        module = nn.Module()
+        for name, child in children.items():
+            setattr(module, name, child)
+        return module
+
+    def convolution(n: int, first: bool) -> nn.Module:
+        before, width = 1 if first else config.conv_dim[n - 1], config.conv_dim[n]
+        conv = nn.Conv1d(before, width, config.conv_kernel[n], config.conv_stride[n], bias=config.conv_bias)
+        if config.feat_extract_norm == "layer":
+            return tree(conv=conv, layer_norm=nn.LayerNorm(width))
+        return tree(conv=conv, layer_norm=nn.GroupNorm(width, width)) if first else tree(conv=conv)
+
+    def norm(width: int) -> nn.LayerNorm:
+        return nn.LayerNorm(width, config.layer_norm_eps)
+
+    def layer() -> nn.Module:
+        width, inside = config.hidden_size, config.intermediate_size
+        attention = tree(num_heads=config.num_attention_heads, **{f"{x}_proj": Unset(width, width) for x in ("k", "v", "q", "out")})
+        feed = tree(intermediate_dense=Unset(width, inside), output_dense=Unset(inside, width))
+        feed.intermediate_dropout = feed.output_dropout = None
+        return tree(attention=attention, dropout=None, feed_forward=feed, layer_norm=norm(width), final_layer_norm=norm(width))
+
+    width, size = config.hidden_size, config.num_conv_pos_embeddings
+    positions = nn.Conv1d(width, width, size, padding=size // 2, groups=config.num_conv_pos_embedding_groups)
+    projection = tree(projection=Unset(config.conv_dim[-1], width))
+    if getattr(config, "feat_proj_layer_norm", True):
+        projection.layer_norm = norm(config.conv_dim[-1])
+    return tree(
+        config=config,
+        masked_spec_embed=nn.Parameter(torch.empty(width)),
+        feature_extractor=tree(conv_layers=nn.ModuleList(convolution(n, n == 0) for n in range(len(config.conv_dim)))),
+        feature_projection=projection,
+        encoder=tree(
+            pos_conv_embed=tree(conv=nn.utils.parametrizations.weight_norm(positions, dim=2)),
+            layer_norm=norm(width),
+            dropout=None,
+            layers=nn.ModuleList(layer() for _ in range(config.num_hidden_layers)),
+        ),
+    )
+
+
 def moments(windows: torch.Tensor, count: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean (B, K) and covariance (B, K, K) of the windows of raw samples, in float64. windows: (B, T, K).
 

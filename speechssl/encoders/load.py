@@ -20,23 +20,28 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
 from tqdm import tqdm
-from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor, HubertConfig, WhisperFeatureExtractor
-from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from speechssl.audio import LONG, SAMPLE_RATE, collect, forget, in_blocks
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
-from speechssl.encoders.hubert import FastEngine, convolution_dtype, is_known, nothing
+from speechssl.encoders.hubert import FastEngine, convolution_dtype, is_known, modules_of, nothing
 from speechssl.errors import InputError, first_line
-from speechssl.int8 import load_quantised
+from speechssl.int8 import dequantise, load_quantised
 from speechssl.io import SHIPPED, checkpoint_folder, hash_bytes, hash_files, hash_json, read_json
 from speechssl.timing import FrameGrid
+
+if TYPE_CHECKING:  # here and below: it takes seconds to import, and what ships is encoded without it (`_weights_alone`)
+    from transformers import HubertConfig
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 BLOCK = 1 << 20  # samples whose moments are taken at a time
 LONG_PIECES = 15  # pieces from which on (10 minutes) there is a progress bar
@@ -288,6 +293,8 @@ class WhisperEngine:
             raise InputError(f"Whisper's encoder runs in fp32 or bf16, not in {precision}")
         self.device = torch.device(device)
         self.model = encoder.to(device, torch.float32 if precision == "fp32" else torch.bfloat16)
+        from transformers import WhisperFeatureExtractor
+
         self.mel = WhisperFeatureExtractor(feature_size=encoder.config.num_mel_bins)
         self.lock = threading.Lock()  # torch's layers are safe beside each other, the extractor's buffers are not known to be
 
@@ -312,16 +319,21 @@ class WhisperEngine:
 # ---- loading
 
 
+SMALL_KERNELS, SMALL_STRIDES = (10, 8, 8, 8), (5, 4, 4, 4)
+
+
 def small_config() -> HubertConfig:
     """The small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256, 4.7 M parameters. No dropout: it is slow on CPUs."""
+    from transformers import HubertConfig
+
     return HubertConfig(
         hidden_size=256,
         num_hidden_layers=5,
         num_attention_heads=4,
         intermediate_size=1024,
         conv_dim=(64, 128, 128, 256),
-        conv_kernel=(10, 8, 8, 8),
-        conv_stride=(5, 4, 4, 4),
+        conv_kernel=SMALL_KERNELS,
+        conv_stride=SMALL_STRIDES,
         num_feat_extract_layers=4,
         feat_extract_norm="layer",  # no statistics over the utterance: padding and chunking leave the features alone
         num_conv_pos_embeddings=64,
@@ -384,8 +396,12 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
         if device not in ("auto", "cpu"):
             raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
         return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
-    encoder = as_encoder(load_checkpoint(name), precision, device)
-    gc.collect()  # a model of transformers refers to itself: its weights would stay beside those of the engine
+    on_cpu = device == "cpu" or (device == "auto" and (precision == "int8" or not torch.cuda.is_available()))
+    checkpoint = load_checkpoint(name, weights_alone=on_cpu and torch.backends.mkldnn.is_available())
+    encoder = as_encoder(checkpoint, precision, device)
+    if type(checkpoint.model) is not nn.Module:
+        del checkpoint
+        gc.collect()  # a model of transformers refers to itself: its weights would stay beside those of the engine
     return encoder
 
 
@@ -486,8 +502,9 @@ def shared_encoder(models: Path) -> SharedEncoder:
     return SharedEncoder(load_encoder(models / "encoder"))
 
 
-def load_checkpoint(name: str | Path, given: Architecture = Architecture()) -> Checkpoint:
+def load_checkpoint(name: str | Path, given: Architecture = Architecture(), weights_alone: bool = False) -> Checkpoint:
     """The model itself, to train it further. given: what is known of a file that does not say it; wins over what it says.
+    weights_alone: the model need not compute anything, so that it may be that of `modules_of`.
 
     Raises InputError as `load_encoder` does, and for `given` with a Hugging Face model, which says all itself.
     """
@@ -502,7 +519,7 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture()) -> C
         left_out = tuple(weights.left_out)
         found = Checkpoint(weights.name, model, normalise, weights.card, weights.kind, left_out, tuple(guesses))
     else:
-        found = _load_huggingface(SHIPPED / str(name) if shipped else Path(name), str(name), given)
+        found = _load_huggingface(SHIPPED / str(name) if shipped else Path(name), str(name), given, weights_alone)
     if found.left_out:
         count = len(found.left_out)
         tqdm.write(f"{found.name}: left out {count} weights of no encoder ({some(found.left_out)})", file=sys.stderr)
@@ -520,13 +537,38 @@ def file_hashes(folder: Path) -> dict[str, str]:
     return {path.name: hash_files([path]) for path in sorted((*folder.glob("*.safetensors"), *folder.glob("*config.json")))}
 
 
-def _load_huggingface(local: Path, name: str, given: Architecture) -> Checkpoint:
+def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
+    """A HuBERT or wav2vec 2.0 whose files state everything under the names of today's transformers, read without it; None for any
+    other, and for files that are amiss: `_load_huggingface` knows what to make of them.
+    """
+    try:
+        config, extractor = (SimpleNamespace(**read_json(folder / x)) for x in ("config.json", "preprocessor_config.json"))
+        card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+        stated = dict(card.get("files", {}))
+        fits = extractor.feature_extractor_type == "Wav2Vec2FeatureExtractor" and extractor.sampling_rate == SAMPLE_RATE
+        found = file_hashes(folder) if stated else {}
+        known = is_known(config) and all(hasattr(config, key) for key in DECISIVE)
+        if not (fits and known) or any(found.get(file) != wanted for file, wanted in stated.items()):
+            return None
+        model = modules_of(config)
+        model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
+        normalise = bool(extractor.do_normalize)
+    except (InputError, OSError, SafetensorError, AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+        return None
+    return Checkpoint(name, model.eval().requires_grad_(False), normalise, card)
+
+
+def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone: bool) -> Checkpoint:
     folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
     source = str(folder)
     if given != Architecture():
         raise InputError(
             f"{source} is a Hugging Face model, whose config.json states strides, heads and norms; leave these options out"
         )
+    if weights_alone and (own := _weights_alone(folder, folder.name if local.is_dir() else name)):
+        return own
+    from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor
+
     try:
         config = AutoConfig.from_pretrained(source)
     except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense

@@ -18,11 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
-import torchaudio.compliance.kaldi as kaldi
-import torchaudio.functional
 
 from speechssl.audio import SAMPLE_RATE, collect, in_blocks
-from speechssl.encoders.load import Chunking, SpeechEncoder, load_encoder, small_config
+from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES, Chunking, SpeechEncoder, load_encoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.kmeans import PADDING, Codebook, load_codebook, smooth, smooth_stream
@@ -60,14 +58,19 @@ def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator
 
 def coefficients(samples: np.ndarray) -> torch.Tensor:
     """(R, 39) float32, every 10 ms (R by a grid of hop 160 and receptive field 400). samples: (N,) float32 at 16 kHz."""
+    import torchaudio.compliance.kaldi as kaldi  # half a second, and encoders need none of it
+    from torchaudio.functional import compute_deltas
+
     wave = torch.from_numpy(np.ascontiguousarray(samples, np.float32))[None] * 32768
     static = kaldi.mfcc(wave, sample_frequency=SAMPLE_RATE, use_energy=False, dither=0.0).T
-    first = torchaudio.functional.compute_deltas(static)
-    return torch.cat([static, first, torchaudio.functional.compute_deltas(first)]).T
+    first = compute_deltas(static)
+    return torch.cat([static, first, compute_deltas(first)]).T
 
 
 def log_mel(samples: np.ndarray) -> torch.Tensor:
     """(R, 80) log filterbank energies, every 10 ms. samples: (N,) float32 at 16 kHz."""
+    import torchaudio.compliance.kaldi as kaldi  # as above
+
     wave = torch.from_numpy(np.ascontiguousarray(samples, np.float32))[None] * 32768
     return kaldi.fbank(wave, num_mel_bins=MELS, sample_frequency=SAMPLE_RATE, dither=0.0)
 
@@ -82,7 +85,7 @@ def mfcc_rows(grid: FrameGrid, frames: np.ndarray, rows: int) -> np.ndarray:
     return np.clip(np.round((centres - _WINDOW / 2) / _SHIFT).astype(int), 0, rows - 1)
 
 
-MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, small_config().conv_kernel, small_config().conv_stride)  # as in `pretrain`
+MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, SMALL_KERNELS, SMALL_STRIDES)  # as in `pretrain`
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
+import torchaudio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from speechssl.cascade import model as ctc
 from speechssl.cascade.data import Recogniser, TimedWord
 from speechssl.cascade.model import (
     BLANK,
@@ -300,12 +300,14 @@ def test_recognition_gives_text_and_times(recogniser):
     assert [(w.start, w.end) for w in transcript.words] == [(0.0425, 0.1025), (0.1625, 0.2225)]
 
 
-@pytest.mark.parametrize("size", [1, 7, 20])
-def test_long_recordings_are_aligned_in_pieces_as_if_whole(recogniser, monkeypatch, size):
-    audio = spoken("_a_||_bb_b|_a|c_c|_" * 5)
-    whole = recogniser.transcribe(audio)
-    monkeypatch.setattr(ctc, "ALIGN_FRAMES", size)
-    assert recogniser.transcribe(audio) == whole and len(whole.words) == 20
+def test_the_greedy_path_is_the_alignment_of_its_own_text():
+    log_probs = torch.randn(300, 29, generator=torch.Generator().manual_seed(0)).mul(3).log_softmax(-1)
+    spans = greedy_spans(log_probs)
+    aligned = align_spans(log_probs, [span.token for span in spans])
+    path = log_probs.argmax(-1)
+    theirs = torchaudio.functional.merge_tokens(path, log_probs.max(-1)[0], 0)
+    for other in (aligned, theirs):
+        assert [(s.token, s.start, s.end, s.score) for s in other] == [(s.token, s.start, s.end, s.score) for s in spans]
 
 
 def test_audio_without_a_frame_has_no_words_and_what_is_no_recording_is_refused(recogniser):

@@ -14,7 +14,7 @@ from transformers import BertTokenizer
 
 from speechssl.dual.data import Example, ExampleBatches, Layout, Window, collate, replace_tokens, window_mask, windows
 from speechssl.dual.decode import Reader
-from speechssl.dual.model import IGNORED, SpanModel, load_reader, save_reader
+from speechssl.dual.model import IGNORED, Bert, SpanModel, load_reader, save_reader
 from speechssl.errors import InputError
 from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files
@@ -405,6 +405,17 @@ def test_a_reader_comes_back(span_model, tmp_path, kind):
     model.load_state_dict(expected)
     with torch.no_grad():
         torch.testing.assert_close(loaded.logits(**batch), model.logits(**batch), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_bert_that_only_answers_gives_the_numbers_of_transformers(saved, bf16):
+    theirs, ours = load_reader(saved)[0], load_reader(saved, answering=True)[0]
+    assert isinstance(ours.encoder, Bert) and not isinstance(theirs.encoder, Bert) and not ours.training
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    for sizes in ((20, 20), (20, 7)):  # without padding, and with
+        batch = collate([sequence(4, size, seed) for seed, size in enumerate(sizes)], LAYOUT.pad)
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            assert torch.equal(ours.logits(**batch), theirs.logits(**batch))
 
 
 def test_a_reader_with_subword_units_comes_back(text_encoder, tmp_path):

@@ -18,6 +18,7 @@ from speechssl.encoders.checkpoints import Architecture, architecture_of_fairseq
 from speechssl.encoders.export import relative_errors
 from speechssl.encoders.load import Chunking, as_encoder, hash_weights, load_checkpoint, load_encoder
 from speechssl.errors import InputError
+from speechssl.io import SHIPPED
 
 SIZES = {"num_hidden_layers": 2, "intermediate_size": 64, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
 WIDE = SIZES | {"hidden_size": 128, "num_attention_heads": 2, "conv_dim": (16,) * 7}  # heads of 64: what is guessed is right
@@ -477,6 +478,21 @@ def test_hidden_states_are_those_of_transformers(hubert_folder, norm):
     assert (encoder.layers, encoder.width, encoder.normalise) == (2, 32, norm == "layer")
     assert encoder.grid.frames(len(samples)) == expected.shape[1]
     torch.testing.assert_close(encoder.hidden_states(samples), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["base", "large", "shipped"])
+def test_an_encoder_read_without_transformers_is_the_same(kind, base, large, tmp_path, monkeypatch):
+    folder = SHIPPED / "people-en/encoder" if kind == "shipped" else tmp_path
+    if kind != "shipped":
+        {"base": base, "large": large}[kind].save_pretrained(folder)
+        Wav2Vec2FeatureExtractor(do_normalize=kind == "large").save_pretrained(folder)
+    assert type(load_checkpoint(folder, weights_alone=True).model) is torch.nn.Module
+    ours = load_encoder(folder)
+    monkeypatch.setattr("speechssl.encoders.load._weights_alone", lambda *_: None)
+    theirs = load_encoder(folder)
+    names = ("name", "grid", "layers", "width", "normalise", "hash", "card", "settings")
+    assert all(getattr(ours, name) == getattr(theirs, name) for name in names)
+    assert torch.equal(ours.hidden_states(noise()), theirs.hidden_states(noise()))
 
 
 def test_normalisation_hides_level_and_offset_only_where_the_checkpoint_asks_for_it(copied):
