@@ -29,6 +29,7 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter
 from speechssl.data.files import Recording
 from speechssl.data.superb import Utterance, UtteranceSet
+from speechssl.encoders.hubert import nothing
 from speechssl.encoders.load import SpeechEncoder, load_encoder
 from speechssl.encoders.states import AudioReader, CachedStates, CacheOptions, ConditionReader, cache_states, encoder_card, estimate
 from speechssl.errors import InputError
@@ -401,7 +402,7 @@ class SpectralEngine:
 
     compute: Callable[[np.ndarray], torch.Tensor]
 
-    def statistics(self, wave: torch.Tensor) -> None:
+    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> None:
         """None: there is nothing to normalise."""
 
     def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
