@@ -14,6 +14,7 @@ from transformers import BertConfig, BertModel
 from speechssl import stats as bootstrap
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
+from speechssl.cascade import confusions
 from speechssl.cascade.confusions import read_confusions
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.readers import TextQa, WordSpan
@@ -600,8 +601,9 @@ def test_an_english_reader_answers_a_chinese_corpus(tmp_path):
 
 
 @pytest.fixture
-def transcribed(tmp_path):
-    """Two passages and a question; one passage has the corpus's own transcript."""
+def transcribed(tmp_path, monkeypatch):
+    """Two passages and a question; one passage has the corpus's own transcript. Errors are calibrated at one rate alone."""
+    monkeypatch.setattr(confusions, "LEVELS", confusions.LEVELS[-1:])
     root = tmp_path / "corpus"
     rows = {
         "passages": [
