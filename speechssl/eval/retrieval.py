@@ -51,9 +51,18 @@ from speechssl.errors import InputError
 from speechssl.eval.config import Retrieval
 from speechssl.eval.run import Encoding
 from speechssl.eval.scores import question_lines
-from speechssl.eval.spoken_qa import Setup, evaluate_systems, find_recordings, models_name, rounds_of, setup_of, table_of_rows
+from speechssl.eval.spoken_qa import (
+    Setup,
+    append_results,
+    evaluate_systems,
+    find_recordings,
+    models_name,
+    rounds_of,
+    setup_of,
+    table_of_rows,
+)
 from speechssl.io import model_folder
-from speechssl.results import Row, append_rows
+from speechssl.results import Row
 from speechssl.terms import NGRAM, Terms, bm25, ngrams, tfidf
 from speechssl.text import normalise, tokens
 from speechssl.textlm import MINILM, load_text_encoder, longest_sequence, special_tokens
@@ -235,8 +244,7 @@ def run_retrieval(o: Retrieval) -> str:
     folder = model_folder(o.models)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
-    rows = evaluate_retrieval(loaded, data, conditions, setup_of(o, models_name(folder)))
-    append_rows(o.out / "results.jsonl", rows, by_content=True)
+    append_results(o.out, evaluate_retrieval(loaded, data, conditions, setup_of(o, models_name(folder))))
     return table_of_rows(o, conditions)
 
 

@@ -90,7 +90,7 @@ def run_evaluation(o: Qa) -> str:
             )
     loaded = load_systems(folder, names, o.bf16, errors=o.errors, seed=o.seed, reading=o.reading, language=data.language)
     setup = setup_of(o, o.label or models_name(folder))
-    append_rows(o.out / "results.jsonl", evaluate(loaded, data, conditions, setup), by_content=True)
+    append_results(o.out, evaluate(loaded, data, conditions, setup))
     return table_of_rows(o, conditions)
 
 
@@ -170,7 +170,7 @@ def run_choice(o: Choice) -> str:
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded, folder = load_choice_systems(o.models, o.systems, o.bf16, data.language), Path(o.models)
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
-    append_rows(o.out / "results.jsonl", evaluate_choice(loaded, data, conditions, setup_of(o, name)), by_content=True)
+    append_results(o.out, evaluate_choice(loaded, data, conditions, setup_of(o, name)))
     note = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
     return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), note]))
 
@@ -257,6 +257,18 @@ def _choose(system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], w
 def models_name(folder: Path) -> str:
     """What rows call a folder of models."""
     return folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
+
+
+def append_results(out: Path, rows: Sequence[Row]) -> None:
+    """Add rows to `out`/results.jsonl. What another model of the same name left of a result goes, whatever its seed: tables show
+    means over the seeds of the noise, which are of one model. Simulated errors depend on the seed, and so do their cards.
+    """
+
+    def result(row: Row) -> tuple[Any, ...]:
+        return *row.key[:-2], row.seed if row.system.startswith(SIMULATED) else None
+
+    made = {result(row): row.made for row in rows}
+    append_rows(out / "results.jsonl", rows, by_content=True, outdated=lambda old: made.get(result(old), old.made) != old.made)
 
 
 def table_of_rows(o: Conditions, conditions: Sequence[Condition]) -> str:

@@ -284,12 +284,12 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
     shutil.copytree(model_folder("people-en"), models, ignore=shutil.ignore_patterns("dual", "text-qa"))
     text_encoder(max_position_embeddings=512).save_pretrained(tmp_path / "bert")
     tokenizer.save_pretrained(tmp_path / "bert")
-    short = f"--text-encoder {tmp_path / 'bert'} --steps 60 --learning-rate 3e-3 --warmup-steps 2 --precision fp32".split()
+    short = f"--text-encoder {tmp_path / 'bert'} --learning-rate 3e-3 --warmup-steps 2 --precision fp32 --steps".split()
     book, encoder = str(models / "units.safetensors"), str(models / "encoder")
     commands = [
         ["units", "extract", str(root), encoder, book, str(tmp_path / "units"), "--split", "train"],
-        ["train", "choice", str(root), str(models / "choice-units"), "--units", str(tmp_path / "units"), *short],
-        ["train", "choice", str(root), str(models / "choice-text"), "--combine", "log-sum-exp", *short],
+        ["train", "choice", str(root), str(models / "choice-units"), "--units", str(tmp_path / "units"), *short, "2"],
+        ["train", "choice", str(root), str(models / "choice-text"), "--combine", "log-sum-exp", *short, "60"],
         ["train", "choice", str(root), str(models / "choice-speechbert"), "--speechbert", str(models / "speechbert")]
         + ["--encoder", encoder, "--recogniser", str(models / "ctc"), "--window", "100", "--stride", "50"]
         + ["--max-question", "30", "--steps", "2", "--warmup-steps", "1", "--precision", "fp32"],

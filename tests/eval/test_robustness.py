@@ -7,6 +7,7 @@ import re
 import shutil
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -97,90 +98,106 @@ def makers(folder, made=None):
     return {name: partial(make, name) for name in ("ks", "asr")}
 
 
-@pytest.fixture
-def plan(tmp_path, hubert_folder):
-    folder = tmp_path / "audio"
-    recordings(folder, 9)
+@pytest.fixture(scope="module")
+def base(tmp_path_factory, hubert_folder):
+    """A grid that has been run: its folder, with audio/ and out/, its options, what was printed and what was made."""
+    folder, made = tmp_path_factory.mktemp("grid"), []
+    recordings(folder / "audio", 9)
     encoders = dict.fromkeys(("baseline", "better"), str(hubert_folder("layer")))
-    noises = {"seen": ("pink",), "unseen": ("gaussian",)}
-    return options(tmp_path, encoders, {"ks": folder, "asr": folder}, **noises, snr=(10.0, 5.0))
+    tasks = {"ks": folder / "audio", "asr": folder / "audio"}
+    plan = options(folder, encoders, tasks, seen=("pink",), unseen=("gaussian",), snr=(10.0, 5.0))
+    return SimpleNamespace(folder=folder, plan=plan, text=run_robustness(plan, makers(folder / "audio", made)), made=made)
 
 
-def test_the_whole_grid(tmp_path, plan):
-    out, made = tmp_path / "out", []
-    text = run_robustness(plan, makers(tmp_path / "audio", made))
-    assert made[0] == ("baseline", "ks", str(out / "heads/baseline/ks")) and len(made) == 4
+@pytest.fixture
+def plan(tmp_path, base):
+    """The same, to be run for the first time."""
+    return replace(base.plan, out=tmp_path / "out")
+
+
+@pytest.fixture
+def run(plan, base):
+    """A copy of the grid, and how it is run again with other options."""
+    shutil.copytree(base.folder / "out", plan.out)
+    return lambda **changes: run_robustness(replace(plan, **changes), makers(base.folder / "audio"))
+
+
+def noise(plan, **changes):
+    return {"noise": replace(plan.noise, **changes)}
+
+
+def test_the_whole_grid(base, plan, run):
+    out = plan.out
+    assert base.made[0] == ("baseline", "ks", str(base.folder / "out/heads/baseline/ks")) and len(base.made) == 4
     rows = read_rows(out / "results.jsonl")
     assert len(rows) == 2 * 2 * 5 and {r.encoder for r in rows} == {"baseline", "better"}
     assert {(r.condition, r.snr_db) for r in rows} >= {("clean", None), ("seen-pink", 5.0), ("unseen-gaussian", 10.0)}
-    assert "unseen 5 dB" in text and "recovered" in text and (out / "tables.md").read_text().startswith("## Encoders and tasks")
+    assert "unseen 5 dB" in base.text and "recovered" in base.text
+    assert (out / "tables.md").read_text().startswith("## Encoders and tasks")
     values = read_json(out / "degradation.json")
     assert values["baseline"] == "baseline" and len(values["averages"]) == 8
     utterances = {json.loads(line)["utterance"] for line in (out / "noise.jsonl").read_text().splitlines()}
     assert utterances == {f"u{i}" for i in range(9)}
     # the same command again changes nothing
     before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()}
-    assert run_robustness(plan, makers(tmp_path / "audio")) == text
+    assert run() == base.text
     assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == {p: content for p, (_, content) in before.items()}
     scores = [p for p in before if "scores" in p.parts or p.name == "noise.jsonl"]
     assert scores and all(p.stat().st_mtime_ns == before[p][0] for p in scores)
 
 
 @pytest.mark.slow
-def test_tables_name_the_tasks_of_synthetic_speech(tmp_path, plan):
-    out = tmp_path / "out"
-    assert "Synthetic" not in run_robustness(plan, makers(tmp_path / "audio"))
-    (tmp_path / "audio" / "card.json").write_text('{"synthetic": "speech by espeak-ng"}')
-    text = run_robustness(plan, makers(tmp_path / "audio"))
-    tables = read_json(out / "degradation.json")["tables"]
+def test_tables_name_the_tasks_of_synthetic_speech(base, plan, run):
+    assert "Synthetic" not in base.text
+    card = base.folder / "audio/card.json"
+    card.write_text('{"synthetic": "speech by espeak-ng"}')
+    try:
+        text = run()
+    finally:
+        card.unlink()
+    tables = read_json(plan.out / "degradation.json")["tables"]
     assert text.count("Synthetic speech: ks, asr.") == len(tables) == sum("Synthetic speech: ks" in t["note"] for t in tables)
-    assert (out / "tables.md").read_text().count("Synthetic speech: ks, asr.") == len(tables) + 1
+    assert (plan.out / "tables.md").read_text().count("Synthetic speech: ks, asr.") == len(tables) + 1
 
 
 @pytest.mark.slow
-def test_snrs_over_the_whole_signal_are_another_grid_and_the_tables_say_so(tmp_path, plan):
-    out = tmp_path / "out"
-    assert "whole signal" not in run_robustness(plan, makers(tmp_path / "audio"))
-    before = {path: read_json(path)["made_from"] for path in (out / "scores").rglob("*.json")}
-    text = run_robustness(replace(plan, noise=replace(plan.noise, snr_over="signal")), makers(tmp_path / "audio"))
-    assert "SNRs are over the whole signal" in text and "SNRs are over the whole signal" in (out / "tables.md").read_text()
+def test_snrs_over_the_whole_signal_are_another_grid_and_the_tables_say_so(base, plan, run):
+    assert "whole signal" not in base.text
+    before = {path: read_json(path)["made_from"] for path in (plan.out / "scores").rglob("*.json")}
+    text = run(**noise(plan, snr_over="signal"))
+    assert "SNRs are over the whole signal" in text and "SNRs are over the whole signal" in (plan.out / "tables.md").read_text()
     changed = {path for path, made_from in before.items() if read_json(path)["made_from"] != made_from}
     assert changed == {path for path in before if "clean" not in path.name} and len(changed) < len(before)
 
 
 @pytest.mark.slow
-def test_a_head_that_was_made_again_leaves_no_row_of_the_old_one(tmp_path, plan):
-    out = tmp_path / "out"
-
+def test_a_head_that_was_made_again_leaves_no_row_of_the_old_one(tmp_path, base, plan):
     def make(subject, data, folder, setup):
-        return [Roughness(sorted((tmp_path / "audio").glob("*.flac")), version=setup.passages)]
+        return [Roughness(sorted((base.folder / "audio").glob("*.flac")), version=setup.passages)]
 
     for version in (1, 2):
         run_robustness(replace(plan, tasks=(f"ks={tmp_path}",), passages=version), {"ks": make})
-        rows = read_rows(out / "results.jsonl")
+        rows = read_rows(plan.out / "results.jsonl")
         assert len(rows) == len({r.key[:-1] for r in rows}) == 2 * 5
 
 
 @pytest.mark.slow
-def test_another_condition_leaves_the_cells_that_are_there(tmp_path, plan):
-    out = tmp_path / "out"
-    run_robustness(plan, makers(tmp_path / "audio"))
-    before = {p: p.stat().st_mtime_ns for p in (out / "scores").rglob("*.json")}
-    run_robustness(replace(plan, noise=replace(plan.noise, unseen=("gaussian", "reverb"))), makers(tmp_path / "audio"))
+def test_another_condition_leaves_the_cells_that_are_there(plan, run):
+    before = {p: p.stat().st_mtime_ns for p in (plan.out / "scores").rglob("*.json")}
+    run(**noise(plan, unseen=("gaussian", "reverb")))
     assert {p: p.stat().st_mtime_ns for p in before} == before
-    assert len(list((out / "scores").rglob("*.json"))) == len(before) + 4
+    assert len(list((plan.out / "scores").rglob("*.json"))) == len(before) + 4
 
 
 @pytest.mark.slow
-def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(tmp_path, plan):
+def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(tmp_path, base, plan, run):
     """Even where the recordings have the same names."""
-    out, made = tmp_path / "out", []
+    out, made = plan.out, []
     recordings(tmp_path / "dev", 9, seed=1)
-    run_robustness(plan, makers(tmp_path / "audio", made))
     before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
-    on_dev = replace(plan, noise=replace(plan.noise, unseen=("dev",)), split="dev")
-    text = run_robustness(on_dev, makers(tmp_path / "dev", made))
-    assert {p: p.read_bytes() for p in before} == before and set(made[:4]) == set(made[4:])
+    text = run_robustness(replace(plan, split="dev", **noise(plan, unseen=("dev",))), makers(tmp_path / "dev", made))
+    shared = {(encoder, task, str(out / "heads" / encoder / task)) for encoder, task, _ in base.made}
+    assert {p: p.read_bytes() for p in before} == before and set(made) == shared
     assert {p.relative_to(out).parts[0] for p in out.rglob("*") if p.is_file() and p not in before} == {"dev"}
     rows = read_rows(out / "dev" / "results.jsonl")
     assert {r.condition for r in rows} == {"clean", "seen-pink", "unseen-dev"} and len(rows) == 2 * 2 * 5
@@ -203,16 +220,16 @@ def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(t
         ({"noise": Noisy(("pink", "pink"), snr=(10.0,))}, "have the name 'seen-pink 10 dB'"),
     ],
 )
-def test_bad_plans_are_refused_before_anything_is_made(tmp_path, plan, change, message):
+def test_bad_plans_are_refused_before_anything_is_made(base, plan, change, message):
     with pytest.raises(InputError, match=message):
-        run_robustness(replace(plan, **change), dict(MAKERS) | makers(tmp_path / "audio"))
-    assert not (tmp_path / "out").exists()
+        run_robustness(replace(plan, **change), dict(MAKERS) | makers(base.folder / "audio"))
+    assert not plan.out.exists()
 
 
 @pytest.mark.slow
-def test_a_report_needs_no_corpus_of_questions(tmp_path, plan):
-    out = tmp_path / "out"
-    run_robustness(plan, makers(tmp_path / "audio"))
+@pytest.mark.usefixtures("run")
+def test_a_report_needs_no_corpus_of_questions(plan):
+    out = plan.out
     write_report(Report(out=out, examples=2, conditions=("clean",)))
     page = (out / "report.html").read_text()
     assert "Speech encoders in noise" in page and "Loss in noise, averaged over tasks" in page
@@ -251,17 +268,17 @@ def test_units_of_clean_speech_are_kept_by_split(tmp_path, corpus):  # noqa: F81
 
 
 @pytest.mark.slow
-def test_the_grid_draws_voices_in_every_task_and_is_drawn_anew(tmp_path, plan, monkeypatch):
+def test_the_grid_draws_voices_in_every_task_and_is_drawn_anew(tmp_path, base, plan, monkeypatch):
     made = []
 
     def make(voices, name, subject, data, out, setup):
-        made.append(Roughness(sorted((tmp_path / "audio").glob("*.flac")), 0.01, name, voices=voices))
+        made.append(Roughness(sorted((base.folder / "audio").glob("*.flac")), 0.01, name, voices=voices))
         return [made[-1]]
 
     def makers():
         return {n: lambda *a, n=n, v=v: make(v, n, *a) for n, v in (("ks", 5), ("ic", 6), ("sid", 0))}
 
-    plan = replace(plan, tasks=tuple(f"{task}={tmp_path / 'audio'}" for task in ("ks", "ic", "sid")))
+    plan = replace(plan, tasks=tuple(f"{task}={base.folder / 'audio'}" for task in ("ks", "ic", "sid")))
     printed = run_robustness(plan, makers())
     rows = read_rows(tmp_path / "out/results.jsonl")
     assert {(r.system, r.drawn, r.groups) for r in rows} == {("ks", "voice", 5), ("ic", "voice", 6), ("sid", "session", 3)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from transformers import BertConfig, BertModel
 from speechssl import stats as bootstrap
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
+from speechssl.cascade import confusions
 from speechssl.cascade.confusions import read_confusions
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.readers import TextQa, WordSpan
@@ -26,9 +27,19 @@ from speechssl.dual.train import QaOptions
 from speechssl.errors import InputError
 from speechssl.eval import spoken_qa
 from speechssl.eval.config import Confusions, Predictions, Qa
-from speechssl.eval.spoken_qa import Setup, by_length, evaluate, fit_on_corpus, import_predictions, run_evaluation, score_questions
+from speechssl.eval.spoken_qa import (
+    Setup,
+    append_results,
+    by_length,
+    evaluate,
+    fit_on_corpus,
+    import_predictions,
+    run_evaluation,
+    score_questions,
+)
 from speechssl.report.build import write_report
 from speechssl.report.config import Report
+from speechssl.report.figures import arrange
 from speechssl.results import Row, append_rows, read_rows, results_table
 from speechssl.textlm import character_tokenizer
 
@@ -206,6 +217,22 @@ def test_systems_encode_the_same_noise_and_another_seed_gives_other_noise(corpus
     evaluate([other], load_corpus(corpus, "test"), [parse_condition("pink@5")], Setup(tmp_path / "x", Distorter(2), workers=1))
     assert all(a is b for a, b in zip(one.encoded, two.encoded, strict=True))
     assert not any(np.array_equal(a, b) for a, b in zip(one.encoded, other.encoded, strict=True))
+
+
+def test_seeds_of_one_model_are_averaged_and_those_of_another_of_its_name_are_not(tmp_path):
+    row, path = Row("dual", "models", "pink", 5.0, "ff1", 40.0, 38.0, 42.0, 9, 0, "first"), tmp_path / "results.jsonl"
+    simulated = replace(row, system="cascade-simulated@30")
+
+    def found(**changes):
+        append_results(tmp_path, [replace(row, **changes), replace(simulated, **changes)])
+        cells = {series.system: cell for (series, _, _), cell in arrange(read_rows(path)).cells.items()}
+        return [cells[r.system].value for r in (row, simulated)]
+
+    assert found() == [40, 40] and found(value=60.0, seed=1) == [50, 50]
+    assert found(value=80.0, seed=2, card="trained again") == [80, 60]  # whose card depends on the seed
+    assert "80.0 [38.0, 42.0]\n" in results_table(read_rows(path)) + "\n"
+    assert found(value=20.0) == [20, pytest.approx(160 / 3)]  # the first again
+    assert len(read_rows(path)) == 4
 
 
 def test_reverberation_of_different_rooms_gives_different_rows(corpus, tmp_path):
@@ -574,8 +601,9 @@ def test_an_english_reader_answers_a_chinese_corpus(tmp_path):
 
 
 @pytest.fixture
-def transcribed(tmp_path):
-    """Two passages and a question; one passage has the corpus's own transcript."""
+def transcribed(tmp_path, monkeypatch):
+    """Two passages and a question; one passage has the corpus's own transcript. Errors are calibrated at one rate alone."""
+    monkeypatch.setattr(confusions, "LEVELS", confusions.LEVELS[-1:])
     root = tmp_path / "corpus"
     rows = {
         "passages": [
