@@ -24,12 +24,13 @@ pytestmark = needs("espeakng_loader", "parselmouth")
 
 FITTED, TRAINED = ("teacher", "mfcc", "fbank", "whisper-base", "k-means"), ("spin", "r-spin", "r-spin-teacher", "r-spin-reference")
 ARMS = dict.fromkeys(FITTED, "units fit") | dict.fromkeys(TRAINED, "pretrain spin") | {"teacher-clusters": "pretrain continue"}
+ARMS |= dict.fromkeys(("hubert-1", "hubert-2"), "pretrain hubert")  # of the arms hubert and hubert-synthesisers
 
 
-@pytest.mark.parametrize("config", ["base", "smoke"])
+@pytest.mark.parametrize("config", ["base", "small", "smoke"])
 def test_arms_hold_only_options_that_exist(config: str) -> None:
     found = sections("units", config)
-    assert set(found["recipe"]["arms"]) - {"start"} <= ARMS.keys() & found.keys()
+    assert set(found["recipe"]["arms"]) - {"start", "hubert", "hubert-synthesisers"} <= ARMS.keys() & found.keys()
     for name in ARMS.keys() & found.keys():
         check_section(ARMS[name], config_of(ARMS[name]), found[name], f"{config}.yaml: {name}")
 
@@ -47,7 +48,14 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
     table = run(*arguments, PATH=quick, FSDD=str(digits)).stdout
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
     names = {row[0] for row in rows}
-    assert names >= {"start", "start-margin", "r-spin-teacher-k-means", "r-spin-teacher-units", "r-spin-teacher-labels"}
+    assert names >= {
+        "start",
+        "start-margin",
+        "hubert-synthesisers-k-means",
+        "r-spin-teacher-k-means",
+        "r-spin-teacher-units",
+        "r-spin-teacher-labels",
+    }
     assert len(next(row for row in rows if row[0] == "start")) == len(rows[0])
     exp = tmp_path / "exp"
     assert read_json(exp / "quality" / "start-test-fsdd.json")["same_text"][0]["pairs"] == 2
