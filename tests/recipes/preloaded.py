@@ -113,6 +113,8 @@ def serve(path: str, *modules: str) -> list[str]:
         importlib.import_module(module)
     if conversions := sys.modules.get("transformers.conversion_mapping"):  # 1,000 patterns, of which every checkpoint asks
         conversions.get_checkpoint_conversion_mapping("hubert")
+    if effects := sys.modules.get("librosa.effects"):  # numba compiles it when it is first called: a second
+        effects.time_stretch(importlib.import_module("numpy").zeros(2048, "float32"), rate=1.2)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
