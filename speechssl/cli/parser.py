@@ -335,6 +335,10 @@ def _sentence(message: str, verb: str, required: Sequence[str] = ()) -> str:
         return f"`speechssl {verb}` needs {found[1]}; see `speechssl {verb} --help`"
     if found := re.fullmatch("unrecognized arguments: (.*)", message):
         named = f"; it needs {' and '.join(required)}" if required else ""
+        short = [
+            f"{flags[0]} is {flags[-1]}" for flags in MANNER for name in required if flags[0] == name[1:3]
+        ]  # -q for --question
+        named += f" ({', '.join(short)})" if short else ""
         return f"`speechssl {verb}` has no argument {found[1]}{named}; see `speechssl {verb} --help`"
     message = re.sub(r"^argument (--)?", lambda m: m[1] or "", message)
     if found := re.search(r"invalid choice: '([^']*)' \(choose from (.*?)\)", message):

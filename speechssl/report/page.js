@@ -63,13 +63,13 @@ const csvOf = ({ heads, lines }) => {
   const plain = (text) => text.replaceAll("\u00a0", " ").replaceAll("−", "-");
   const name = ({ group, name }) => plain([group, name].filter(Boolean).join(" "));
   // columns of their own for what stands small below a value
-  const interval = (i) => lines.some((line) => /^[-−\d.]+–[-−\d.]+$/.test(line[i].small));
+  const interval = (i) => lines.some((line) => /^[-−\d.]+(–| to )[-−\d.]+$/.test(line[i].small));  // " to " after a negative end
   const below = heads.map((h, i) => h.below || (interval(i) ? [`${name(h)} low`, `${name(h)} high`] : []));
   const numeric = (text) => plain(text).replace(/^(\d{1,3}(,\d{3})+)$/, (digits) => digits.replaceAll(",", ""));
   const head = heads.flatMap((h, i) => [name(h), ...below[i]]);
   const body = lines.map((line) => line.flatMap(({ text, small }, i) => {
     if (!below[i].length) return [numeric(text) + (small ? " " + plain(small) : "")];
-    const found = below[i].length > 1 ? plain(small).replace(/ s$/, "").split("–") : [small];
+    const found = below[i].length > 1 ? plain(small).replace(/ s$/, "").split(/–| to /) : [small];
     return [numeric(text), ...below[i].map((_, k) => found[k] || "")];
   }));
   return [head, ...body].map((line) => line.map(quoted).join(",")).join("\n") + "\n";

@@ -292,7 +292,7 @@ def _recogniser_panel(
     ax: Axes, results: Results, others: Sequence[Series], recognisers: Mapping[Series, float], metric: str
 ) -> str:
     """Every cascade where its WER is, joined from the best to the worst; the others level. Returns the numbers, in words."""
-    far = max(max(recognisers.values()) * 1.06, 1.0)
+    near, far = _error_axis(recognisers.values())
     ordered = sorted(recognisers, key=lambda s: recognisers[s])
     points = [(s, recognisers[s], cell) for s in ordered if (cell := results.get(s, metric, CLEAN))]
     ax.plot([x for _, x, _ in points], [cell.value for _, _, cell in points], color=MUTED, linewidth=1.0, zorder=1)
@@ -300,10 +300,10 @@ def _recogniser_panel(
         _draw_line(ax, [x], [cell], series)
     level = [(s, cell) for s in others if (cell := results.get(s, metric, CLEAN))]
     for series, cell in level:
-        ax.plot([0, far], [cell.value] * 2, color=series.colour, linewidth=1.6)
+        ax.plot([near, far], [cell.value] * 2, color=series.colour, linewidth=1.6)
         if cell.low is not None and cell.high is not None:
-            ax.fill_between([0, far], cell.low, cell.high, color=series.colour, alpha=0.12, linewidth=0)
-    ax.set_xlim(-0.012 * far, far)
+            ax.fill_between([near, far], cell.low, cell.high, color=series.colour, alpha=0.12, linewidth=0)
+    ax.set_xlim(near - 0.012 * (far - near), far)
     named = [f"{s.label} {cell.value:.1f} at {x:.1f}" for s, x, cell in points]
     return f"Clean speech: {', '.join([*named, *(f'{s.label} {cell.value:.1f}' for s, cell in level)])}"
 
@@ -323,13 +323,19 @@ def _crossing_panel(ax: Axes, results: Results, shown: Sequence[Series], wer: Ma
     for c in conditions:
         ys = [cell.value for s in shown if (cell := results.get(s, metric, c))]
         ax.plot([wer[c]] * 2, [min(ys), max(ys)], color=MUTED, linewidth=0.8, linestyle=(0, (1.5, 2)), zorder=1)
-    far = max(max(wer.values()) * 1.06, 1.0)
-    ax.set_xlim(0, far)
+    near, far = _error_axis(wer.values())
+    ax.set_xlim(near, far)
     names, inches = _short_names(conditions), ax.get_window_extent().width / ax.figure.dpi
-    for (c, x), place in zip(wer.items(), spread(list(wer.values()), 0.17 / inches * far, 0.0, far), strict=True):
+    for (c, x), place in zip(wer.items(), spread(list(wer.values()), 0.17 / inches * (far - near), near, far), strict=True):
         style: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False}  # upright labels with thin leaders
         ax.plot([x, x, place], [0.985, 1.0, 1.04], color=RULE, linewidth=0.8, **style)
         ax.text(place, 1.055, names[c], rotation=90, ha="center", va="bottom", fontsize=7.5, color=MUTED, **style)
+
+
+def _error_axis(rates: Collection[float]) -> tuple[float, float]:
+    """Ends of an axis of error rates (percent): from 0, or from a ten below the least where a third or more would be empty."""
+    far = max(max(rates) * 1.06, 1.0)
+    return (10.0 * int((min(rates) - 0.05 * far) / 10) if min(rates) > far / 3 else 0.0), far
 
 
 def _short_names(conditions: Sequence[ShownCondition]) -> dict[ShownCondition, str]:

@@ -400,3 +400,9 @@ def test_what_cannot_be_done_is_one_sentence(arguments: list[str], tmp_path: Pat
     assert main(arguments) == 2
     text = capsys.readouterr().err
     assert text.startswith("speechssl: ") and text.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_short_q_for_the_question_is_said_to_be_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["answer", "lecture.mp3", "-q", "question.wav"]) == 2
+    error = capsys.readouterr().err
+    assert "no argument lecture.mp3 question.wav; it needs --passage and --question (-q is --quiet); see" in error

@@ -279,6 +279,17 @@ def test_tables_are_exported_as_shown(page):
     assert "red \\& 50\\% boat\\_\\#1" in text and len(text.split("\\midrule\n")[1].splitlines()) == 90 + 2
 
 
+def test_an_interval_from_below_zero_is_exported_as_two_numbers(page):
+    table = {"heads": [{"group": "", "name": "SI-SDR"}], "lines": [[{"text": "1.0", "small": "−2.0 to 3.0"}]]}
+    assert page.evaluate("table => csvOf(table)", table) == "SI-SDR,SI-SDR low,SI-SDR high\n1.0,-2.0,3.0\n"
+
+
+def test_print_has_no_shadow_of_an_edge(page):
+    page.emulate_media(media="print")
+    for part in (".scroll", ".card"):
+        assert page.locator(part).first.evaluate("e => getComputedStyle(e).backgroundImage") == "none"
+
+
 def test_a_narrow_screen_scrolls_in_its_tables_alone(page):
     page.set_viewport_size({"width": 390, "height": 800})
     for example in page.locator(".example > summary").all()[1:]:

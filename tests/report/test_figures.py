@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.report.figures import PALETTE, Drawing, ShownCondition, arrange
-from speechssl.report.spoken_qa import Breakdown, bars, score_against_snr, score_against_wer, spread
+from speechssl.report.spoken_qa import Breakdown, _error_axis, bars, score_against_snr, score_against_wer, spread
 from speechssl.results import Row
 
 
@@ -128,6 +128,13 @@ def test_figures_share_no_identifier_and_hold_text_alone():
     assert "&lt;b&gt;$x$ &amp; co" in svg
     # alternative text holds every number
     assert all(f"{r.value:.1f}" in crossing().alt for r in CROSSING)
+
+
+@pytest.mark.parametrize(
+    ("rates", "ends"), [([5.0, 90.0], (0, 95.4)), ([49.1, 94.0], (40, 99.64)), ([0.0], (0, 1)), ([30.0, 50.0], (20, 53))]
+)
+def test_an_axis_of_errors_has_no_empty_half(rates, ends):
+    assert _error_axis(rates) == pytest.approx(ends)
 
 
 def test_bars_follow_the_order_given_and_say_how_many():
