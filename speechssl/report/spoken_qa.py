@@ -101,7 +101,7 @@ def qa_section(
     figures: list[tuple[str, str, Drawing | None]] = [
         ("FF1 as the noise grows", snr, score_against_snr(results)),
         ("FF1 against the recognition errors of the cascade", crossing, score_against_wer(results)),
-        (f"FF1 by the length of the answer, {what}", interval_note("Dark lines", drawn), bars(results, breakdowns)),
+        (f"FF1 by the length of the answer, {what}", interval_note("Upright lines", drawn), bars(results, breakdowns)),
     ]
     return Section(
         summary=summarise(results),
