@@ -247,9 +247,9 @@ def _spelt(arguments: list[str], flags: Mapping[str, Any], verb: str) -> tuple[l
     return typed, apart["--config"], apart["--stage"]
 
 
-ELSEWHERE = {  # options of other toolkits -> what they are called here
+ELSEWHERE = {  # options of other toolkits and of other verbs -> what they are called here
     "lr": "learning-rate", "eval-steps": "eval-every", "epochs": "steps", "num-epochs": "steps", "gpu": "device", "cuda": "device",
-    "fp16": "precision", "bf16": "precision", "fp32": "precision",
+    "fp16": "precision", "bf16": "precision", "fp32": "precision", "recordings": "first", "source": "read",
 }  # fmt: skip
 
 

@@ -66,7 +66,7 @@ class TrainChoice:
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for the trained model")
     source: Literal["text", "given"] = option(
-        "text", "words to read: the reference text (text), or the corpus's transcripts (given)"
+        "text", "words to read: the reference text (text), or the corpus's transcripts (given)", name="read"
     )
     units: Path | None = option(None, "folder of `speechssl units extract`")
     encoder: str | None = option(None, f"encoder of the audio words: {ENCODERS}")
@@ -104,7 +104,7 @@ class TrainChoice:
             other = (self.options.text_encoder, self.source, self.assignment) != ("minilm", "text", "most-frequent")
             if self.units or self.options.noise or self.start or other:
                 raise InputError(
-                    "--units, --assignment, --random-units, --source, --start and --text-encoder do not apply to audio words; the "
+                    "--units, --assignment, --random-units, --read, --start and --text-encoder do not apply to audio words; the "
                     "text encoder is SpeechBERT's; leave them out, or leave out --speechbert"
                 )
             if not (self.encoder and self.recogniser):

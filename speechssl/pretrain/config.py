@@ -253,8 +253,9 @@ class Continue(_Run):
     voice (formants, pitch, its range, an equaliser; needs speechssl[voices]); b, a missing frequency band; c, codecs; s, babble of
     --noise voices=FOLDER; or a NAME that --noise NAME=FOLDER gives recordings to.
 
-    Defaults: --layer the last, --clusters 100, --visible-weight 1, --projection 128, --mask-probability 0.65, --no-same-masks,
-    --feature-penalty 10, --gradient-scale 1 (wav2vec 2.0: 0.1), 10 crops of 4 s; quantiser and negatives are the checkpoint's.
+    Defaults: --layer the last, --clusters 100, --visible-weight 1, --projection 128 (of base width 256, of large 768),
+    --mask-probability 0.65, --no-same-masks, --feature-penalty 10, --gradient-scale 1 (wav2vec 2.0: 0.1), 10 crops of 4 s;
+    quantiser and negatives are the checkpoint's.
 
       speechssl pretrain continue recordings/ exp/robust --start facebook/hubert-base-ls960 --layer 6 --clusters 500 --distort m+g+r
       speechssl pretrain continue recordings/ exp/robust --start people-en/encoder \\
@@ -296,8 +297,8 @@ class Codes:
 class Versions:
     """The two versions of a crop."""
 
-    crops: Count = option(24, "crops a batch, of all processes together")
-    seconds: Amount = option(10.0, "length of a crop", name="crop_seconds")
+    crops: Count = option(16, "crops a batch, of all processes together")
+    seconds: Amount = option(17.0, "longest crop, in seconds", name="crop_seconds")
     distort: str | None = option(None, "kinds of noise, see `speechssl pretrain continue --help`; default: none")
     noise: tuple[str, ...] | None = option(None, "recordings of noise: musan, rir, or a NAME in --distort", metavar="NAME=FOLDER")
     snr_range: tuple[float, float] = option((-10.0, 10.0), "range of the SNR in dB, drawn uniformly", metavar=("LOW", "HIGH"))
@@ -338,7 +339,7 @@ class Spin:
 
       speechssl pretrain spin recordings/ exp/spin --start facebook/hubert-base-ls960
       speechssl pretrain spin recordings/ exp/r-spin --start exp/spin/encoder --trained-layers 0 --distort m+g --steps 10000 \\
-        --warmup-steps 4000 --teacher exp/spin/encoder --codebook exp/spin/units.safetensors
+        --warmup-steps 4000 --crops 24 --teacher exp/spin/encoder --codebook exp/spin/units.safetensors
       torchrun --nproc-per-node 2 -m speechssl pretrain spin librispeech.tsv exp/spin --start facebook/hubert-base-ls960
     """
 

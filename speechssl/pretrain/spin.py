@@ -54,8 +54,8 @@ class SpinOptions:
     temperature: float = 0.1
     epsilon: float = 0.02  # of Sinkhorn's algorithm
     iterations: int = 3
-    crops: int = 24
-    seconds: float = 10.0
+    crops: int = 16  # of 17 s: 256 s a batch, rounded to what processes can divide; R-Spin has 384 s
+    seconds: float = 17.0  # the longest crop, 272,000 samples
     recordings: int | None = None
     distort: TrainingDistortions | None = None  # of both versions
     silence: float = 0.0  # share of the crops with silence before and after, as short recordings have it

@@ -441,7 +441,7 @@ class Continue:
     prompt_seconds: Amount = option(3.0, "length of the beginnings in seconds")
     temperature: tuple[Weight, ...] = option((0.7, 1.0), "temperatures to draw at; 0: always the likeliest unit", least=1)
     count: Count = option(100, "units to draw at most")
-    recordings: Count = option(20, "recordings, the first of the split that are longer than the prompt")
+    recordings: Count = option(20, "only the first N recordings of the split that are longer than the prompt", name="first")
     seed: Whole = option(0, "seed of what is drawn")
     device: str = option("auto", DEVICE)
 

@@ -235,7 +235,7 @@ class EvaluateOptions:
     """What is measured and drawn."""
 
     split: str | None = option(None, "split of a prepared corpus (default: test)")
-    recordings: Count | None = option(None, "only the first N recordings")
+    first: Count | None = option(None, "only the first N recordings")
     alignment: Path | None = option(
         None,
         'phones of the recordings: .jsonl of {"id", "phones": [[name, start, end]]}, or (a folder of) TextGrids',

@@ -254,13 +254,13 @@ def evaluate_units(
         values: dict[str, Any] = {}
         if extractor:
             found, units = _measured(items, phones, corpus, extractor, pool, options, conditions, distorter)
-            values = {"K": extractor.codebook.size} | found
+            values = {"K": extractor.codebook.size, "precision": extractor.features.precision} | found
             if labelled is not None:
                 values |= _of_list(source, labelled, units, extractor.codebook.size, options)
         elif corpus is None or not all(item.id in phones for item in items):
             raise InputError(f"{source} has passages without phones; units that are phones need a prepared corpus that has them")
-        if corpus and (count := sum(len(p.phones) for p in corpus.passages.values())):
-            values["phones_a_second"] = count / sum(p.seconds for p in corpus.passages.values())
+        if corpus and (spoken := [p for item in items if (p := corpus.passages[item.id]).phones]):
+            values["phones_a_second"] = sum(len(p.phones) for p in spoken) / sum(p.seconds for p in spoken)
         values |= _same_text(source, corpus, extractor, pool, options)
     if out:
         write_json(out, values)
@@ -354,11 +354,11 @@ def _recordings(
     if aligned and not any(item.id in phones for item in found):
         first = next(iter(aligned))
         raise InputError(f"{options.alignment} has no recording of {source} (its first id is {first}); make the ids match")
-    if options.recording is not None and options.recording not in [item.id for item in found[: options.recordings]]:
+    if options.recording is not None and options.recording not in [item.id for item in found[: options.first]]:
         raise InputError(
             f"{source} has no recording {options.recording} (its first is {found[0].id}); give another with --recording"
         )
-    return found[: options.recordings], phones
+    return found[: options.first], phones
 
 
 def _measured(

@@ -1,6 +1,6 @@
 """Spin: the balanced codes, the swapped loss, what is trained, the read-out, and runs that are killed."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from speechssl.audio import SAMPLE_RATE
 from speechssl.config import TrainingOptions
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
+from speechssl.pretrain.config import Codes, Spin, Versions
 from speechssl.pretrain.spin import LEAST_EPSILON, SpinOptions, SpinPretraining, sinkhorn, spin
 from speechssl.trainer import last_checkpoint
 from speechssl.units.kmeans import Codebook, load_codebook
@@ -166,6 +168,17 @@ def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tm
     assert spin(corpus, tmp_path / "killed", options(start)).hash == whole.hash
     one, two = (load_file(tmp_path / name / "units.safetensors") for name in ("whole", "killed"))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_the_defaults_are_the_authors():
+    """config/spin.yaml of their repository: 4,096,000 samples a batch (to a multiple of 16 crops), crops of at most 272,000."""
+    options = SpinOptions("e", TRAINING)
+    assert options.seconds * SAMPLE_RATE == 272_000 and options.crops == 16 * round(4_096_000 / 272_000 / 16)
+    assert (options.trained, options.epsilon, options.iterations, options.temperature, options.projection) == (2, 0.02, 3, 0.1, 256)
+    given = {f.name: f.default for f in fields(Versions)} | {f.name: f.default for f in fields(Codes)}
+    assert all(value == getattr(options, name) for name, value in given.items() if name in ("crops", "seconds", "codes", "epsilon"))
+    training = Spin.__dataclass_fields__["training"].default
+    assert (training.steps, training.learning_rate, training.warmup_steps, training.weight_decay) == (5000, 1e-4, 2500, 1e-6)
 
 
 def test_an_epsilon_that_overflows_is_refused(mini_corpus, hubert_folder, tmp_path):

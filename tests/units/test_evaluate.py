@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from speechssl.cli import main
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
@@ -103,6 +104,7 @@ def test_an_encoder_is_inspected_in_another_precision(corpus, hubert_folder, tmp
     fit_units(corpus, folder, book, FIT)
     found = [evaluate_units(corpus, folder, book, replace(DEV, pairs=0, precision=p)) for p in (None, "fp32", "int8")]
     assert found[0] == found[1] != found[2] and found[0]["K"] == 8
+    assert [one["precision"] for one in found] == ["fp32", "fp32", "int8"]
     assert load_encoder(folder).hash in (tmp_path / "units.card.json").read_text()
     with pytest.raises(InputError, match="there is no device tpu9"):
         evaluate_units(corpus, folder, book, replace(DEV, device="tpu9"))
@@ -127,7 +129,7 @@ def folder(tmp_path):
 def test_a_folder_is_inspected(folder, tmp_path, capsys):
     found = evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(), tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text()) == found
-    assert found["K"] == 6 and found["unused_units"] == 0 and 0 < found["usage_entropy_share"] <= 1
+    assert (found["K"], found["precision"]) == (6, "fp32") and found["unused_units"] == 0 and 0 < found["usage_entropy_share"] <= 1
     assert found["bits_a_second"] < found["bits_a_second_timed"] and "same_text_distance" not in found and "pnmi" not in found
     rows = found["stability"]
     assert [r["snr_db"] for r in rows[:4]] == [20, 10, 5, 0] and {r["recordings"] for r in rows} == {3}
@@ -138,7 +140,7 @@ def test_a_folder_is_inspected(folder, tmp_path, capsys):
     assert "3 of 3 recordings have no phones and are left out of purity" in capsys.readouterr().err
     printed = lines(found)
     assert any("unit error rate, pink 5 dB  0." in line for line in printed) and printed[0].split() == ["K", "6"]
-    one = evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(recordings=1, conditions=("pink@0",)))
+    one = evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(first=1, conditions=("pink@0",)))
     assert one["stability"][0]["recordings"] == 1
 
 
@@ -213,6 +215,23 @@ def test_an_alignment_gives_purity(folder, tmp_path, capsys):
         evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(alignment=tmp_path / "b.jsonl"))
 
 
+def test_phones_a_second_are_those_of_the_measured_recordings_that_have_phones(mini_corpus, tmp_path):
+    root = mini_corpus((16_000, 32_000, 48_000))
+    phones = {"p0": [["a", 0, 0.5], ["b", 0.5, 1.0]], "p1": [["a", 0, 1.0], ["b", 1.0, 2.0]]}
+    change_lines(root / "train/passages.jsonl", lambda record: record | {"phones": phones.get(record["id"], [])})
+    fit_units(root, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
+    for first, expected in ((None, 4 / 3), (1, 2.0)):
+        options = EvaluateOptions("train", first=first, conditions=())
+        found = evaluate_units(root, "mfcc", tmp_path / "book.safetensors", options)
+        assert found["phones_a_second"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("verb", ["units evaluate a mfcc b", "text continue a b c --arm d"])
+def test_the_first_so_many_and_so_many_at_random_have_two_names(verb, capsys):
+    assert main([*verb.split(), "--recordings", "3"]) == 2
+    assert "has no option --recordings; did you mean --first?" in capsys.readouterr().err
+
+
 def test_a_picture_is_drawn(folder, tmp_path):
     book, path = tmp_path / "book.safetensors", tmp_path / "units.svg"
     evaluate_units(folder, "mfcc", book, EvaluateOptions(conditions=(), picture=path, recording="r1"))
@@ -237,7 +256,7 @@ def test_a_picture_is_drawn(folder, tmp_path):
         ({"recording": "r0"}, "need --picture; give the file"),
         ({"precision": "int8"}, "mfcc is computed in fp32, not in int8"),
         ({"device": "cuda"}, "mfcc is computed on the CPU, not on cuda"),
-        ({"recordings": 1, "picture": Path("a.png"), "recording": "r1"}, "has no recording r1"),
+        ({"first": 1, "picture": Path("a.png"), "recording": "r1"}, "has no recording r1"),
     ],
 )
 def test_what_cannot_be_measured_here_is_one_sentence(folder, tmp_path, options, message):
