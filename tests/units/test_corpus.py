@@ -296,8 +296,9 @@ def test_progress_shows_speed_and_time_left_and_leaves_out_what_was_there(record
 
 
 @pytest.fixture
-def batching(encoder, codebook_for, hubert_folder):
+def batching(encoder, codebook_for, hubert_folder, monkeypatch):
     """An extractor whose encoder computes several recordings at a time."""
+    monkeypatch.setattr("speechssl.encoders.batched.BATCH_SECONDS", 8.0)  # what a batch lacks is filled with silence
     checkpoint = load_checkpoint(hubert_folder("layer"))
     engine = BatchedEngine(checkpoint.model, encoder.grid, "fp32", "cpu")
     return extractor_of(replace(encoder, engine=engine), codebook_for(encoder, smooth=3))

@@ -126,6 +126,7 @@ def folder(tmp_path):
     return root
 
 
+@pytest.mark.slow
 def test_a_folder_is_inspected(folder, tmp_path, capsys):
     found = evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(), tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text()) == found
