@@ -25,7 +25,7 @@ import yaml
 
 from speechssl.audio import write_flac
 from speechssl.data.files import list_recordings
-from speechssl.encoders.load import small_config
+from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES
 from speechssl.io import write_text
 from speechssl.timing import FrameGrid
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, plan
@@ -35,7 +35,7 @@ from speechssl.units.storage import iterate_units, part_columns
 
 SECONDS, FILES, BROKEN = 7.2, 16, 100  # of a recording as the manifest has it; different files; every so many lines no audio
 SIZE = 200  # recordings of a shard at most
-GRID = FrameGrid.of_convolutions(16_000, small_config().conv_kernel, small_config().conv_stride)
+GRID = FrameGrid.of_convolutions(16_000, SMALL_KERNELS, SMALL_STRIDES)
 
 
 def almost_nothing() -> UnitExtractor:

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, islice
 from math import ceil
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -49,9 +49,13 @@ class Recording:
     """A file to be read, and the name of what is made from it."""
 
     id: str
-    path: Path
+    file: str | Path  # of a manifest a str: a Path is three times as large, and there may be a million
     seconds: float | None = None  # where the manifest has it
     line: int | None = None  # of the manifest
+
+    @property
+    def path(self) -> Path:
+        return Path(self.file)
 
 
 def list_recordings(source: Path | str, split: str | None = None, passages: int | None = None) -> list[Recording]:
@@ -88,11 +92,10 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
         )
     if not found:
         raise InputError(f"{source / (split or '')} has no recordings; give a corpus, manifest or folder that has some")
-    first: dict[str, Recording] = {}
-    for r in found:
-        if (other := first.setdefault(r.id, r)) is not r:
-            places = (f"{x.path}" + (f" (line {x.line})" if x.line else "") for x in (other, r))
-            raise InputError(f"{source} gives the id {r.id} to {' and '.join(places)}; make ids unique")
+    if len({r.id for r in found}) < len(found):
+        twice = next(name for name, count in Counter(r.id for r in found).items() if count > 1)
+        places = (f"{r.path}" + (f" (line {r.line})" if r.line else "") for r in found if r.id == twice)
+        raise InputError(f"{source} gives the id {twice} to {' and '.join(islice(places, 2))}; make ids unique")
     return found
 
 
@@ -147,7 +150,7 @@ def read_manifest(path: Path) -> Iterator[Recording]:
             if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
                 raise InputError(f"{path}:{number} has the id {name!r}; give a text that no other line has")
             known = float(seconds) if isinstance(seconds, (int, float)) and 0 < seconds < float("inf") else None
-            yield Recording(printable(str(name)), path.parent / audio, known, number)
+            yield Recording(printable(str(name)), os.path.join(path.parent, audio), known, number)
         return
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
@@ -167,7 +170,7 @@ def read_manifest(path: Path) -> Iterator[Recording]:
         check_inside(root, name, f"{path}:{number}")
         if rooted and Path(name).is_absolute() and root.resolve() not in Path(name).resolve().parents:
             raise InputError(f"{path}:{number} names {name}, which is not in the root {root} of its first line; correct the line")
-    yield from (Recording(_stem(Path(name).as_posix()), root / name, line=n) for n, name in names)
+    yield from (Recording(_stem(Path(name).as_posix()), os.path.join(root, name), line=n) for n, name in names)
 
 
 if TYPE_CHECKING:
