@@ -71,7 +71,7 @@ def main() -> None:
     plain(rows, ["unit_agreement"])
     chunks(rows, "changed_units")
     chunks(rows, "changed_at_seams")
-    plain(rows, ["x_realtime", "peak_gb", "one_file_over_many"])
+    plain(rows, ["x_realtime", "peak_gb", "one_file_over_many", "encoder_share"])
     plain(rows, ["ratio_sklearn", "same_units"])
     plain(rows, ["fit_seconds", "fit_ratio_sklearn", "inertia_over_sklearn"])
     plain(rows, ["steps_per_second", "steps_over_fp32", "steps_over_bf16"], "training on")

@@ -1,0 +1,79 @@
+"""Hours of FLAC and MP3 through `units extract`: times real time, and the share of the processor time that is the encoder's.
+
+The rest is reading, decoding, resampling, k-means and Parquet. Files are links to a few minutes of speech, half of them MP3.
+
+python recipes/speed/extraction.py CONFIG EXP
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from common import CODEBOOK, SHIPPED, row, save, sentences, settings
+
+from speechssl.audio import SAMPLE_RATE, write_clip
+from speechssl.data.files import list_recordings
+from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
+from speechssl.units.features import load_extractor
+
+DIFFERENT = 5  # minutes of speech, of which all files are links
+
+
+def recordings(folder: Path, minutes: int) -> Path:
+    """So many files of a minute."""
+    sources = folder / "different"
+    sources.mkdir(parents=True, exist_ok=True)
+    read = np.resize(np.concatenate(list(sentences(20 * DIFFERENT))), DIFFERENT * 60 * SAMPLE_RATE)
+    for i in range(minutes):
+        suffix, minute = (".flac", ".mp3")[i % 2], (i // 2) % DIFFERENT
+        first, path = sources / f"{minute}{suffix}", folder / "all" / f"{i:04d}{suffix}"
+        if i < 2 * DIFFERENT:
+            write_clip(first, read, 60.0 * minute, 60.0 * minute + 60)
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            os.link(first, path)
+    return folder / "all"
+
+
+def main() -> None:
+    step = settings("extraction")
+    source = recordings(step.exp / "minutes", step.values["minutes"])
+    extractor = load_extractor(SHIPPED, Path(CODEBOOK), step.values["precision"], "cpu")
+    spent: list[float] = []  # processor seconds of pieces; a thread computes a recording alone
+
+    def timed(raw: Callable[[np.ndarray], Iterator[torch.Tensor]]) -> Callable[[np.ndarray], Iterator[torch.Tensor]]:
+        def stream(samples: np.ndarray) -> Iterator[torch.Tensor]:
+            pieces = raw(samples)
+            while True:
+                begun = time.thread_time()
+                piece = next(pieces, None)
+                spent.append(time.thread_time() - begun)
+                if piece is None:
+                    return
+                yield piece
+
+        return stream
+
+    extractor = replace(extractor, features=replace(extractor.features, raw=timed(extractor.features.raw)))
+    out = step.exp / "units"
+    shutil.rmtree(out, ignore_errors=True)
+    found = list_recordings(source)
+    wall, processor = time.perf_counter(), time.process_time()
+    made = extract_corpus(ShardMaker(extractor, out, 200), found, LocalEngine())
+    wall, processor = time.perf_counter() - wall, time.process_time() - processor
+    assert not made.failed, "recordings were set aside"
+    condition = f"{len(found)} files of 1 min, FLAC and MP3"
+    system = f"speechssl {extractor.features.precision}"
+    results = {"x_realtime": 60 * len(found) / wall, "encoder_share": 100 * sum(spent) / processor}
+    save(step.exp, [row(system, "small", condition, metric, value, None, 1) for metric, value in results.items()])
+
+
+if __name__ == "__main__":
+    main()
