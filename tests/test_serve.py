@@ -203,6 +203,10 @@ def test_a_port_in_use_and_a_bad_condition_are_one_sentence(capsys) -> None:
         check_port("no.such.host.invalid", 7860)
 
 
+def test_an_option_of_the_reader_that_would_have_no_effect_is_refused(capsys) -> None:
+    assert "has no option --shift" in refused(capsys, "--shift", "vector.safetensors")
+
+
 def test_everyone_is_let_in_with_a_warning_alone(monkeypatch, environment, capsys) -> None:
     def stop() -> None:
         raise InputError("no further")
