@@ -69,6 +69,8 @@ def free_port() -> int:
         ("silent.wav", "question", np.zeros(16_000), "the question (silent.wav) is silent"),
         ("text.wav", "passage", b"this is not audio" * 100, "cannot read the passage (text.wav) as audio"),
         ("large.wav", "passage", bytes(600_000), "the passage (large.wav) has 0.6 MB, and at most 0.5 MB"),
+        ("empty.wav", "passage", b"", "the passage (empty.wav) is empty"),
+        ("hum.wav", "question", np.full(32_000, 0.1) * (-1) ** np.arange(32_000), "the question (hum.wav) holds no speech"),
     ],
 )
 def test_an_upload_that_cannot_be_used_is_one_sentence_without_its_folder(name, part, written, expected, tmp_path: Path) -> None:
