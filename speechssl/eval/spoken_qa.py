@@ -255,7 +255,7 @@ def _choose(system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], w
 
 def models_name(folder: Path) -> str:
     """What rows call a folder of models."""
-    return folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
+    return folder.name if folder.parent.name in ("models", "") else f"{folder.parent.name}/{folder.name}"
 
 
 def append_results(out: Path, rows: Sequence[Row]) -> None:
