@@ -50,7 +50,7 @@ fast-others: .venv/ready
 
 faults: export OMP_NUM_THREADS = 1
 
-faults: .venv/ready ## what tests/faults tries a sample of, all of it, and the table of what happened: half an hour (CASES=100000)
+faults: .venv/ready ## all of tests/faults, of which `make test` runs a sample, and a table of what happened: half an hour (CASES=100000)
 	FAULTS=$(or $(CASES),100000) $(BIN)/python -m pytest tests/faults
 
 check: .venv/ready ## ruff, mypy and import contracts

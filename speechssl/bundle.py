@@ -63,6 +63,8 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
     Raises InputError for parts that are missing, of another kind, or not made for each other; nothing is left then.
     """
     folders = parts.folders()
+    if parts.dual is not None and parts.codebook is None:
+        raise InputError(f"--dual {parts.dual} reads units; give the codebook that made them as well (--codebook)")
     encoder = load_encoder(parts.encoder)
     codebook = None if parts.codebook is None else load_codebook(parts.codebook)
     inputs = {"encoder": encoder.hash, "units": codebook and codebook.hash}
@@ -77,7 +79,8 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
             return dict(step.card)
         place(parts, folders, out, copy=True)
         systems = [n for n, needs in SYSTEMS.items() if {*needs} <= {*folders, *(["units"] if codebook else [])}]
-        load_systems(out, systems)
+        with named_as_given(parts, out):
+            load_systems(out, systems)
         return step.finish({"what": "models", "systems": systems, "parts": inputs})
 
 
@@ -95,7 +98,22 @@ def linked(parts: Parts) -> Iterator[Path]:
     folders = parts.folders()
     with tempfile.TemporaryDirectory(prefix="speechssl-models-") as temporary:
         place(parts, folders, Path(temporary), copy=False)
-        yield Path(temporary)
+        with named_as_given(parts, Path(temporary)):
+            yield Path(temporary)
+
+
+@contextmanager
+def named_as_given(parts: Parts, out: Path) -> Iterator[None]:
+    """Let an InputError name the parts as they were given, not as what they are in a folder of models that will be gone."""
+    try:
+        yield
+    except InputError as error:
+        given = {"encoder": parts.encoder, "units.safetensors": parts.codebook}
+        given |= {part.replace("_", "-"): getattr(parts, part) or parts.reader for part in FOLDERS}
+        sentence = str(error)
+        for name, part in given.items():
+            sentence = sentence.replace(str(out / name), str(part))
+        raise InputError(sentence) from error
 
 
 def place(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None:

@@ -27,19 +27,20 @@ from typing import Any, NamedTuple
 import jinja2
 import numpy as np
 
-from speechssl.audio import SAMPLE_RATE, length, read_audio
+from speechssl.audio import SAMPLE_RATE, length
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Transcript
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.report.figures import PALETTE, SYSTEMS
 from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
-from speechssl.systems import LONGEST_QUESTION, QA, Detail
+from speechssl.systems import LONGEST_QUESTION, QA, Detail, read_speech
 from speechssl.timing import RunLength
 from speechssl.units.evaluate import unit_blocks
 
 CLEAN = "clean"
 PARTS = ("passage", "question")
+MEGABYTE = 2**20  # as Gradio counts where it refuses a file that is larger
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,18 @@ class Limits:
 def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
     """Samples (N,) float32 at 16 kHz of a recording. part: passage or question.
 
-    Raises InputError for what is no audio, silent, too large or too long; the message has the name of the file, not its folder.
+    Raises InputError for what is no audio, no speech, too large or too long; the message has the name of the file, not its folder.
     """
     most = limits.seconds if part == "passage" else min(limits.seconds, LONGEST_QUESTION)
     try:
-        if (size := path.stat().st_size / 1e6) > limits.megabytes:
+        if (size := path.stat().st_size / MEGABYTE) > limits.megabytes:
             raise InputError(f"{path} has {size:.1f} MB, and at most {limits.megabytes:g} MB are read; give a part of it")
         if (seconds := length(path)) > most:
             raise InputError(f"{path} lasts {seconds:.0f} s, and the {part} may last {most:g} s; give a part of it")
-        return read_audio(path)
+        return read_speech(path)
     except InputError as error:
-        raise InputError(str(error).replace(str(path), f"the {part} ({path.name})")) from error
+        sentence = str(error).removeprefix("the audio file ")
+        raise InputError(sentence.replace(str(path), f"the {part} ({path.name})")) from error
 
 
 def at_snr(noise: str, snr_db: float) -> Condition:
@@ -259,7 +261,7 @@ def serve(
                 run_history=False,
                 enable_monitoring=False,
                 footer_links=[],
-                max_file_size=int(limits.megabytes * 1e6),
+                max_file_size=int(limits.megabytes * MEGABYTE),
                 theme=gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),  # others are fetched
                 quiet=True,
                 prevent_thread_lock=True,
@@ -321,11 +323,11 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
         kept.pop(request.session_hash, None)
         remove(request)
 
-    made_of = [
-        f"<p><b>{escape(name)}, {escape(SYSTEMS.get(system, system))}</b>: {escape(made)}</p>"
-        for name, about in answerer.about.items()
-        for system, made in about.items()
-    ]
+    made_of = []
+    for name, about in answerer.about.items():
+        for made in dict.fromkeys(about.values()):
+            alike = ", ".join(SYSTEMS.get(system, system) for system, own in about.items() if own == made)
+            made_of.append(f"<p><b>{escape(name)}, {escape(alike)}</b>: {escape(made)}</p>")
     rules = (
         f"A passage may last up to {limits.seconds:g} s and be as large as {limits.megabytes:g} MB. Nothing is kept: recordings go "
         "to the machine that serves this page and nowhere else, files are removed when they have been read, and closing the page "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from .files import change_lines
 MODELS = model_folder("people-en")
 
 
-def parts(**changes: str) -> Parts:
+def parts(**changes: Any) -> Parts:
     return Parts(**{"encoder": "people-en/encoder", "codebook": "people-en/units.safetensors"} | changes)
 
 
@@ -52,12 +53,16 @@ def test_a_reader_of_hugging_face_with_other_weights_is_another_part(checkpoint:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"codebook": "people-en/words.safetensors", "dual": "people-en/dual"}, "was trained on other units than those of"),
+        (
+            {"codebook": "people-en/words.safetensors", "dual": "people-en/dual"},
+            "^people-en/dual was .* than those of people-en/words",
+        ),
         ({"dual": "people-en/text-qa"}, "--dual people-en/text-qa holds a text QA, and a DUAL reader is wanted"),
         ({"dual": "nowhere"}, "--dual nowhere is not a folder"),
+        ({"dual": "people-en/dual", "codebook": None}, "--dual people-en/dual reads units; give the codebook"),
     ],
 )
-def test_parts_that_do_not_belong_together_leave_nothing(changes: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_parts_that_do_not_belong_together_leave_nothing(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         bundle(parts(**changes), tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
@@ -90,3 +95,5 @@ def test_one_model_as_parts_and_as_a_folder_is_one_row(
     assert evaluated_split(out) == "train"
     assert main([*call, "--encoder", "people-en/encoder"]) == 2
     assert "--encoder, --codebook and --reader (of `train dual`) go together" in capsys.readouterr().err
+    assert main([*call, *named, "--models", "mine"]) == 2
+    assert "--models mine names all parts at once" in capsys.readouterr().err

@@ -69,6 +69,8 @@ def free_port() -> int:
         ("silent.wav", "question", np.zeros(16_000), "the question (silent.wav) is silent"),
         ("text.wav", "passage", b"this is not audio" * 100, "cannot read the passage (text.wav) as audio"),
         ("large.wav", "passage", bytes(600_000), "the passage (large.wav) has 0.6 MB, and at most 0.5 MB"),
+        ("empty.wav", "passage", b"", "the passage (empty.wav) is empty"),
+        ("hum.wav", "question", np.full(32_000, 0.1) * (-1) ** np.arange(32_000), "the question (hum.wav) holds no speech"),
     ],
 )
 def test_an_upload_that_cannot_be_used_is_one_sentence_without_its_folder(name, part, written, expected, tmp_path: Path) -> None:
@@ -201,6 +203,10 @@ def test_a_port_in_use_and_a_bad_condition_are_one_sentence(capsys) -> None:
     assert "no noise bagpipes" in refused(capsys, "--conditions", "bagpipes")
     with pytest.raises(InputError, match="cannot listen at no.such.host.invalid"):
         check_port("no.such.host.invalid", 7860)
+
+
+def test_an_option_of_the_reader_that_would_have_no_effect_is_refused(capsys) -> None:
+    assert "has no option --shift" in refused(capsys, "--shift", "vector.safetensors")
 
 
 def test_everyone_is_let_in_with_a_warning_alone(monkeypatch, environment, capsys) -> None:

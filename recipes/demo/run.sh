@@ -4,7 +4,11 @@
 # Another test set, with other people, values and voices in other places: SEED=2 make demo (goes to exp/demo-2). PASSAGES=100 make demo
 # makes a larger one (exp/demo-100-passages).
 set -euo pipefail
-case ${1:-} in -h | --help) sed -n '2,/^[^#]/{s/^# \{0,1\}//p;}' "$0"; exit ;; esac
+case ${1:-} in
+  '') ;;
+  -h | --help) sed -n '2,/^[^#]/{s/^# \{0,1\}//p;}' "$0"; exit ;;
+  *) echo "speechssl: $0 takes no arguments but --help: SEED, PASSAGES and EXP are variables, as in SEED=2 bash $0" >&2; exit 2 ;;
+esac
 EXP=${EXP:-exp/demo${SEED:+-$SEED}${PASSAGES:+-$PASSAGES-passages}}
 SEED=${SEED:-1}
 SYSTEMS="dual cascade-ctc speechbert"

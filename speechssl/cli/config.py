@@ -111,7 +111,7 @@ class Serve:
     models: tuple[str, ...] = option(("people-en",), "shipped sets or model folders, between which the page switches", least=1)
     systems: tuple[str, ...] | None = option(None, "systems of all models; default and names as in `answer`", least=1)
     reading: ReaderOptions = group(
-        ReaderOptions(), "reader of words", without=("max_seq_length", "doc_stride", "max_answer_length")
+        ReaderOptions(), "reader of words", without=("max_seq_length", "doc_stride", "max_answer_length", "shift")
     )
     language: str = option("en", "language of the speech, en or zh: for Whisper, and for the rules by which texts are read")
     conditions: tuple[str, ...] = option(

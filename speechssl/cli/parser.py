@@ -147,7 +147,8 @@ def _add(place: Any, option: Option) -> None:
     if metadata.get("positional"):
         many = get_origin(option.kind) is tuple
         kind, nargs = (get_args(option.kind)[0], "+") if many else (option.kind, metadata["nargs"])
-        place.add_argument(name, type=_reader(kind), help=help, **({"nargs": nargs} if nargs else {}))
+        few = {"choices": list(get_args(kind))} if get_origin(kind) is Literal else {}
+        place.add_argument(name, type=_reader(kind), help=help, **few, **({"nargs": nargs} if nargs else {}))
         return
     flag, more = f"--{name.replace('_', '-')}", {"help": help, "dest": name}
     if metadata["values"]:
@@ -332,7 +333,8 @@ def _sentence(message: str, verb: str, required: Sequence[str] = ()) -> str:
     """What argparse or jsonargparse says, as a sentence. required: options that must be given, for who typed their values bare."""
     message = " ".join(message.split())
     if found := re.fullmatch("the following arguments are required: (.*)", message):
-        return f"`speechssl {verb}` needs {found[1]}; see `speechssl {verb} --help`"
+        lacking = [f"--{name}" if f"--{name}" in required else name for name in found[1].replace("_", "-").split(", ")]
+        return f"`speechssl {verb}` needs {', '.join(lacking)}; see `speechssl {verb} --help`"
     if found := re.fullmatch("unrecognized arguments: (.*)", message):
         named = f"; it needs {' and '.join(required)}" if required else ""
         short = [

@@ -452,13 +452,15 @@ def _answerable(records: SplitRecords) -> dict[str, Any]:
         return sum(any(normalise(a.text, q.language) in there[q.passage] for a in q.answers) for q in answerable) / len(answerable)
 
     timed = sum(any(a.start is not None for a in q.answers) for q in answerable)
-    facts = {"answerable": len(answerable), "with_times": timed, "answer_in_context": share(False, in_words)}
+    facts: dict[str, Any] = {"answerable": len(answerable), "with_times": timed}
     passages = {p.id: p for p in records.passages if p.audio}
     asked = [(q, passages[q.passage]) for q in answerable if q.passage in passages]
     facts["answers_to_align"] = sum(
         a.start is None and locate(a, p.written, language_of(q.language))[0] is not None for q, p in asked for a in q.answers
     )
-    facts["answer_in_letters"] = share(False, lambda text, _: " ".join(text.casefold().split()))
+    if any(p.written for p in records.passages):  # else nobody knows what is said
+        facts["answer_in_context"] = share(False, in_words)
+        facts["answer_in_letters"] = share(False, lambda text, _: " ".join(text.casefold().split()))
     if any(p.transcript and p.text for p in records.passages):
         facts["answer_in_original"] = share(True, in_words)
     return facts

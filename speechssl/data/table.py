@@ -60,9 +60,11 @@ def make_corpus(out: Path | str, splits: Mapping[str, tuple[Rows, Rows]], langua
 
     splits: name, such as "train" -> (rows of passages, rows of questions), with the columns that the module names; relative paths
     are relative to the folder one is in. language: of rows that do not say.
-    Raises InputError for a row that is not a passage or a question, and for a folder that is not empty.
+    Raises InputError for splits of another shape, a row that is not a passage or a question, and a folder that is not empty.
     """
     out = Path(out)
+    if not isinstance(splits, Mapping) or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in splits.values()):
+        raise InputError('splits are a dict of pairs, rows of passages and rows of questions: {"test": (passages, questions)}')
     with stage(out, {"what": "corpus of rows in memory"}) as step:
         if step.done:
             raise InputError(f"{out} holds a corpus already; choose another folder or delete it")

@@ -534,7 +534,7 @@ def analyses(c: Compared, condition: Where) -> list[Analysis]:
         return bucket_of, names
 
     def seconds(low: float, high: float) -> str:
-        return f"{low:g}-{high:g} s" if high < 1e9 else f"over {low:g} s"
+        return f"under {high:g} s" if low == 0 else f"{low:g}-{high:g} s" if high < 1e9 else f"over {low:g} s"
 
     def count(low: float, high: float) -> str:
         last = high - 1

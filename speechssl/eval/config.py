@@ -116,6 +116,8 @@ class Qa(Conditions):
 
         if self.encoder is None or self.codebook is None or self.reading.reader is None:
             raise InputError("--encoder, --codebook and --reader (of `train dual`) go together; give all three")
+        if self.models != type(self).models:
+            raise InputError(f"--models {self.models} names all parts at once; leave it out, or --encoder and --codebook")
         with linked(Parts(self.encoder, self.codebook, reader=self.reading.reader)) as folder:
             reading = replace(self.reading, reader=None)  # it is part of the folder
             label = self.label or "/".join(Path(self.reading.reader).parts[-2:])  # two readers may have one encoder

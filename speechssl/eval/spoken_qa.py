@@ -108,9 +108,8 @@ def evaluate(
     records = {r.id: r for r in asked}
     written = {q.id: q for q in corpus.answerable if not q.audio and q.text.strip()}
     if written and any(s.needs_audio for s in systems):
-        print(
-            f"{len(written)} questions have no recording: cascades read their text, other systems cannot be asked", file=sys.stderr
-        )
+        some = f"{len(written)} questions have" if len(written) > 1 else "1 question has"
+        print(f"{some} no recording: cascades read what is written, other systems cannot be asked", file=sys.stderr)
 
     def encoding(s: System) -> Encoding[str]:
         spoken = records.keys() - written.keys() if isinstance(s, Cascade) and s.needs_audio else None
@@ -256,7 +255,7 @@ def _choose(system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], w
 
 def models_name(folder: Path) -> str:
     """What rows call a folder of models."""
-    return folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
+    return folder.name if folder.parent.name in ("models", "") else f"{folder.parent.name}/{folder.name}"
 
 
 def append_results(out: Path, rows: Sequence[Row]) -> None:
@@ -510,7 +509,7 @@ def by_length(scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed
         inside = {i: s.ff1 for i, s in enumerate(scored) if s.ff1 is not None and low <= s.seconds < high}
         if inside:
             v = mean_interval(list(inside.values()), units.at(list(inside)), seed).percent
-            bucket = f"{low:g}-{high:g} s" if np.isfinite(high) else f"over {low:g} s"
+            bucket = f"under {high:g} s" if low == 0 else f"{low:g}-{high:g} s" if np.isfinite(high) else f"over {low:g} s"
             low_end, high_end = v.ends
             found.append({"system": system, "bucket": bucket, "value": v.value, "low": low_end, "high": high_end, "n": v.n})
     return found

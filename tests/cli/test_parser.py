@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_one_sentence(arguments: list[str], message: str) -
 
 
 def test_what_must_be_given_is_named() -> None:
-    with pytest.raises(InputError, match="`speechssl example` needs source, need; see `speechssl example --help`"):
+    with pytest.raises(InputError, match="`speechssl example` needs source, --need; see `speechssl example --help`"):
         parse("example", Example, [])
 
 

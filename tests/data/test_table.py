@@ -91,6 +91,16 @@ def test_rows_in_memory_hold_their_recordings(tmp_path: Path) -> None:
     check(load_corpus(tmp_path / "out", "test"))
     with pytest.raises(InputError, match="holds a corpus already"):
         make_corpus(tmp_path / "out", {"test": (passages, [])})
+    for splits in ((passages, questions), {"test": (passages,)}, {"passages": passages, "questions": questions}):
+        with pytest.raises(InputError, match="splits are a dict of pairs"):
+            make_corpus(tmp_path / "other", splits)
+
+
+def test_nothing_is_said_of_answers_in_passages_without_words(mine: Path, tmp_path: Path, capsys: Any) -> None:
+    (mine / "passages.csv").write_text("id,audio\nrome,wav/rome.wav\n")
+    assert main(["prepare", "table", str(mine), str(tmp_path / "out")]) == 0
+    out = capsys.readouterr().out
+    assert "test questions: 2 read, 2 kept" in out and "occurs in what is read" not in out
 
 
 def test_what_pandas_leaves_in_empty_cells_is_empty(tmp_path: Path) -> None:

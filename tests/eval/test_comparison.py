@@ -248,7 +248,7 @@ def test_scores_by_kind_length_place_and_errors(tmp_path):
                            "WER of the answer's sentence"]  # fmt: skip
     kinds = {b.name: b for b in found["type of the answer"].buckets}
     assert (kinds["date"].scores["dual"].value, kinds["person"].scores["dual"].value) == (1, 0) and kinds["date"].n == 30
-    assert [b.name for b in found["length of the answer"].buckets] == ["0-0.5 s", "0.5-1 s", "1-2 s"]
+    assert [b.name for b in found["length of the answer"].buckets] == ["under 0.5 s", "0.5-1 s", "1-2 s"]
     assert [b.name for b in found["words of the answer"].buckets] == ["1", "2", "3-4"]
     sentences = found["WER of the answer's sentence"]
     assert sentences.recogniser == "cascade-ctc" and [(b.name, b.n) for b in sentences.buckets] == [("0-10 %", 30), ("45-60 %", 30)]

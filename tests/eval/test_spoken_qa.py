@@ -149,7 +149,7 @@ def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_as
         assert found["cascade-x", *condition, "em"] == (pytest.approx(100 / 3), 3)
         assert found["oracle", *condition, "ff1"] == (0, 2)
     assert asked == ["which boat"] * 6
-    assert "3 questions have no recording: cascades read their text" in capsys.readouterr().err
+    assert "3 questions have no recording: cascades read what is written" in capsys.readouterr().err
     made = [json.loads((tmp_path / f"out/predictions/{name}/clean.json").read_text())["failed"] for name in ("cascade-x", "oracle")]
     assert made[0] == {} and set(made[1]) == {"q0", "q1", "q2"}
 
@@ -328,7 +328,7 @@ def test_breakdown_by_length_puts_every_timed_answer_into_one_bucket(corpus):
     answers = {q: {"start": s, "end": e, "text": None} for q, (s, e) in Oracle().spans.items()}
     data = load_corpus(corpus, "test")
     found = by_length(score_questions({"answers": answers, "transcripts": {}}, data), data, "oracle", 0)
-    assert [(b["bucket"], b["n"], b["value"]) for b in found] == [("0-0.5 s", 1, 100), ("0.5-1 s", 1, 100)]
+    assert [(b["bucket"], b["n"], b["value"]) for b in found] == [("under 0.5 s", 1, 100), ("0.5-1 s", 1, 100)]
 
 
 def test_where_no_passage_is_encoded_the_questions_score_zero_and_every_word_is_missing(corpus, tmp_path):

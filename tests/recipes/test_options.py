@@ -124,6 +124,11 @@ def test_what_cannot_be_is_one_sentence(arguments: list[str], message: str, reci
     assert message in printed and printed.startswith("speechssl: ")
 
 
+def test_the_demo_refuses_what_it_would_not_heed() -> None:
+    done = subprocess.run(["bash", "recipes/demo/run.sh", "--stage", "2"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("speechssl: ") and "SEED, PASSAGES and EXP are variables" in done.stderr
+
+
 @pytest.mark.parametrize("run", RUNS)
 def test_help_lists_the_stages_in_order(run: str) -> None:
     done = subprocess.run(["bash", run, "--help"], cwd=ROOT, capture_output=True, text=True)
