@@ -8,8 +8,9 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from speechssl.errors import InputError
 from speechssl.io import hash_json, locked, parse_json, write_text
@@ -271,14 +272,32 @@ def counted_range(sizes: Iterable[int], what: str) -> str:
 # ---- tables
 
 
+class Cell(NamedTuple):
+    """A cell of a page that is more than a text. small: below it, its interval or a mark; best: of its column; about: shown where
+    it is pointed at; slot: the colour of its system; span: lines that it stands for, 0: the one above it stands for this line too.
+    """
+
+    text: str
+    small: str = ""
+    best: bool = False
+    about: str = ""
+    slot: int | None = None
+    span: int = 1
+
+
 @dataclass(frozen=True)
 class Table:
-    """rows: texts and numbers, as many as columns; None: nothing was measured. Raises InputError for a ragged table."""
+    """rows: texts, numbers and cells, as many as columns; None: nothing was measured. Raises InputError for a ragged table.
+
+    On pages, groups: what stands above every column, equal neighbours once; labels: how many columns say what a line is of.
+    """
 
     title: str
-    columns: tuple[str, ...]
+    columns: tuple[Any, ...]
     rows: tuple[tuple[Any, ...], ...]
     note: str = ""
+    groups: tuple[str, ...] = ()
+    labels: int = 0
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):
@@ -291,9 +310,15 @@ class Table:
         digits = [3 if all(abs(v) <= 1 for v in column if isinstance(v, float)) else 1 for column in columns]
 
         def printed(value: Any, n: int) -> str:
+            value = value.text if isinstance(value, Cell) else value
             return "–" if value is None or value != value else f"{value:.{n}f}" if isinstance(value, float) else str(value)
 
         return [tuple(map(printed, row, digits)) for row in self.rows]
+
+    @property
+    def heads(self) -> list[tuple[str, int]]:
+        """The groups, and how many columns each stands above."""
+        return [(name, len(list(some))) for name, some in groupby(self.groups)]
 
     @property
     def left(self) -> list[bool]:

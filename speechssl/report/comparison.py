@@ -109,10 +109,9 @@ def corpus_section(c: Compilation, number: int) -> Section:
             figures.append((title, CAPTION, drawing))
     in_grids = [f"{corpus}: {metric_name(name)}" for name in (metric, errors.lower())]
     tables = [t for t in tables_of(c) if t.title not in in_grids]
-    results, order, grids = arrange(rows_of(c.compared)), {s: i for i, s in enumerate(c.compared.systems)}, []
-    for name in results.metrics:
-        grid = grid_of(results, name, f"{metric_name(name)}, {corpus}", synthetic(c.compared))
-        grids.append(replace(grid, lines=sorted(grid.lines, key=lambda line: order[line.series.system if line.series else ""])))
+    results, order = arrange(rows_of(c.compared)), {s: i for i, s in enumerate(c.compared.systems)}
+    listed = replace(results, series=tuple(sorted(results.series, key=lambda s: order[s.system])))
+    grids = [grid_of(listed, name, f"{metric_name(name)}, {corpus}", synthetic(c.compared)) for name in results.metrics]
     explorers = []
     if metric in SPOKEN:
         paths = {f.path: predictions_path(f) for f in c.compared.scores}
