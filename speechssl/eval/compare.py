@@ -6,20 +6,10 @@ and of conditions are paired, and so is the word error rate that a score is set 
 
 Where the lines cross: every point is one system in one condition, its word error rate and the difference D of its score and that of
 the system without a transcript in the same condition. A curve that never rises is fitted to D over WER (isotonic regression,
-straight between points); the lines cross where it reaches 0. The points of a family have one source of errors:
-
-    noise          one recogniser in several conditions
-    simulated      the reference text, and simulated errors
-    recognisers    several recognisers in clean speech
-    all            all of them
-
-Where the difference comes to 0 and stays there (nobody answers any more) the lines do not cross. The interval holds 95 % of the
-resamples. A resample in which the lines do not cross counts as crossing beyond that end of the range; an end of the interval that
-lies there is None.
-
-Tables of missed answers are about the questions of one condition, sorted by kind and relation, length and place of the answer, and
-by the errors in its sentence; systems stand beside each other on the same questions. Errors are those of one recogniser for all
-systems, which a table names: how good is each where that one errs? Intervals draw what the comparison draws (`Compared.drawn`).
+straight between points); the lines cross where it reaches 0. Where it comes to 0 and stays there (nobody answers any more) they do
+not. The points of a family have one source of errors: `noise` one recogniser in several conditions, `simulated` the reference text
+and simulated errors, `recognisers` several in clean speech, `all` all of them. The interval holds 95 % of the resamples; one in
+which the lines do not cross counts as crossing beyond that end of the range, and an end of the interval that lies there is None.
 """
 
 from __future__ import annotations
@@ -34,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from speechssl.augment.conditions import is_drawn
 from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.scores import TYPES, read_lines
@@ -182,11 +173,20 @@ class Compared:
     def card(self) -> Mapping[str, Any]:
         return self.scores[0].card
 
+    @property
+    def synthetic(self) -> str:
+        """What tables say where a synthesiser spoke some of the corpus."""
+        return synthetic_sentence(self.card.get("synthetic") or "")
+
     def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
         return self.estimates.get((system, condition, metric or self.metric))
 
     def of(self, system: str, condition: Where) -> Scores | None:
         return next((s for s in self.scores if (s.system, s.condition) == (system, condition)), None)
+
+    def units(self, questions: Iterable[str]) -> Units:
+        """What intervals over some of the questions draw."""
+        return Units(self.drawn, tuple((self.groups[i],) for i in questions))
 
     @property
     def errors(self) -> str:
@@ -305,7 +305,7 @@ class PairedTest:
     difference: Estimate
     p_holm: float = 1.0
     family: int = 1
-    seeds: tuple[int, int] | None = None
+    seeds: tuple[Any, Any] | None = None
 
 
 def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] = ()) -> list[list[PairedTest]]:
@@ -314,13 +314,16 @@ def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] 
     """
     chosen, found = list(pairs), []
     for c in compared:
-        tests = []
-        for first, second in chosen or default_pairs(c):
+        every_pair, tests = list(combinations(c.systems, 2)), []
+        one_textless = [(a, b) if a in c.textless else (b, a) for a, b in every_pair if a in c.textless or b in c.textless]
+        for first, second in chosen or one_textless or every_pair:
             for condition in c.conditions:
                 a, b = c.get(first, condition), c.get(second, condition)
                 if a and b:
+                    one, other = (s.card.get("seed") if (s := c.of(name, condition)) else None for name in (first, second))
+                    apart = None not in (one, other) and one != other and is_drawn(*condition)
                     difference = combined(lambda x, y: 100 * (x - y), a, b)
-                    tests.append(PairedTest(first, second, condition, difference, seeds=_seeds(c, first, second, condition)))
+                    tests.append(PairedTest(first, second, condition, difference, seeds=(one, other) if apart else None))
         found.append(tests)
     for first, second in chosen:
         if not any((t.first, t.second) == (first, second) for some in found for t in some):
@@ -329,22 +332,6 @@ def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] 
     every = holm([t.difference.p_value for some in found for t in some])
     adjusted = iter(every)
     return [[replace(t, p_holm=next(adjusted), family=len(every)) for t in some] for some in found]
-
-
-def default_pairs(c: Compared) -> list[tuple[str, str]]:
-    pairs = list(combinations(c.systems, 2))
-    one_textless = [(a, b) if a in c.textless else (b, a) for a, b in pairs if a in c.textless or b in c.textless]
-    return one_textless or pairs
-
-
-def _seeds(c: Compared, first: str, second: str, condition: Where) -> tuple[int, int] | None:
-    """As of `PairedTest`."""
-    one, other = (s.card.get("seed") if (s := c.of(name, condition)) else None for name in (first, second))
-    if one is None or other is None or one == other:
-        return None
-    from speechssl.augment.conditions import is_drawn  # slow to import
-
-    return (one, other) if is_drawn(*condition) else None
 
 
 # ---- where the lines cross
@@ -406,25 +393,24 @@ def families(c: Compared, textless: str) -> dict[str, list[Point]]:
 
 def crossings(c: Compared) -> list[Crossing]:
     """Of every system without a transcript and every family of at least two points."""
-    found = [(textless, family, points) for textless in c.textless for family, points in families(c, textless).items()]
-    return [_cross(textless, family, points) for textless, family, points in found if len({p.wer.value for p in points}) > 1]
-
-
-def _cross(textless: str, family: str, points: Sequence[Point]) -> Crossing:
-    wer = np.array([p.wer.value for p in points])
-    at, ahead = zero(wer, np.array([p.cascade.value - p.textless.value for p in points]))
-    wers = np.stack([p.wer.drawn[:DRAWS] for p in points], axis=1)
-    differences = np.stack([(p.cascade.drawn - p.textless.drawn)[:DRAWS] for p in points], axis=1)
-    usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
-    drawn = [zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)]
-    if not drawn:
-        return Crossing(textless, family, tuple(points), at, at, at, None, ahead)
-    beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
-    places = np.sort([beyond[side] if x is None else x for x, side in drawn])
-    ends = (places[int(0.025 * len(places))], places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1])
-    low, high = (float(end) if np.isfinite(end) else None for end in ends)
-    share = sum(not side for _, side in drawn) / len(drawn)
-    return Crossing(textless, family, tuple(points), at, low, high, share, ahead)
+    made = []
+    for textless, family, points in ((t, family, points) for t in c.textless for family, points in families(c, t).items()):
+        wer = np.array([p.wer.value for p in points])
+        if len(set(wer)) < 2:
+            continue
+        at, ahead = zero(wer, np.array([p.cascade.value - p.textless.value for p in points]))
+        low, high, share = at, at, None
+        wers = np.stack([p.wer.drawn[:DRAWS] for p in points], axis=1)
+        differences = np.stack([(p.cascade.drawn - p.textless.drawn)[:DRAWS] for p in points], axis=1)
+        usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
+        if drawn := [zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)]:
+            beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
+            places = np.sort([beyond[side] if x is None else x for x, side in drawn])
+            ends = (places[int(0.025 * len(places))], places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1])
+            low, high = (float(end) if np.isfinite(end) else None for end in ends)
+            share = sum(not side for _, side in drawn) / len(drawn)
+        made.append(Crossing(textless, family, tuple(points), at, low, high, share, ahead))
+    return made
 
 
 def zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
@@ -469,12 +455,12 @@ class Bucket(NamedTuple):
 
 
 class Analysis(NamedTuple):
-    """One table. by: what the questions are sorted by. recogniser: whose errors, "" where none count."""
+    """One table. by: what the questions are sorted by. recogniser: whose errors, for all systems; "" where none count."""
 
     by: str
     condition: Where
+    recogniser: str
     buckets: Sequence[Bucket]
-    recogniser: str = ""
 
 
 class Bin(NamedTuple):
@@ -487,8 +473,7 @@ class Bin(NamedTuple):
     difference: Difference
 
 
-@dataclass(frozen=True, eq=False)
-class Compilation:
+class Compilation(NamedTuple):
     """All results of one corpus. bins: by system without a transcript, family, and "passage" or "sentence"."""
 
     compared: Compared
@@ -502,8 +487,7 @@ def compile_corpus(c: Compared, tests: Sequence[PairedTest]) -> Compilation:
     """Missed answers are those in clean speech, or else in the first condition."""
     bins = {}
     for textless in c.textless:
-        names = ["simulated", *c.recognisers] if "simulated" in families(c, textless) else c.recognisers
-        for family in names:
+        for family in ["simulated"] * ("simulated" in families(c, textless)) + c.recognisers:
             for what in ("passage", "sentence"):
                 if len(found := by_own_wer(c, textless, family, what == "sentence")) > 1:
                     bins[textless, family, what] = found
@@ -533,43 +517,39 @@ def analyses(c: Compared, condition: Where) -> list[Analysis]:
 
         return bucket_of, names
 
-    def seconds(low: float, high: float) -> str:
-        return f"{low:g}-{high:g} s" if high < 1e9 else f"over {low:g} s"
-
     def count(low: float, high: float) -> str:
-        last = high - 1
-        return f"{low:g} or more" if high > 1e9 else f"{low:g}" if last == low else f"{low:g}-{last:g}"
+        return f"{low:g} or more" if high > 1e9 else f"{low:g}" if high == low + 1 else f"{low:g}-{high - 1:g}"
 
-    def buckets(some_lines: Mapping[str, Line], bucket_of: Callable[[Line], str | None], order: Sequence[str]) -> list[Bucket]:
+    def analysis(by: str, bucket_of: Callable[[Line], str | None], order: Sequence[str], errors: Scores | None = None) -> Analysis:
         ids: dict[str | None, list[str]] = {}
-        for i, line in some_lines.items():
+        for i, line in (errors.lines if errors else lines).items():
             ids.setdefault(bucket_of(line), []).append(i)
         systems = [s for s in c.scores if s.condition == condition and not s.system.startswith(SIMULATED)]
         found = []
         for name in order:
             if some := ids.get(name):
-                units = Units(c.drawn, tuple((c.groups[i],) for i in some))
+                units = c.units(some)
                 scores = {s.system: mean_interval([s.lines[i][c.metric] for i in some], units, 0, FEW_RESAMPLES) for s in systems}
                 found.append(Bucket(name, len(some), scores))
-        return found
+        return Analysis(by, condition, errors.system if errors else "", found)
 
     def relation_of(line: Line) -> str | None:
         return named.get(r, others) if (r := line.get("relation")) else None
 
     words = "characters of the answer" if c.errors == "CER" else "words of the answer"
-    sortings = [
-        ("type of the answer", lambda line: line.get("type"), TYPES),
-        ("relation (of the corpus)", relation_of, [*named.values(), others]),
-        ("length of the answer", *ranges("answer_seconds", LENGTHS, seconds)),
-        (words, *ranges("answer_words", WORDS, count)),
-        ("place in the passage", *ranges("position", PLACES, lambda a, b: f"{100 * a:.0f}-{100 * b:.0f} %")),
+    found = [
+        analysis("type of the answer", lambda line: line.get("type"), TYPES),
+        analysis("relation (of the corpus)", relation_of, [*named.values(), others]),
+        analysis(
+            "length of the answer",
+            *ranges("answer_seconds", LENGTHS, lambda a, b: f"{a:g}-{b:g} s" if b < 1e9 else f"over {a:g} s"),
+        ),
+        analysis(words, *ranges("answer_words", WORDS, count)),
+        analysis("place in the passage", *ranges("position", PLACES, _percent)),
     ]
-    found = [Analysis(by, condition, buckets(lines, bucket_of, order)) for by, bucket_of, order in sortings]
-    for recogniser in c.recognisers:
-        scores = c.of(recogniser, condition)
-        if scores and any(line.get("sentence_wer") is not None for line in scores.lines.values()):
-            by = f"{c.errors} of the answer's sentence"
-            found.append(Analysis(by, condition, buckets(scores.lines, *ranges("sentence_wer", RATES, _percent)), recogniser))
+    for scores in filter(None, (c.of(recogniser, condition) for recogniser in c.recognisers)):
+        if any(line.get("sentence_wer") is not None for line in scores.lines.values()):
+            found.append(analysis(f"{c.errors} of the answer's sentence", *ranges("sentence_wer", RATES, _percent), scores))
     return [a for a in found if len(a.buckets) > 1]
 
 
@@ -592,7 +572,7 @@ def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False)
     bins = []
     for name in names:
         if some := found.get(name):
-            units = Units(c.drawn, tuple((c.groups[str(line["id"])],) for line, _, _ in some))
+            units = c.units(str(line["id"]) for line, _, _ in some)
             a, b = [x for _, x, _ in some], [y for _, _, y in some]
             wer = sum(line["passage_errors"] for line, _, _ in some) / sum(line["passage_words"] for line, _, _ in some)
             first, second = (mean_interval(x, units, 0, FEW_RESAMPLES) for x in (a, b))
@@ -629,11 +609,6 @@ def crossing_text(x: Crossing) -> str:
     low = "below the range" if x.low is None else f"{100 * x.low:.1f}"
     high = "above the range" if x.high is None else f"{100 * x.high:.1f}"
     return f"{100 * x.at:.1f} % [{low}, {high}]"
-
-
-def synthetic(c: Compared) -> str:
-    """What tables of a corpus say where a synthesiser spoke some of it."""
-    return synthetic_sentence(c.card.get("synthetic") or "")
 
 
 def other_noise(tests: Sequence[PairedTest]) -> str:
@@ -674,14 +649,8 @@ def tables_of(found: Compilation) -> list[Table]:
         tables.append(Table(title, ("system", *(condition_name(*w) for w in conditions)), tuple(rows), note))
 
     tests = [
-        (
-            t.first,
-            t.second,
-            condition_name(*t.condition),
-            interval_text(t.difference.interval, "+"),
-            f"{t.difference.p_value:.4f}",
-            f"{t.p_holm:.4f}",
-        )
+        (t.first, t.second, condition_name(*t.condition), interval_text(t.difference.interval, "+"))
+        + (f"{t.difference.p_value:.4f}", f"{t.p_holm:.4f}")
         for t in found.tests
     ]
     note = (
@@ -734,7 +703,7 @@ def tables_of(found: Compilation) -> list[Table]:
         note += without_interval(v for b in a.buckets for v in b.scores.values())
         title = f"{c.corpus}: by {a.by} ({a.recogniser})" if a.recogniser else f"{c.corpus}: by {a.by}"
         tables.append(Table(title, (a.by, "n", *systems), tuple(rows), note))
-    return [replace(t, note=f"{t.note} {synthetic(c)}".strip()) for t in tables if t.rows]
+    return [replace(t, note=f"{t.note} {c.synthetic}".strip()) for t in tables if t.rows]
 
 
 # ---- compare.json
@@ -744,9 +713,14 @@ def as_json(found: Compilation) -> dict[str, Any]:
     """Fractions, not percent; differences in points. low and high are null where there is one voice or passage alone."""
     c = found.compared
 
-    def plain(v: Interval) -> dict[str, Any]:
-        low, high = v.ends
-        return {name: value for name, value in (asdict(v) | {"low": low, "high": high}).items() if name != "estimated"}
+    def plain(v: Any) -> Any:
+        if isinstance(v, Interval):
+            values = asdict(v) | dict(zip(("low", "high"), v.ends, strict=True))
+            del values["estimated"]
+            return values
+        if isinstance(v, (Bin, Bucket)):
+            return plain(v._asdict())
+        return {name: plain(x) for name, x in v.items()} if isinstance(v, dict) else v
 
     return {name: c.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")} | {
         "metric": c.metric,
@@ -781,25 +755,11 @@ def as_json(found: Compilation) -> dict[str, Any]:
             for x in found.crossings
         ],
         "by_own_wer": [
-            {
-                "textless": textless,
-                "family": family,
-                "of": what,
-                "bins": [
-                    {"name": b.name, "wer": b.wer}
-                    | {part: plain(getattr(b, part)) for part in ("cascade", "textless", "difference")}
-                    for b in bins
-                ],
-            }
+            {"textless": textless, "family": family, "of": what, "bins": [plain(b) for b in bins]}
             for (textless, family, what), bins in found.bins.items()
         ],
         "errors": [
-            {
-                "by": a.by,
-                "condition": condition_name(*a.condition),
-                "recogniser": a.recogniser,
-                "buckets": [{"name": b.name, "n": b.n, "scores": {s: plain(v) for s, v in b.scores.items()}} for b in a.buckets],
-            }
+            a._asdict() | {"condition": condition_name(*a.condition), "buckets": [plain(b) for b in a.buckets]}
             for a in found.analyses
         ],
     }
