@@ -460,7 +460,7 @@ class SuperbSpeed:
     turns: Count = option(5, "number of batches to time on each side")
 
     def run(self) -> list[dict[str, Any]]:
-        from speechssl.eval.superb_speed import compare_cached
+        from speechssl.eval.superb import compare_cached
 
         print(compare_cached(Superb(out=self.out, encoders=(self.encoder,), sets=self.sets), self.turns))
         return rows_in(self.out)

@@ -1,17 +1,12 @@
-"""The robustness grid: encoders x tasks x conditions, every cell a file of scores, item by item.
+"""The robustness grid: encoders x tasks x conditions, every cell a file of scores, item by item; `eval.run` has the loop.
 
-A cell is `scores/<encoder>/<task>-<metric>/<condition>.json`; `eval.run` has the loop. In each condition an encoder gets every
-recording once, for all tasks that ask about it. How a task is made ready for an encoder is in `MAKERS` (task name -> function).
-
-A maker gets an encoder, the task's data and a folder that is its own; it trains there what is missing, on clean speech, and returns
-the tasks to be scored: heads (classification: KS, IC, SID, style; recognition: ASR), the stability of units, and spoken question
-answering by DUAL, the cascade and SpeechBERT.
+`MAKERS` make the tasks ready for an encoder: they train what is missing, on clean speech.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -292,7 +287,7 @@ def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
 # ---- making tasks ready
 
 
-Maker = Callable[[TestedEncoder, Path, Path, Robustness], list[GridTask]]  # encoder, data, out, options
+Maker = Callable[[TestedEncoder, Path, Path, Robustness], list[GridTask]]  # encoder, data, a folder of its own, options
 
 
 def _classification(name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
@@ -367,67 +362,52 @@ def run_grid(
     Recordings that cannot be read are set aside and reported; they count as wrong, and are tried again by the next run.
     Raises InputError for noise that cannot be had, and where no recording of a task can be encoded.
     """
-    utterances = name_utterances((task.name, task.items) for tasks in encoders.values() for task in tasks)
-    return [
-        cell
-        for encoder, tasks in encoders.items()
-        for number, setting in enumerate(settings, 1)
-        for cell in _run_tasks(encoder, tasks, setting, out, mixtures, utterances, workers, f"({number} of {len(settings)})")
-    ]
+    utterances = name_utterances((task.name, task.items) for tasks in encoders.values() for task in tasks)  # as noise knows them
+    seed = mixtures.seed
 
+    def run_tasks(encoder: str, tasks: Sequence[GridTask], setting: Setting, place: int) -> Iterator[Cell]:
+        """All tasks of an encoder under one condition."""
+        condition, by_name = setting.condition, {f"{task.name}-{task.metric}": task for task in tasks}
+        items = {name: dict.fromkeys(normalised(task.items)) for name, task in by_name.items()}
+        files = []
+        for name, task in by_name.items():
+            noise = mixtures.made_from(condition, [utterances[item] for item in items[name]])
+            listed = [[item.id, utterances[item], file_size(item.path)] for item in items[name]]
+            made_from = hash_json([dict(task.card), task.metric, listed, setting.group, asdict(condition), noise, seed])
+            path = out / "scores" / encoder / name / setting.file
+            files.append(ResultFile(name, path, made_from, f"{encoder}, {task.name}, {setting.label}"))
 
-def _run_tasks(
-    encoder: str,
-    tasks: Sequence[GridTask],
-    setting: Setting,
-    out: Path,
-    mixtures: FrozenMixtures,
-    utterances: Mapping[Item, str],
-    workers: int,
-    place: str,
-) -> list[Cell]:
-    """All tasks of an encoder under one condition. utterances: the name that noise knows a recording by."""
-    condition, seed = setting.condition, mixtures.seed
-    by_name = {f"{task.name}-{task.metric}": task for task in tasks}
-    items = {name: dict.fromkeys(normalised(task.items)) for name, task in by_name.items()}
-    files = []
-    for name, task in by_name.items():
-        noise = mixtures.made_from(condition, [utterances[item] for item in items[name]])
-        listed = [[item.id, utterances[item], file_size(item.path)] for item in items[name]]
-        made_from = hash_json([dict(task.card), task.metric, listed, setting.group, asdict(condition), noise, seed])
-        path = out / "scores" / encoder / name / setting.file
-        files.append(ResultFile(name, path, made_from, f"{encoder}, {task.name}, {setting.label}"))
+        def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
+            encodings = {
+                file.system: Encoding(lambda _, x, task=by_name[file.system]: task.encode(x), recordings=items[file.system].keys())  # type: ignore[misc]
+                for file in missing
+            }
+            found = encode_recordings(
+                dict.fromkeys(item for file in missing for item in items[file.system]),
+                lambda item: read_audio(item.path),
+                lambda samples, item: mixtures.apply(samples, condition, utterances[item]),
+                encodings,
+                workers,
+                f"{encoder}, {setting.label} ({place} of {len(settings)})",
+            )
+            return {
+                name: Encoded({i: x for (i, _), x in e.features.items()}, {i: why for (i, _), why in e.failed.items()})
+                for name, e in found.items()
+            }
 
-    def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
-        encodings = {
-            file.system: Encoding(lambda _, x, task=by_name[file.system]: task.encode(x), recordings=items[file.system].keys())  # type: ignore[misc]
-            for file in missing
-        }
-        found = encode_recordings(
-            dict.fromkeys(item for file in missing for item in items[file.system]),
-            lambda item: read_audio(item.path),
-            lambda samples, item: mixtures.apply(samples, condition, utterances[item]),
-            encodings,
-            workers,
-            f"{encoder}, {setting.label} {place}",
-        )
-        return {
-            name: Encoded({i: x for (i, _), x in e.features.items()}, {i: why for (i, _), why in e.failed.items()})
-            for name, e in found.items()
-        }
+        def score(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
+            task = by_name[file.system]
+            about = {"encoder": encoder, "task": task.name, "metric": task.metric, "condition": setting.name}
+            scored = [
+                asdict(s) | {"numerator": float(s.numerator), "denominator": float(s.denominator)}  # numpy's scalars made Python's
+                for s in task.score(features)
+            ]
+            return about | {"snr_db": setting.snr_db, "seed": seed, "items": scored}
 
-    def score(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
-        task = by_name[file.system]
-        about = {"encoder": encoder, "task": task.name, "metric": task.metric, "condition": setting.name}
-        scored = [
-            asdict(s) | {"numerator": float(s.numerator), "denominator": float(s.denominator)}  # numpy's scalars made Python's
-            for s in task.score(features)
-        ]
-        return about | {"snr_db": setting.snr_db, "seed": seed, "items": scored}
+        for task, file, contents in zip(tasks, files, evaluate_files(files, encode, score), strict=True):
+            tell_set_aside(contents["failed"], f"{file.label} (they count as wrong)")
+            scored, card = tuple(ItemScore(**s) for s in contents["items"]), hash_json(dict(task.card))
+            yield Cell(encoder, task.name, task.metric, setting, scored, seed, card, contents["failed"], task.unit)
 
-    cells = []
-    for task, file, contents in zip(tasks, files, evaluate_files(files, encode, score), strict=True):
-        tell_set_aside(contents["failed"], f"{file.label} (they count as wrong)")
-        scored, card = tuple(ItemScore(**s) for s in contents["items"]), hash_json(dict(task.card))
-        cells.append(Cell(encoder, task.name, task.metric, setting, scored, seed, card, contents["failed"], task.unit))
-    return cells
+    places = [(*pair, setting, place) for pair in encoders.items() for place, setting in enumerate(settings, 1)]
+    return [cell for place in places for cell in run_tasks(*place)]

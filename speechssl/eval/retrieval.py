@@ -58,7 +58,6 @@ from speechssl.eval.spoken_qa import (
     find_recordings,
     models_name,
     rounds_of,
-    setup_of,
     table_of_rows,
 )
 from speechssl.io import model_folder
@@ -239,12 +238,12 @@ BEST = 10  # passages that predictions list
 
 
 def run_retrieval(o: Retrieval) -> str:
-    """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
+    """As `run_evaluation` of `spoken_qa`."""
     conditions = [parse_condition(c) for c in o.conditions]
     folder = model_folder(o.models)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
-    append_results(o.out, evaluate_retrieval(loaded, data, conditions, setup_of(o, models_name(folder))))
+    append_results(o.out, evaluate_retrieval(loaded, data, conditions, Setup.of(o, models_name(folder))))
     return table_of_rows(o, conditions)
 
 

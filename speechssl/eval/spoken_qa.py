@@ -63,9 +63,9 @@ class Setup:
     workers: int = 2
     models: str = ""
 
-
-def setup_of(o: Conditions, models: str) -> Setup:
-    return Setup(o.out, Distorter(o.seed, o.voices, snr_over=o.snr_over), o.workers, models)
+    @classmethod
+    def of(cls, o: Conditions, models: str) -> Setup:
+        return cls(o.out, Distorter(o.seed, o.voices, snr_over=o.snr_over), o.workers, models)
 
 
 # ---- spoken question answering
@@ -89,8 +89,7 @@ def run_evaluation(o: Qa) -> str:
                 "(`speechssl evaluate confusions`) and give them with --errors"
             )
     loaded = load_systems(folder, names, o.bf16, errors=o.errors, seed=o.seed, reading=o.reading, language=data.language)
-    setup = setup_of(o, o.label or models_name(folder))
-    append_results(o.out, evaluate(loaded, data, conditions, setup))
+    append_results(o.out, evaluate(loaded, data, conditions, Setup.of(o, o.label or models_name(folder))))
     return table_of_rows(o, conditions)
 
 
@@ -165,12 +164,12 @@ def asked_passages(corpus: Corpus) -> list[Passage]:
 
 
 def run_choice(o: Choice) -> str:
-    """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
+    """As `run_evaluation`."""
     conditions = [parse_condition(c) for c in o.conditions]
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded, folder = load_choice_systems(o.models, o.systems, o.bf16, data.language), Path(o.models)
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
-    append_results(o.out, evaluate_choice(loaded, data, conditions, setup_of(o, name)))
+    append_results(o.out, evaluate_choice(loaded, data, conditions, Setup.of(o, name)))
     note = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
     return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), note]))
 
@@ -181,9 +180,7 @@ def evaluate_choice(
     conditions: Sequence[Condition],
     setup: Setup,
 ) -> list[Row]:
-    """Fill in the predictions that are missing and return the rows of all of them. Raises InputError without questions, and where
-    `setup.out` holds answers that are spans, which would be lost.
-    """
+    """As `evaluate`. Raises InputError, too, where `setup.out` holds answers that are spans, which would be lost."""
     if not corpus.choices:
         raise InputError(
             f"{corpus.root / corpus.split} has no question with options and a right one; give a multiple-choice corpus"
@@ -440,6 +437,15 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
         answer = predictions["answers"].get(question.id)
         span = (answer["start"], answer["end"]) if answer and (answer["end"] or 0) > (answer["start"] or 0) else None
         texts, predicted = [a.text for a in question.answers], answer["text"] if answer else ""
+        error = ""  # against the annotation that is most like the answer
+        if gold:
+            start, end = max(gold, key=lambda g: frame_f1(span, [g]))
+            shared = max(0.0, min(span[1], end) - max(span[0], start)) if span else 0.0
+            error = error_type(shared, span[1] - span[0] if span else 0.0, end - start)
+        elif has_text:
+            nearest = max(texts, key=lambda text: token_f1(predicted, [text], question.language))
+            words, wanted = (Counter(answer_tokens(text or "", question.language)) for text in (predicted, nearest))
+            error = error_type((words & wanted).total(), words.total(), wanted.total()) if wanted else ""
         scored.append(
             QuestionScore(
                 question.id,
@@ -449,23 +455,10 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
                 overlap_score(span, gold) if gold else None,
                 exact_match(predicted, texts, question.language) if has_text else None,
                 token_f1(predicted, texts, question.language) if has_text else None,
-                _error(span, gold) if gold else _error_of_text(predicted, texts, question.language) if has_text else "",
+                error,
             )
         )
     return scored
-
-
-def _error(span: tuple[float, float] | None, gold: Sequence[tuple[float, float]]) -> str:
-    """How the span errs against the annotation that is most like it."""
-    start, end = max(gold, key=lambda g: frame_f1(span, [g]))
-    shared = max(0.0, min(span[1], end) - max(span[0], start)) if span else 0.0
-    return error_type(shared, span[1] - span[0] if span else 0.0, end - start)
-
-
-def _error_of_text(predicted: str | None, gold: Sequence[str], language: str) -> str:
-    words = Counter(answer_tokens(predicted or "", language))
-    wanted = Counter(answer_tokens(max(gold, key=lambda text: token_f1(predicted, [text], language)), language))
-    return error_type((words & wanted).total(), words.total(), wanted.total()) if wanted else ""
 
 
 def rows_of(

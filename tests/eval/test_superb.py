@@ -20,8 +20,15 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval import superb
 from speechssl.eval.config import Data, Superb
-from speechssl.eval.superb import combine_folds, find_data, folder_of, name_encoders, parts_of, run_superb, superb_tables
-from speechssl.eval.superb_speed import compare_cached
+from speechssl.eval.superb import (
+    combine_folds,
+    compare_cached,
+    find_data,
+    name_encoders,
+    parts_of,
+    run_superb,
+    superb_tables,
+)
 from speechssl.io import read_json
 from speechssl.pretrain.auxiliary import AdversaryOptions
 from speechssl.results import read_rows
@@ -432,7 +439,7 @@ def test_data_is_found(data, tmp_path, capsys):
     assert "no data for asr, sid" in capsys.readouterr().err
     assert find_data(tmp_path, Data(tasks=(f"ks={root / 'ks'}",))) == {"ks": root / "ks"}
     (root / "style").mkdir()
-    assert folder_of(root, "er") == root / "style" and folder_of(root, "sf") is None
+    assert find_data(tmp_path, Data(data=root))["er"] == root / "style"
 
 
 @pytest.mark.parametrize(
