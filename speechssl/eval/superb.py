@@ -118,16 +118,12 @@ DRAWN = f"voices from {FEWEST} on"  # the rule of `stats.choose_units`; a result
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run, as the options say. encoders: name -> where; data: task -> folder of its set, or of fold-1, ..., in order.
-
-    tuning: how heads are trained on distorted speech, or with their upstream; encoders get its name. None: on clean speech, frozen.
-    """
+    """What is run, as the options say. encoders: name -> where; data: task -> folder of its set, or of fold-1, ..., in order."""
 
     options: Superb
     encoders: Mapping[str, str]
     data: Mapping[str, Path]
     distorter: Distorter
-    tuning: Tuning | None = None
 
 
 @dataclass(frozen=True)
@@ -148,7 +144,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Benchmarked:
-    """An encoder under test. name: in results, with that of the tuning ("robust+distorted")."""
+    """An encoder under test. name: in results, with that of the tuning ("robust+distorted"); tuning: how heads are trained on
+    distorted speech, or with their upstream; None: on clean speech, with a frozen one.
+    """
 
     name: str
     cache: FeatureCache
@@ -608,7 +606,7 @@ def plan_of(o: Superb, tuning: Tuning | None = None) -> Plan:
     if tuning and not o.sets.data:
         check_tunable(ORDER if ALL in o.sets.tasks else [task.partition("=")[0] for task in o.sets.tasks])
     distorter = Distorter(o.seed[0], o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
-    return Plan(o, name_encoders(o.encoders), find_data(o.out, o.sets), distorter, tuning)
+    return Plan(o, name_encoders(o.encoders), find_data(o.out, o.sets), distorter)
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:

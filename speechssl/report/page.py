@@ -36,7 +36,7 @@ MP3 = {"bitrate_mode": "AVERAGE", "compression_level": 0.89}
 # ---- sections
 
 
-class Grid(NamedTuple):
+class Placed(NamedTuple):
     """A table of scores. Those with a tab share a place; the others stand by themselves. about: what the metric is.
 
     strange: numbers that were not measured here. common: the same columns of the questions that all systems answered, to be
@@ -73,13 +73,13 @@ class Section:
     """What one kind of result adds to a page: on it parts of a kind stand together, in the order of the sections."""
 
     summary: str = ""
-    grids: Sequence[Grid] = ()
+    grids: Sequence[Placed] = ()
     figures: Sequence[tuple[str, str, Drawing | None]] = ()  # title, caption, drawing; None: left out
     tables: Sequence[Table] = ()
     examples: Sequence[tuple[Example, Sequence[Lane]]] = ()
     listening: str = ""  # which questions the examples are
     methods: Sequence[Method] = ()
-    switch: str = ""  # what `Grid.common` is of; without such grids a sentence to stand in its place
+    switch: str = ""  # what `Placed.common` is of; without such grids a sentence to stand in its place
     explorers: Sequence[Explorer] = ()
 
 
@@ -145,7 +145,7 @@ def write_page(
     write_text(out, page)
 
 
-def grid_of(results: Results, metric: str, title: str = "", more: str = "", common: Results | None = None) -> Grid:
+def grid_of(results: Results, metric: str, title: str = "", more: str = "", common: Results | None = None) -> Placed:
     """One metric of the results: a line a series, a column a condition. more: to follow the note. common: the results of the
     questions that all systems answered.
     """
@@ -179,7 +179,7 @@ def grid_of(results: Results, metric: str, title: str = "", more: str = "", comm
         series = {(s.system, s.encoder): s for s in results.series}
         cells = {(series[s.system, s.encoder], m, c): x for (s, m, c), x in common.cells.items() if (s.system, s.encoder) in series}
         same = table_of(Results(results.series, cells))
-    return Grid(table_of(results), True, METRICS[metric][1] if metric in METRICS else "", common=same)
+    return Placed(table_of(results), True, METRICS[metric][1] if metric in METRICS else "", common=same)
 
 
 def printed(metric: str, value: float) -> str:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from speechssl.data.records import Corpus, Passage
+from speechssl.data.records import Corpus
 from speechssl.drawing import INK, MUTED, RULE
 from speechssl.eval.compare import Scores
 from speechssl.eval.scores import ERRORS, TYPES
@@ -446,7 +446,8 @@ def explorer_of(
             span = (a["start"], a["end"]) if a.get("start") is not None and a["end"] > a["start"] else None
             text = a.get("text") or ""
             if span and not has_words and corpus:
-                text = words_between(corpus.passages[line["passage"]], *span)
+                said = (w for w in corpus.passages[line["passage"]].words if span[0] <= (w.start + w.end) / 2 < span[1])
+                text = " ".join(w.text for w in said)
             error = line.get("error")
             rows.append(
                 [
@@ -477,11 +478,6 @@ def explorer_of(
 
 def _percent(value: float | None) -> float | None:
     return None if value is None else round(100 * value, 2)
-
-
-def words_between(passage: Passage, start: float, end: float) -> str:
-    """The words of a passage whose middle lies in [start, end) seconds; "" where their times are not known."""
-    return " ".join(w.text for w in passage.words if start <= (w.start + w.end) / 2 < end)
 
 
 def error_table(found: Sequence[Scores], results: Results, note: str = "", title: str = "How answers err") -> Table | None:

@@ -42,7 +42,7 @@ from speechssl.report.figures import (
     shortened,
     svg_of,
 )
-from speechssl.report.page import Grid, Section, best_of, cell_notes, cell_of, printed
+from speechssl.report.page import Placed, Section, best_of, cell_notes, cell_of, printed
 from speechssl.report.robustness import AT, GROUPS, Panel, panels, series_of
 from speechssl.results import DEFAULT, LOWER_IS_BETTER, METRICS, Cell, Row, Table, decimals, metric_name, nearest_snr, unit
 from speechssl.superb.tasks.verification import ErrorCurve
@@ -308,7 +308,7 @@ def superb_section(found: SuperbResults) -> Section:
 # ---- tables with heads of two lines
 
 
-def blocks(found: SuperbResults) -> list[Grid]:
+def blocks(found: SuperbResults) -> list[Placed]:
     """Clean speech, published scores, and noise; the ten tasks apart from the extension."""
     ten = [c for c in found.columns if c[0] not in ("se", "ss") and c[1] not in BESIDE]
     extension = [c for c in found.columns if c[0] in ("se", "ss")]
@@ -332,12 +332,12 @@ def _arrow(metric: str) -> str:
     return "\u00a0↓" if metric in LOWER_IS_BETTER else "\u00a0↑"
 
 
-def _block(title: str, note: str, columns: Sequence[Measured], rows: Sequence[tuple[Any, ...]], strange: bool = False) -> Grid:
+def _block(title: str, note: str, columns: Sequence[Measured], rows: Sequence[tuple[Any, ...]], strange: bool = False) -> Placed:
     """rows: what a line is of (the encoder, and a condition where the lines have several), then a cell for each of the columns."""
     labels = len(rows[0]) - len(columns)
     heads = [Cell(_code(task), SHORT.get(m, metric_name(m)) + _arrow(m), about=METRICS.get(m, ("", m))[1]) for task, m in columns]
     groups = (*[""] * labels, *(ASPECT[task] for task, _ in columns))
-    return Grid(Table(title, (*("Encoder", "speech")[:labels], *heads), tuple(rows), note, groups, labels), strange=strange)
+    return Placed(Table(title, (*("Encoder", "speech")[:labels], *heads), tuple(rows), note, groups, labels), strange=strange)
 
 
 def _units(columns: Sequence[Measured]) -> str:
@@ -347,7 +347,7 @@ def _units(columns: Sequence[Measured]) -> str:
     return ", ".join((["Percent"] if "%" in kinds.values() else []) + others)
 
 
-def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> Grid | None:
+def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> Placed | None:
     columns = [c for c in columns if any(found.at(e.label, c) for e in found.encoders)]
     rows = {e: [found.at(e.label, c) for c in columns] for e in found.encoders}
     rows = {e: cells for e, cells in rows.items() if any(cells)}
@@ -362,7 +362,7 @@ def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> Gri
     return _block(title, " ".join(notes), columns, lines)
 
 
-def _published(columns: Sequence[Measured]) -> Grid | None:
+def _published(columns: Sequence[Measured]) -> Placed | None:
     """The same columns, for encoders that others measured."""
     known = published()
     columns = [c for c in columns if any(c in values for values in known.values())]
@@ -377,7 +377,7 @@ def _published(columns: Sequence[Measured]) -> Grid | None:
     return _block("Published encoders, on the published sets", note, columns, lines, True)
 
 
-def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> Grid | None:
+def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> Placed | None:
     """As the lecture has it: clean above seen above unseen, a column a task; small, what the noise changes."""
     every = dict.fromkeys(c for _, task, metric, c in found.cells if (task, metric) in columns)
     places: dict[str, list[ShownCondition]] = {}  # conditions that share a line: the mean over them is shown
@@ -411,7 +411,7 @@ def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> Gri
     return _block(title, note, columns, lines)
 
 
-def _tuned(found: SuperbResults) -> Grid | None:
+def _tuned(found: SuperbResults) -> Placed | None:
     """A line a metric: for each encoder the score with the learning rate that dev chose, and with the default one."""
     pairs: dict[tuple[Series, Measured], tuple[ScoreCell, ScoreCell]] = {}
     for e in found.encoders:
@@ -435,7 +435,7 @@ def _tuned(found: SuperbResults) -> Grid | None:
     heads = [Cell("lr", about="learning rate that dev chose"), Cell("tuned"), Cell("default lr")]
     groups = ("", *(e.label for e in encoders for _ in heads))
     title = "Tuned and default learning rate"
-    return Grid(Table(title, ("Task", *heads * len(encoders)), tuple(rows), note, groups, labels=1))
+    return Placed(Table(title, ("Task", *heads * len(encoders)), tuple(rows), note, groups, labels=1))
 
 
 # ---- plain tables, and the paragraph
