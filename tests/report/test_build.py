@@ -53,9 +53,9 @@ def test_common_questions_are_scored_by_the_functions_of_the_evaluation(folder):
     assert values["cascade-x", "ff1"] == (pytest.approx(100 * (2 / 3 + 1) / 2), 2)
     results = arrange(read_rows(out / "results.jsonl"))
     grid = grid_of(results, "ff1", common=arrange(found.rows))
-    assert [line.n for line in grid.lines] == ["3", "3"] and [line.n for line in grid.common.lines] == ["2", "2"]
-    assert [line.entries[0].text for line in grid.common.lines] == ["20.0", "83.3"]
-    assert [line.series for line in grid.lines] == [line.series for line in grid.common.lines]
+    assert [n for *_, n in grid.table.rows] == ["3", "3"]
+    assert grid.common.texts == [("DUAL", "20.0", "2"), ("cascade-x", "83.3", "2")]
+    assert [label.slot for label, *_ in grid.table.rows] == [label.slot for label, *_ in grid.common.rows]
 
 
 def test_without_a_difference_or_a_common_question_there_is_nothing_to_switch(folder, tmp_path):
