@@ -10,29 +10,14 @@ import pytest
 import soundfile
 import yaml
 
-from speechssl.cli.parser import check_section
-from speechssl.cli.verbs import config_of
 from speechssl.encoders.load import load_encoder
 from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 from speechssl.units.kmeans import load_codebook
 
-from .shared import ROOT, needs, run, sections
+from .shared import ROOT, needs, run
 
 pytestmark = needs("espeakng_loader", "parselmouth")
-
-
-FITTED, TRAINED = ("teacher", "mfcc", "fbank", "whisper-base", "k-means"), ("spin", "r-spin", "r-spin-teacher", "r-spin-reference")
-ARMS = dict.fromkeys(FITTED, "units fit") | dict.fromkeys(TRAINED, "pretrain spin") | {"teacher-clusters": "pretrain continue"}
-ARMS |= dict.fromkeys(("hubert-1", "hubert-2"), "pretrain hubert")  # of the arms hubert and hubert-synthesisers
-
-
-@pytest.mark.parametrize("config", ["base", "small", "smoke"])
-def test_arms_hold_only_options_that_exist(config: str) -> None:
-    found = sections("units", config)
-    assert set(found["recipe"]["arms"]) - {"start", "hubert", "hubert-synthesisers"} <= ARMS.keys() & found.keys()
-    for name in ARMS.keys() & found.keys():
-        check_section(ARMS[name], config_of(ARMS[name]), found[name], f"{config}.yaml: {name}")
 
 
 def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
