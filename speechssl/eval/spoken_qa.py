@@ -353,9 +353,8 @@ def evaluate_systems(
             tell_set_aside(predictions["failed"], f"{file.label} (their questions count as not answered)")
             system = by_name[file.system]
             scored, transcripts, lines, facts = score(system, predictions)
-            encoder = "" if isinstance(system, Baseline) else setup.models
-            made = rows_of(scored, metrics, transcripts, corpus, condition, system, distorter.seed, encoder)
-            rows += [replace(row, snr_over=distorter.card(condition).get("snr_over", "")) for row in made]
+            encoder, over = "" if isinstance(system, Baseline) else setup.models, predictions.get("snr_over", "")
+            rows += rows_of(scored, metrics, transcripts, corpus, condition, system, distorter.seed, encoder, over)
             write_lines(out, system.name, condition, lines, corpus, predictions, **facts)
         return rows
 
@@ -470,6 +469,7 @@ def rows_of(
     system: Any,
     seed: int,
     encoder: str,
+    snr_over: str = "",
 ) -> list[Row]:
     """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); one voice or passage alone has none.
 
@@ -486,7 +486,7 @@ def rows_of(
         errors, units = word_errors(passages, transcripts), passage_units(corpus, [p.id for p in passages])
         values[error_metric(passages[0].language)] = ratio_interval(errors.errors, errors.words, units, seed)
     about, card = (system.name, encoder, condition.short, condition.snr_db), hash_json(dict(system.card))
-    return [Row.of(v, *about, metric, seed, card) for metric, v in values.items()]
+    return [replace(Row.of(v, *about, metric, seed, card), snr_over=snr_over) for metric, v in values.items()]
 
 
 def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:

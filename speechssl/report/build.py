@@ -6,7 +6,7 @@ import platform
 import random
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
 from itertools import pairwise
@@ -162,9 +162,8 @@ def read_predicted(out: Path, corpus: Corpus) -> Predicted:
         scored = [s for s in score_questions(answers[f.path], corpus) if s.id in common]
         system, seed = SimpleNamespace(name=f.system, card={}), int(f.card.get("seed", 0))
         condition: Any = SimpleNamespace(short=f.condition[0], snr_db=f.condition[1])  # what rows have of `augment.Condition`
-        encoder = str(f.card.get("encoder", ""))
-        made = rows_of(scored, METRICS, answers[f.path]["transcripts"], corpus, condition, system, seed, encoder)
-        rows += [replace(row, snr_over=str(f.card.get("snr_over", ""))) for row in made]
+        encoder, over = (str(f.card.get(name, "")) for name in ("encoder", "snr_over"))
+        rows += rows_of(scored, METRICS, answers[f.path]["transcripts"], corpus, condition, system, seed, encoder, over)
     return Predicted(tuple(found), answers, corpus, len(evaluated), common, tuple(rows))
 
 
