@@ -98,10 +98,11 @@ class Row:
         metric: str,
         seed: int = 0,
         card: str | Mapping[str, Any] = "",
+        snr_over: str = "",
     ) -> Row:
         """A row in percent from an interval of fractions."""
         v, about = interval.percent, (system, encoder, condition, snr_db, metric)
-        return cls(*about, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups)
+        return cls(*about, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups, snr_over)
 
     @property
     def key(self) -> Key:

@@ -176,14 +176,12 @@ def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEnc
     )
 
 
-def load_recognition(
-    folder: Path | str, corpus: Path | str, encoder: SpeechEncoder, split: str = TEST, limit: int | None = None
-) -> GridTask:
-    """A recogniser from the folder that `train_ctc` wrote, decoded greedily, on the first `limit` questions of a spoken-QA corpus.
+def load_recognition(folder: Path | str, corpus: Path | str, encoder: SpeechEncoder, split: str = TEST) -> GridTask:
+    """A recogniser from the folder that `train_ctc` wrote, decoded greedily, on the questions of a spoken-QA corpus.
 
     Raises InputError where the split has no questions or the encoder is not the recogniser's.
     """
-    questions = load_corpus(corpus, split).questions[:limit]
+    questions = load_corpus(corpus, split).questions
     if not questions:
         raise InputError(f"{Path(corpus) / split} has no questions to recognise; prepare the corpus with some")
     recogniser, known = CtcRecogniser.load(folder, encoder), known_voices(corpus)

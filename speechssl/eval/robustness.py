@@ -235,8 +235,8 @@ def rows_of(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
     rows = []
     for (task, encoder, setting), score in grid.scores.items():
         cell, over = grid.cells[task, encoder, setting], distorter.card(setting.condition).get("snr_over", "")
-        row = Row.of(score.interval, task[0], encoder, setting.name, setting.snr_db, task[1], cell.seed, cell.card)
-        rows.append(replace(row, snr_over=over))
+        about = (task[0], encoder, setting.name, setting.snr_db, task[1])
+        rows.append(Row.of(score.interval, *about, cell.seed, cell.card, over))
     return rows
 
 

@@ -11,7 +11,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -486,7 +486,7 @@ def rows_of(
         errors, units = word_errors(passages, transcripts), passage_units(corpus, [p.id for p in passages])
         values[error_metric(passages[0].language)] = ratio_interval(errors.errors, errors.words, units, seed)
     about, card = (system.name, encoder, condition.short, condition.snr_db), hash_json(dict(system.card))
-    return [replace(Row.of(v, *about, metric, seed, card), snr_over=snr_over) for metric, v in values.items()]
+    return [Row.of(v, *about, metric, seed, card, snr_over) for metric, v in values.items()]
 
 
 def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:

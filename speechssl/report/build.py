@@ -54,8 +54,6 @@ def build_report(
     breakdowns: Sequence[Breakdown] = (),
     tables: Sequence[Table] = (),
     provenance: Mapping[str, str] | None = None,
-    title: str = "",
-    commentary: Sequence[str] = (),
     artefacts: Artefacts | None = None,
     synthetic: str = "",
     lectures: Lectures | None = None,
@@ -65,10 +63,9 @@ def build_report(
     """Write the page, whole or not at all; the same input gives the same bytes. What has no data is left out.
 
     breakdowns: FF1 by length of the answer, clean speech. provenance: what, value (command, versions, hardware, date); questions,
-    seeds and cards are added from the rows. title: as suits the rows, where it is empty. commentary: paragraphs to follow the
-    summary. synthetic: what a synthesiser spoke of the data of these rows; stands under the title and at every table of them.
-    artefacts, lectures: what a SUPERB run, and the text side's runs, left beside their rows. listening: which questions the
-    examples are. Raises InputError when there is nothing to show.
+    seeds and cards are added from the rows. synthetic: what a synthesiser spoke of the data of these rows; stands under the title
+    and at every table of them. artefacts, lectures: what a SUPERB run, and the text side's runs, left beside their rows.
+    listening: which questions the examples are. Raises InputError when there is nothing to show.
     """
     if not (rows or examples or breakdowns or tables):
         raise InputError(f"there is nothing to report in {out}; give at least one result, example or table")
@@ -96,11 +93,11 @@ def build_report(
         Section(tables=tables),
     ]
     if lectures.rows and not rows:
-        title, heading = title or TEXT_SIDE, "Results"
+        title, heading = TEXT_SIDE, "Results"
     elif superb and not others:
-        title, heading = title or SUPERB, "In noise, task by task"
+        title, heading = SUPERB, "In noise, task by task"
     else:
-        title, heading = title or (ROBUSTNESS if grid and not others else TITLE), "Results"
+        title, heading = ROBUSTNESS if grid and not others else TITLE, "Results"
     asked, cards = set(map(id, others)), list(dict.fromkeys(row.card for row in rows if isinstance(row.card, str) and row.card))
     facts = {  # the `encoder` of question answering is a folder of models
         "Models": ", ".join(dict.fromkeys(row.encoder for row in others if row.encoder)),
@@ -111,7 +108,7 @@ def build_report(
     given = dict(provenance or {})
     lower = {name.lower() for name in given}
     about = given | {name: value for name, value in facts.items() if value and name.lower() not in lower}
-    write_page(out, title, sections, about, synthetic, commentary, every, heading)
+    write_page(out, title, sections, about, synthetic, every, heading)
 
 
 # ---- what all systems answered

@@ -129,7 +129,7 @@ def rows_of(c: Compared) -> list[Row]:
     """The estimates as rows of results, percent."""
     over = {s.condition: str(s.card.get("snr_over", "")) for s in c.scores}
     return [
-        replace(Row.of(e.interval, system, "", *where, c.errors.lower() if metric == WER else metric), snr_over=over.get(where, ""))
+        Row.of(e.interval, system, "", *where, c.errors.lower() if metric == WER else metric, snr_over=over.get(where, ""))
         for (system, where, metric), e in c.estimates.items()
     ]
 

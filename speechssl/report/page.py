@@ -89,14 +89,13 @@ def write_page(
     sections: Sequence[Section],
     provenance: Mapping[str, str],
     synthetic: str = "",
-    commentary: Sequence[str] = (),
     rows: Sequence[Row] = (),
     heading: str = "Results",
 ) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes.
 
-    synthetic: what a synthesiser spoke of the data; stands under the title. commentary: paragraphs to follow the summary.
-    rows: all values behind the page, to be unfolded and downloaded. heading: of the grids that share a place.
+    synthetic: what a synthesiser spoke of the data; stands under the title. rows: all values behind the page, to be unfolded and
+    downloaded. heading: of the grids that share a place.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("speechssl.report", "."),  # template.html with page.css and page.js
@@ -124,7 +123,6 @@ def write_page(
         title=title,
         summary=" ".join(section.summary for section in sections if section.summary),
         synthetic=synthetic,
-        commentary=commentary,
         provenance=provenance,
         blocks=[grid for grid in grids if not grid.tab],
         heading=heading,

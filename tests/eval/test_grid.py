@@ -418,14 +418,13 @@ def test_a_head_is_evaluated_on_its_set_in_the_split_that_is_asked_for(labelled,
 def test_a_recognition_task_is_evaluated(mini_corpus, encoder, tmp_path, layer):
     shape = HeadShape(32, 29, 1 if layer else encoder.layers + 1, 8, 8)
     CtcRecogniser(encoder, CtcHead(shape), CtcVocabulary.english(), "ctc", layer).save(tmp_path / "asr")
-    task = load_recognition(tmp_path / "asr", mini_corpus(), encoder, "train", limit=2)
+    task = load_recognition(tmp_path / "asr", mini_corpus((16_000, 20_000)), encoder, "train")
     items = task.items
     assert (task.name, task.metric, [i.id for i in items]) == ("asr", "wer", ["q0", "q1"])
     assert isinstance(task.encode(read_audio(items[0].path)), str)
     scored = task.score({"q0": "a"})
     assert [(s.id, s.numerator, s.denominator) for s in scored] == [("q0", 0.0, 1.0), ("q1", 1.0, 1.0)]
     assert sum(s.numerator for s in task.score({"q0": "a b c", "q1": "a"})) == 2
-    assert dict(task.card) != dict(load_recognition(tmp_path / "asr", tmp_path / "corpus", encoder, "train").card)
     (tmp_path / "corpus/train/questions.jsonl").write_text("")
     with pytest.raises(InputError, match="no questions to recognise"):
         load_recognition(tmp_path / "asr", tmp_path / "corpus", encoder, "train")
