@@ -44,7 +44,6 @@ from speechssl.units.kmeans import Codebook
 from ..files import change_lines, read_lines
 from .test_spoken_qa import Oracle
 from .test_spoken_qa import corpus as questions  # noqa: F401  a fixture
-from .test_superb import labelled
 
 
 def recordings(folder: Path, count: int = 6, seed: int = 0) -> list[Path]:
@@ -345,9 +344,9 @@ def test_a_recogniser_among_the_models_is_evaluated_and_none_is_trained(models, 
     assert len(MAKERS["asr"](subject, corpus, tmp_path / "own", replace(SETUP, recordings=1))[0].items) == 1
 
 
-def test_a_split_that_a_set_does_not_have_is_refused_before_a_head_is_trained(models, tmp_path):
+def test_a_split_that_a_set_does_not_have_is_refused_before_a_head_is_trained(models, labelled, tmp_path):
     with pytest.raises(InputError, match="no split 'sqa5'; choose from train, dev, test"):
-        MAKERS["ks"](load_tested("a", str(models)), labelled(tmp_path / "set"), tmp_path / "ks", replace(SETUP, split="sqa5"))
+        MAKERS["ks"](load_tested("a", str(models)), labelled(), tmp_path / "ks", replace(SETUP, split="sqa5"))
     assert not (tmp_path / "ks").exists()
 
 
