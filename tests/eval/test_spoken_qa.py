@@ -43,7 +43,7 @@ from speechssl.report.figures import arrange
 from speechssl.results import Row, append_rows, read_rows, results_table
 from speechssl.textlm import character_tokenizer
 
-from ..files import change_lines, read_lines, write_lines
+from ..files import change_lines, read_lines, write_corpus, write_lines
 
 CLEAN = parse_condition("clean")
 ANSWERS = {
@@ -57,20 +57,9 @@ ANSWERS = {
 @pytest.fixture
 def corpus(tmp_path):
     """Four questions on four passages of 2 s: one annotation, two, one without times, and none."""
-    root, rng = tmp_path / "corpus", np.random.default_rng(0)
-    rows = {"passages": [], "questions": []}
-    for i, (name, answers) in enumerate(ANSWERS.items()):
-        common = {"speaker": "s", "language": "en"}
-        for kind, record in (
-            ("passages", {"id": f"p{i}", "audio": f"test/audio/p{i}.flac", "seconds": 2.0, "text": "a red boat"}),
-            ("questions", {"id": name, "audio": f"test/audio/{name}.flac", "seconds": 1.0, "text": "a", "passage": f"p{i}"}),
-        ):
-            write_flac(root / record["audio"], rng.uniform(-0.5, 0.5, round(record["seconds"] * 16_000)))
-            rows[kind].append(record | common | ({"answers": answers} if kind == "questions" else {}))
-    for kind, records in rows.items():
-        write_lines(root / f"test/{kind}.jsonl", records)
-    (root / "card.json").write_text("{}")
-    return root
+    passages = [{"id": f"p{i}", "seconds": 2.0, "text": "a red boat"} for i in range(len(ANSWERS))]
+    asked = [{"id": q, "passage": f"p{i}", "seconds": 1.0, "text": "a", "answers": ANSWERS[q]} for i, q in enumerate(ANSWERS)]
+    return write_corpus(tmp_path / "corpus", "test", passages=passages, questions=asked)
 
 
 @dataclass
@@ -565,20 +554,9 @@ def test_an_english_reader_answers_a_chinese_corpus(tmp_path):
 def transcribed(tmp_path, monkeypatch):
     """Two passages and a question; one passage has the corpus's own transcript. Errors are calibrated at one rate alone."""
     monkeypatch.setattr(confusions, "LEVELS", confusions.LEVELS[-1:])
-    root = tmp_path / "corpus"
-    rows = {
-        "passages": [
-            {"id": "p0", "text": "a red boat sails", "transcript": "a red goat sails", "audio": "dev/p0.flac"},
-            {"id": "p1", "text": "two cats", "audio": "dev/p1.flac"},
-        ],
-        "questions": [{"id": "q0", "text": "what sails", "passage": "p0", "audio": "dev/q0.flac"}],
-    }
-    for kind, records in rows.items():
-        for record in records:
-            write_flac(root / record["audio"], np.random.default_rng(0).uniform(-0.5, 0.5, 16_000))
-            record |= {"seconds": 1.0, "speaker": "s", "language": "en"}
-        write_lines(root / f"dev/{kind}.jsonl", records)
-    return root
+    first = {"id": "p0", "seconds": 1.0, "text": "a red boat sails", "transcript": "a red goat sails"}
+    passages, asked = [first, {"id": "p1", "seconds": 1.0, "text": "two cats"}], {"id": "q0", "seconds": 1.0, "text": "what sails"}
+    return write_corpus(tmp_path / "corpus", "dev", passages=passages, questions=[asked | {"passage": "p0"}])
 
 
 class Failing:
@@ -592,7 +570,7 @@ class Failing:
 def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(transcribed, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(spoken_qa, "shared_encoder", lambda folder: None)
     monkeypatch.setattr(spoken_qa, "load_recogniser", lambda *_: (Failing(), "0123"))
-    (transcribed / "dev/p1.flac").write_bytes(b"no audio")
+    (transcribed / "dev/audio/p1.flac").write_bytes(b"no audio")
     assert "2 texts with a WER of 66.7 %" in fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path / "out", workers=1))
     model = read_confusions(tmp_path / "out" / "confusions.json")
     assert model.words["what"].taken_for == {"goat": 1} and model.words["a"].count == 1

@@ -2,10 +2,8 @@
 
 import json
 
-import numpy as np
 import pytest
 
-from speechssl.audio import write_flac
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
@@ -20,20 +18,18 @@ from speechssl.report.spoken_qa import error_table, explorer_of
 from speechssl.results import Row, read_rows
 from speechssl.units.kmeans import load_codebook
 
+from ..files import write_corpus
+
 WORDS = [["a", 0.0, 1.0], ["red", 1.0, 1.5], ["boat", 1.5, 2.0], ["sails", 2.0, 4.0]]
 
 
 @pytest.fixture
 def folder(tmp_path):
     """Three questions of one passage; the gold answer is [1, 2). DUAL answers all, the cascade the last two."""
-    corpus, out = tmp_path / "corpus", tmp_path / "out"
-    write_flac(corpus / "test/p.flac", np.random.default_rng(0).uniform(-0.3, 0.3, 64_000))
-    about = {"audio": "test/p.flac", "seconds": 4.0}
     gold = [{"text": "red boat", "start": 1.0, "end": 2.0}]
-    lines = {"passages": [{"id": "p", "text": "a red boat sails", "words": WORDS} | about]}
-    lines["questions"] = [{"id": f"q{i}", "passage": "p", "text": "what sails", "answers": gold} | about for i in range(3)]
-    for kind, records in lines.items():
-        (corpus / "test" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    passage = {"id": "p", "seconds": 4.0, "text": "a red boat sails", "words": WORDS}
+    asked = [{"id": f"q{i}", "passage": "p", "seconds": 4.0, "text": "what sails", "answers": gold} for i in range(3)]
+    corpus, out = write_corpus(tmp_path / "corpus", "test", passages=[passage], questions=asked), tmp_path / "out"
     answers = {
         "dual": {"q0": [1.0, 2.0], "q1": [0.0, 4.0], "q2": [2.5, 3.0]},
         "cascade-x": {"q1": {"text": "red", "start": 1.0, "end": 1.5}, "q2": {"text": "red boat", "start": 1.0, "end": 2.0}},
