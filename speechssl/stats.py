@@ -144,7 +144,7 @@ def paired_difference(
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} items are not pairs")
     v, drawn = _bootstrap(first - second, np.ones_like(first), units, seed, resamples)
-    return Difference(*vars(v).values(), p_value=two_sided(drawn, v.groups))
+    return Difference(**vars(v), p_value=two_sided(drawn, v.groups))
 
 
 def two_sided(drawn: np.ndarray, groups: int) -> float:

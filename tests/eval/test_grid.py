@@ -174,14 +174,14 @@ def test_a_damaged_file_of_scores_is_reported_and_made_again(tmp_path, damage, c
     assert "clean.json" in capsys.readouterr().err
 
 
-def test_what_cannot_be_read_or_is_silent_in_noise_counts_as_wrong_is_reported_and_tried_again(tmp_path, capsys):
+def test_what_cannot_be_read_or_is_silent_counts_as_wrong_is_reported_and_tried_again(tmp_path, capsys):
     paths, out = recordings(tmp_path / "a"), tmp_path / "out"
     content = paths[0].read_bytes()
     paths[0].write_bytes(b"no audio")
     write_flac(paths[2], np.zeros(8_000))
     cells = run({"e": [Roughness(paths)]}, out)
-    assert list(cells[0].failed) == ["u0"] and cells[0].scored[0].numerator == 0 and len(cells[0].scored) == 6
-    assert all(list(c.failed) == ["u0", "u2"] and c.scored[2].numerator == 0 for c in cells[1:])
+    assert all(list(c.failed) == ["u0", "u2"] and len(c.scored) == 6 for c in cells)
+    assert all(c.scored[0].numerator == c.scored[2].numerator == 0 for c in cells)
     assert "set aside u0" in capsys.readouterr().err
     paths[0].write_bytes(content)
     assert run({"e": [Roughness(paths)]}, out)[0].scored[0].numerator == 1

@@ -17,6 +17,7 @@ from speechssl.eval.spoken_qa import import_predictions
 from speechssl.metrics import frame_f1
 from speechssl.report import build
 from speechssl.report.config import Report
+from speechssl.results import Row
 from speechssl.timing import FrameGrid, RunLength
 
 from ..files import write_corpus
@@ -56,11 +57,7 @@ def folder(tmp_path_factory):
     """Thirty questions; DUAL answers all of them, the cascade all but five, in clean speech and in pink noise."""
     root = tmp_path_factory.mktemp("page")
     passages, asked, gold = [], [], [{"text": "red & 50% boat_#1", "start": GOLD[0], "end": GOLD[1]}]
-    about = {
-        "text": " ".join(w for w, _, _ in WORDS),
-        "words": WORDS,
-        "phones": [["p", 0.0, 0.5], ["ih", 0.5, 1.0], ["n", 1.0, 4.0]],
-    }
+    about = {"text": " ".join(w for w, _, _ in WORDS), "words": WORDS, "phones": PHONES}
     for i in range(QUESTIONS):
         text, speaker = "how many" if i % 3 else 'What, "exactly", is 100% so_odd?', f"voice-{i % 6}"
         passages.append({"id": f"p{i}", "seconds": SECONDS, "speaker": speaker} | about)
@@ -270,6 +267,20 @@ def test_tables_are_exported_as_shown(page):
     assert lines[0]["id"].startswith("q") and float(lines[0]["start (s)"]) < float(lines[0]["end (s)"])
     _, text = exported(page, ".predictions", "tex")
     assert "red \\& 50\\% boat\\_\\#1" in text and len(text.split("\\midrule\n")[1].splitlines()) == 90 + 2
+
+
+def test_a_label_of_several_lines_is_exported_with_each(page, tmp_path):
+    rows = [("clean", None, 5.0), ("seen-pink", 5.0, 9.0), ("unseen-hum", 5.0, 12.0)]
+    build.build_report(tmp_path / "r.html", [Row("asv", "a", c, snr, "eer", v, None, None, 9, 0, "") for c, snr, v in rows])
+    page.goto(f"file://{tmp_path / 'r.html'}")
+    _, text = exported(page, ".block:has-text('Clean, seen and unseen noise')", "csv")
+    lines = list(csv.reader(text.splitlines()))
+    assert lines[0] == ["Encoder", "speech", "Speaker ASV EER ↓"] and [line[:2] for line in lines[1:]] == [
+        ["a", "clean"],
+        ["a", "seen, 5 dB"],
+        ["a", "unseen, 5 dB"],
+    ]
+    assert [line[2].split()[0] for line in lines[1:]] == ["5.0", "9.0", "12.0"]
 
 
 def test_an_interval_from_below_zero_is_exported_as_two_numbers(page):
