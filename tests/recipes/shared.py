@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,15 +35,29 @@ def script(path: str) -> ModuleType:
     return module
 
 
+def surroundings(given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a recipe, without the variables that scripts read but for those that are given."""
+    known = "LIBRISPEECH KMEANS TEXT_QA START_UNITS SEED CORPUS TASKS WITHOUT PARTS GLUE".split()
+    kept = {k: v for k, v in os.environ.items() if k not in known}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return kept | {"PATH": path, "HF_HUB_OFFLINE": "1"} | dict(given)
+
+
 def run(path: str, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a shell script of recipes/ to its end. code: that it must end with."""
-    known = "LIBRISPEECH KMEANS TEXT_QA START_UNITS SEED CORPUS TASKS WITHOUT PARTS GLUE".split()  # that the scripts read
-    kept = {k: v for k, v in os.environ.items() if k not in known}
-    kept |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"} | environment
     command = ["bash", f"recipes/{path}", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=kept, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, cwd=ROOT, env=surroundings(environment), capture_output=True, text=True, timeout=900)
     assert done.returncode == code, (done.stdout + done.stderr)[-3000:]
     return done
+
+
+def run_until(there: Callable[[], bool], log: Path, path: str, *arguments: str, **environment: str) -> None:
+    """Run it until something is there, and kill it and all that it started."""
+    command = ["bash", f"recipes/{path}", *arguments]
+    with log.open("wb") as file:
+        files = {"stdin": subprocess.PIPE, "stdout": file, "stderr": file}
+        running = subprocess.Popen(command, cwd=ROOT, env=surroundings(environment), start_new_session=True, **files)
+    kill_when(there, running, log)
 
 
 def kill_when(there: Callable[[], bool], running: subprocess.Popen[bytes], log: Path | None = None) -> None:
