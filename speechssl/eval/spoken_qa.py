@@ -548,16 +548,6 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
             f"{file} has the question {unknown[0]}, which is not in {data.root / data.split}; give its corpus and --split"
         )
 
-    def is_answer(name: str, text: Any, start: Any, end: Any) -> bool:
-        if text is not None and not isinstance(text, str):
-            return False
-        if start is None and end is None:
-            return text is not None
-        numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in (start, end))
-        if numbers and end < start:
-            raise InputError(f"{file}: the answer of {name} is reversed, from {start} to {end} s; give the start first")
-        return numbers and 0 <= start
-
     answerable, answers = {q.id for q in data.answerable}, {}
     for name, given in found.items():
         if name not in answerable or given in (None, ""):
@@ -565,10 +555,16 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
         value = {"text": given} if isinstance(given, str) else given
         if isinstance(value, list) and len(value) == 2:
             value = dict(zip(FIELDS[1:], value, strict=True))
-        if not isinstance(value, dict) or not value.keys() <= set(FIELDS) or not is_answer(name, *map(value.get, FIELDS)):
+        answer = dict.fromkeys(FIELDS) | value if isinstance(value, dict) else {}
+        text, start, end = map(answer.get, FIELDS)
+        timed = all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in (start, end))
+        if timed and end < start:
+            raise InputError(f"{file}: the answer of {name} is reversed, from {start} to {end} s; give the start first")
+        whole = (timed and start >= 0) or (start is None and end is None and text is not None)
+        if answer.keys() != set(FIELDS) or not whole or not isinstance(text, (str, type(None))):
             shown = f"the answer of {name} is {value!r}"
             raise InputError(f"{file}: {shown}; give a text, [start, end] in seconds, or an object with both")
-        answers[name] = {**dict.fromkeys(FIELDS), **value, "confidence": None}
+        answers[name] = answer | {"confidence": None}
     return answers
 
 
