@@ -117,7 +117,6 @@ class Row:
 
     @property
     def made(self) -> str:
-        """The card as one string."""
         return json.dumps(self.card, sort_keys=True, ensure_ascii=False)
 
 
@@ -133,7 +132,6 @@ def unit(metric: str) -> str:
 
 
 def decimals(metric: str) -> int:
-    """How many to print."""
     return 1 if unit(metric) in ("%", "dB") else 2
 
 
@@ -346,7 +344,6 @@ class Table:
 
     @property
     def values(self) -> dict[str, Any]:
-        """As JSON has it."""
         return {"title": self.title, "columns": self.columns, "rows": self.rows, "note": self.note}
 
 
@@ -356,7 +353,6 @@ def table_of(values: Any) -> Table:
 
 
 def markdown(tables: Iterable[Table]) -> str:
-    """Tables to paste."""
     return "\n\n".join(table.markdown for table in tables) + "\n"
 
 

@@ -38,7 +38,6 @@ class Units:
 
     @property
     def count(self) -> int:
-        """G."""
         return len({group for some in self.groups for group in some})
 
     def at(self, places: Sequence[int]) -> Units:

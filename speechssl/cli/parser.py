@@ -80,7 +80,6 @@ def options_of(config: type, default: Any = None, title: str = "", without: Sequ
 
 
 def build(config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()) -> Any:
-    """The dataclass of what was parsed."""
     made, hints = {}, get_type_hints(config)
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
@@ -114,7 +113,6 @@ class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFo
 
 
 def parser_of(verb: str, config: type) -> Any:
-    """A jsonargparse.ArgumentParser."""
     from jsonargparse import ArgumentParser
 
     parser = ArgumentParser(prog=f"speechssl {verb}", description=about(config), formatter_class=Help, exit_on_error=False)

@@ -79,11 +79,9 @@ class Scores:
 
     @property
     def folder(self) -> Path:
-        """That it was evaluated into."""
         return self.path.parents[2].resolve()
 
     def values(self, metric: str) -> dict[str, float]:
-        """The score of every question that has one."""
         return {i: float(line[metric]) for i, line in self.lines.items() if line.get(metric) is not None}
 
     @property
@@ -375,7 +373,6 @@ class Crossing:
 
 
 def families(c: Compared, textless: str) -> dict[str, list[Point]]:
-    """Points by family, from the lowest word error rate to the highest."""
     points = []
     for system in c.systems:
         for where in c.conditions:
@@ -597,7 +594,6 @@ def family_name(family: str) -> str:
 
 
 def crossing_text(x: Crossing) -> str:
-    """Where the lines cross, or that they do not."""
     if x.at is None:
         if x.ahead == "neither":
             return f"{NEVER}: they are equal throughout"

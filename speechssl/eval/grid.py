@@ -320,7 +320,6 @@ def _units(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[
 
 
 def _question_answering(name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
-    """data: a prepared corpus of questions."""
     corpus = first_passages(load_corpus(data, o.split), o.passages)
     reading = o.reading if name == "cascade-ctc" else ReaderOptions()
     return qa_tasks(load_systems(tested.models_for(name), [name], o.bf16, tested.encoder, reading=reading)[0], corpus)
@@ -364,7 +363,6 @@ def run_grid(
     seed = mixtures.seed
 
     def run_tasks(encoder: str, tasks: Sequence[GridTask], setting: Setting, place: int) -> Iterator[Cell]:
-        """All tasks of an encoder under one condition."""
         condition, by_name = setting.condition, {f"{task.name}-{task.metric}": task for task in tasks}
         items = {name: dict.fromkeys(normalised(task.items)) for name, task in by_name.items()}
         files = []

@@ -117,7 +117,6 @@ class Embedder:
         return np.maximum.reduceat(asked @ self._embed(cut).T, first, axis=1)
 
     def _embed(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
-        """(B, E)."""
         cls, sep, pad = self.specials
         framed = [np.concatenate([[cls], ids, [sep]]).astype(np.int64) for ids in sequences]
         run, device = lambda ids, mask, segments: self.run(ids, mask), device_of("auto")
@@ -238,7 +237,6 @@ BEST = 10  # passages that predictions list
 
 
 def run_retrieval(o: Retrieval) -> str:
-    """As `run_evaluation` of `spoken_qa`."""
     conditions = [parse_condition(c) for c in o.conditions]
     folder = model_folder(o.models)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)

@@ -113,7 +113,6 @@ def encode_recordings(
     from speechssl.encoders.load import single_threaded  # imports torch
 
     def one(recording: Key) -> dict[str, tuple[Any, str]]:
-        """By system: features, or why there are none."""
         wanted = {name: s for name, s in systems.items() if s.recordings is None or recording in s.recordings}
         samples, unreadable = None, ""
         if any(s.needs_audio for s in wanted.values()):
@@ -198,12 +197,10 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """For tables and messages: "unseen-kitchen 5 dB"."""
         return condition_name(self.name, self.snr_db)
 
     @property
     def file(self) -> str:
-        """The name of a file."""
         return f"{self.label.replace(' ', '-').replace('/', '-')}.json"
 
 

@@ -155,7 +155,6 @@ def answer_questions(system: System, corpus: Corpus, features: Mapping[str, Any]
 
 
 def asked_passages(corpus: Corpus) -> list[Passage]:
-    """Those that an answerable question is about."""
     asked = {q.passage for q in corpus.answerable}
     return [p for p in corpus.passages.values() if p.id in asked]
 
@@ -164,7 +163,6 @@ def asked_passages(corpus: Corpus) -> list[Passage]:
 
 
 def run_choice(o: Choice) -> str:
-    """As `run_evaluation`."""
     conditions = [parse_condition(c) for c in o.conditions]
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded, folder = load_choice_systems(o.models, o.systems, o.bf16, data.language), Path(o.models)
@@ -252,7 +250,6 @@ def _choose(system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], w
 
 
 def models_name(folder: Path) -> str:
-    """What rows call a folder of models."""
     return folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
 
 
@@ -291,7 +288,6 @@ def rounds_of(
 
 
 def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> dict[str, Path | InputError]:
-    """By the id of a record its file, or why there is none."""
     found: dict[str, Path | InputError] = {}
     for record in records:
         try:

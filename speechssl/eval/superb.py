@@ -137,7 +137,6 @@ class Part:
 
     @property
     def items(self) -> list[Item]:
-        """The test recordings."""
         splits = (DOCUMENTS, "test") if self.task == QBE else ("test",)
         return [Item(u.id, self.data.path(u)) for split in splits for u in self.data.splits[split]]
 
@@ -411,7 +410,6 @@ def evaluate_heads(
             files.append(ResultFile(name, path, hash_json([*facts, RESAMPLES, DRAWN]), what))
 
         def encode(missing: Sequence[ResultFile], with_encoder: SpeechEncoder = speech_encoder) -> dict[str, Encoded[str]]:
-            """The predictions of the heads that are missing."""
             chosen = {file.system: heads[file.system] for file in missing}
             loader: Loader | None = None
             if audio.setting.group == "clean" and with_encoder is cache.encoder:
@@ -547,7 +545,6 @@ def term_states(
     cached = [cache.states(data, group, options, reader) for group in groups] if cache.mode != "loop" and all(fits) else None
 
     def states_of(name: str) -> Tensor:
-        """Raises KeyError where there are none."""
         for states in cached or ():
             if name in states:
                 return states[name]
@@ -638,7 +635,6 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
         return [row for row in some if not (row.metric.endswith(DEFAULT) or row.metric.startswith("ratio"))]
 
     def measures(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Tasks with their metrics, in SUPERB's order."""
         return sorted(dict.fromkeys(pairs), key=lambda pair: ORDER.index(pair[0]))
 
     def of(some: Sequence[Row], task: str, metric: str, encoder: str) -> list[Row]:

@@ -131,7 +131,6 @@ class Predicted:
 
     @property
     def switch(self) -> str:
-        """What stands beside the switch to the common questions, or in its place."""
         if self.rows:
             which = f"only the {len(self.common):,} questions that all systems answered in all their conditions"
             return f"{which} (of {self.evaluated:,}), here and in the table of predictions"

@@ -126,7 +126,6 @@ def corpus_section(c: Compilation, number: int) -> Section:
 
 
 def rows_of(c: Compared) -> list[Row]:
-    """The estimates as rows of results, percent."""
     over = {s.condition: str(s.card.get("snr_over", "")) for s in c.scores}
     return [
         Row.of(e.interval, system, "", *where, c.errors.lower() if metric == WER else metric, snr_over=over.get(where, ""))
@@ -191,7 +190,6 @@ def crossing_figure(found: Sequence[Crossing], metric: str, errors: str, name: s
 
 
 def _draw_family(ax: Axes, x: Crossing, series: Series) -> None:
-    """The scores of a cascade with their intervals, and the fitted curve."""
     xs, ys = [100 * p.wer.value for p in x.points], [100 * p.cascade.value for p in x.points]
     ax.plot(xs, falling(np.array(ys)), color=series.colour, linewidth=1.6)
     named = -APART

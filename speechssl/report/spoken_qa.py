@@ -382,7 +382,6 @@ def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1")
 
 
 def predictions_path(scores: Scores) -> Path:
-    """The answers that were scored."""
     return scores.path.parents[2] / "predictions" / scores.path.parent.name / f"{scores.path.stem}.json"
 
 

@@ -260,7 +260,6 @@ class SuperbResults:
 
     @cached_property
     def columns(self) -> tuple[Measured, ...]:
-        """The measured tasks and metrics, in the benchmark's order."""
         found = {(task, metric) for _, task, metric, _ in self.cells if metric != RATIO and not metric.endswith(DEFAULT)}
         rest = sorted(found - set(ORDER), key=lambda m: (TASKS.index(m[0]), m[1]))
         return tuple(sorted([m for m in ORDER if m in found] + rest, key=lambda m: TASKS.index(m[0])))
@@ -341,7 +340,6 @@ def _block(title: str, note: str, columns: Sequence[Measured], rows: Sequence[tu
 
 
 def _units(columns: Sequence[Measured]) -> str:
-    """ "Percent, PESQ on its own scale": percent, and whatever is not."""
     kinds = {metric: unit(metric) for _, metric in columns}
     others = [f"{metric_name(m)} {'in dB' if u == 'dB' else 'on its own scale'}" for m, u in kinds.items() if u != "%"]
     return ", ".join((["Percent"] if "%" in kinds.values() else []) + others)
@@ -363,7 +361,6 @@ def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> Pla
 
 
 def _published(columns: Sequence[Measured]) -> Placed | None:
-    """The same columns, for encoders that others measured."""
     known = published()
     columns = [c for c in columns if any(c in values for values in known.values())]
     if not columns:
@@ -526,13 +523,11 @@ class Matrix:
 
     @property
     def about(self) -> str:
-        """What stands below the encoder's name."""
         some = f"{len(self.classes)} of {self.of:,} classes" if self.of > len(self.classes) else ""
         return ", ".join(filter(None, [self.slot, some]))
 
     @property
     def above(self) -> float:
-        """For both."""
         return 0.5 if self.about else 0.33
 
     @property
