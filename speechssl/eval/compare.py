@@ -629,7 +629,12 @@ def tables_of(found: Compilation) -> list[Table]:
     def without_interval(some: Iterable[Interval]) -> str:
         return "" if all(v.estimated for v in some) else f" One {c.drawn} has no interval."
 
-    tables, rows = [], list[tuple[Any, ...]]()
+    tables: list[Table] = []
+
+    def add(title: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], note: str) -> None:
+        if rows:
+            tables.append(Table(f"{c.corpus}: {title}", tuple(columns), tuple(rows), f"{note} {c.synthetic}".strip()))
+
     for metric in (c.metric, WER):
         conditions = [w for w in c.conditions if any(c.get(s, w, metric) for s in c.systems)]
         estimates = {s: [c.get(s, w, metric) for w in conditions] for s in c.systems}
@@ -641,8 +646,8 @@ def tables_of(found: Compilation) -> list[Table]:
         items = f"the passages of {n} questions" if metric == WER else f"{n} questions"
         aside = f" Left out, for they have none: {', '.join(c.aside)}." if c.aside and metric == c.metric else ""
         note = f"Percent with 95 % intervals, which draw {units}; {items}.{lone}{aside}"
-        title = f"{c.corpus}: {c.errors if metric == WER else metric_name(metric)}"
-        tables.append(Table(title, ("system", *(condition_name(*w) for w in conditions)), tuple(rows), note))
+        name = c.errors if metric == WER else metric_name(metric)
+        add(name, ("system", *(condition_name(*w) for w in conditions)), rows, note)
 
     tests = [
         (t.first, t.second, condition_name(*t.condition), interval_text(t.difference.interval, "+"))
@@ -658,8 +663,7 @@ def tables_of(found: Compilation) -> list[Table]:
         after = f", nor below {min(1.0, family * least):.2g} after Holm over {family} tests" if family > 1 else ""
         note += f" With {units} no p can be below {least:.2g}{after}."
     columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
-    title = f"{c.corpus}: paired differences, {metric_name(c.metric)}"
-    tables.append(Table(title, columns, tuple(tests), f"{note} {other_noise(found.tests)}".strip()))
+    add(f"paired differences, {metric_name(c.metric)}", columns, tests, f"{note} {other_noise(found.tests)}".strip())
 
     crossed = []
     for x in found.crossings:
@@ -670,36 +674,29 @@ def tables_of(found: Compilation) -> list[Table]:
         f"The {c.errors} at which the cascade falls to the system without a transcript, on a fitted curve that never "
         "rises, with the middle 95 % of the resamples; the last column says in how many the lines cross in the range measured."
     )
-    columns = (
-        "without a transcript",
-        f"{c.errors} is varied by",
-        "points",
-        f"{c.errors} measured",
-        "they cross at",
-        "in resamples",
-    )
-    tables.append(Table(f"{c.corpus}: where the lines cross", columns, tuple(crossed), note))
+    head = ("without a transcript", f"{c.errors} is varied by", "points", f"{c.errors} measured", "they cross at")
+    add("where the lines cross", (*head, "in resamples"), crossed, note)
 
     for (textless, family_of, what), bins in found.bins.items():
-        rows = [
+        binned = [
             (b.name, b.cascade.n, f"{100 * b.wer:.1f}")
             + (interval_text(b.cascade.percent), interval_text(b.textless.percent), interval_text(b.difference.percent, "+"))
             for b in bins
         ]
-        head = (f"{c.errors} of the {what}", "questions", f"{c.errors} of these passages (%)", family_of, textless, "difference")
+        columns = (f"{c.errors} of the {what}", "questions", f"{c.errors} of these passages (%)", family_of, textless, "difference")
         note = f"All conditions pooled; every {what} counts in the range of its own {c.errors}, a question once a condition."
         note += without_interval(b.difference for b in bins)
-        title = f"{c.corpus}: {metric_name(c.metric)} by the {c.errors} of the {what}, {family_of} and {textless}"
-        tables.append(Table(title, head, tuple(rows), note))
+        add(f"{metric_name(c.metric)} by the {c.errors} of the {what}, {family_of} and {textless}", columns, binned, note)
 
     for a in found.analyses:
         systems = [s for s in c.systems if any(s in b.scores for b in a.buckets)]
-        rows = [(b.name, b.n, *(interval_text(b.scores[s].percent if s in b.scores else None) for s in systems)) for b in a.buckets]
+        missed = [
+            (b.name, b.n, *(interval_text(b.scores[s].percent if s in b.scores else None) for s in systems)) for b in a.buckets
+        ]
         note = f"{metric_name(c.metric)} in percent with 95 % intervals, which draw {c.drawn}s, {condition_name(*a.condition)}."
         note += without_interval(v for b in a.buckets for v in b.scores.values())
-        title = f"{c.corpus}: by {a.by} ({a.recogniser})" if a.recogniser else f"{c.corpus}: by {a.by}"
-        tables.append(Table(title, (a.by, "n", *systems), tuple(rows), note))
-    return [replace(t, note=f"{t.note} {c.synthetic}".strip()) for t in tables if t.rows]
+        add(f"by {a.by}" + (f" ({a.recogniser})" if a.recogniser else ""), (a.by, "n", *systems), missed, note)
+    return tables
 
 
 # ---- compare.json

@@ -551,8 +551,9 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
         value = {"text": given} if isinstance(given, str) else given
         if isinstance(value, list) and len(value) == 2:
             value = dict(zip(FIELDS[1:], value, strict=True))
-        answer = dict.fromkeys(FIELDS) | value if isinstance(value, dict) else {}
-        text, start, end = map(answer.get, FIELDS)
+        answer: dict[str, Any] = {**dict.fromkeys(FIELDS), **value} if isinstance(value, dict) else {}
+        parts: list[Any] = [answer.get(part) for part in FIELDS]
+        text, start, end = parts
         timed = all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in (start, end))
         if timed and end < start:
             raise InputError(f"{file}: the answer of {name} is reversed, from {start} to {end} s; give the start first")

@@ -117,24 +117,17 @@ def write_page(
     lines = [tuple(text(getattr(row, name)) for name in COLUMNS) for row in rows]
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([COLUMNS, *lines])
-    grids = [grid for section in sections for grid in section.grids]
-    examples = [example for section in sections for example in section.examples]
+    kinds, texts = ("grids", "figures", "tables", "examples", "methods", "explorers"), ("summary", "listening", "switch")
+    parts: dict[str, Any] = {kind: [part for section in sections for part in getattr(section, kind)] for kind in kinds}
+    series = {lane.series for _, lanes in parts["examples"] for lane in lanes if lane.series}
     page = environment.get_template("template.html").render(
+        parts,
+        **{name: " ".join(filter(None, (getattr(section, name) for section in sections))) for name in texts},
         title=title,
-        summary=" ".join(section.summary for section in sections if section.summary),
         synthetic=synthetic,
         provenance=provenance,
-        blocks=[grid for grid in grids if not grid.tab],
         heading=heading,
-        grids=[grid for grid in grids if grid.tab],
-        figures=[figure for section in sections for figure in section.figures if figure[2]],
-        tables=[table for section in sections for table in section.tables],
-        examples=examples,
-        players=sorted({(s.slot, s) for e in examples for lane in e[1] if (s := lane.series)}, key=lambda pair: pair[0]),
-        listening=" ".join(section.listening for section in sections if section.listening),
-        methods=list(dict.fromkeys(method for section in sections for method in section.methods)),
-        switch=" ".join(section.switch for section in sections if section.switch),
-        explorers=[explorer for section in sections for explorer in section.explorers],
+        players=sorted(series, key=lambda s: s.slot),
         rows=lines,
         columns=COLUMNS,
         download="data:text/csv;charset=utf-8;base64," + base64.b64encode(buffer.getvalue().encode()).decode("ascii"),
