@@ -112,12 +112,16 @@ class Row:
 
     @property
     def full_condition(self) -> str:
-        """The condition as it is shown: SNRs over the whole signal are other conditions."""
-        return f"{self.condition}, over the {self.snr_over}" if self.snr_over else self.condition
+        return full_condition(self.condition, self.snr_over)
 
     @property
     def made(self) -> str:
         return json.dumps(self.card, sort_keys=True, ensure_ascii=False)
+
+
+def full_condition(condition: str, snr_over: str | None) -> str:
+    """A condition as it is shown: SNRs over the whole signal are other conditions."""
+    return f"{condition}, over the {snr_over}" if snr_over else condition
 
 
 def metric_name(metric: str) -> str:

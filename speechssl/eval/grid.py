@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -40,6 +39,7 @@ from speechssl.eval.run import (
     file_size,
     name_utterances,
     normalised,
+    remember_last,
     trained_noises,
 )
 from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_questions, word_errors
@@ -250,15 +250,10 @@ def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
     """
     if not any(a.start is not None for q in corpus.answerable for a in q.answers):
         raise InputError(f"{corpus.root / corpus.split} has no question whose answer has times; leave out the task {system.name}")
-    data, passages, last = data_hash(corpus.root, corpus.split), asked_passages(corpus), threading.local()
+    data, passages = data_hash(corpus.root, corpus.split), asked_passages(corpus)
+    encode = remember_last(lambda samples: system.encode(None, samples))  # for both tasks
     records: list[Passage | Question] = [*passages, *corpus.answerable]
     written = [p for p in passages if p.text]  # others have no words that could be missed
-
-    def encode(samples: np.ndarray) -> Any:
-        """Remembers, in every thread, what it last encoded: both tasks get the same samples, one after the other."""
-        if getattr(last, "samples", None) is not samples:
-            last.features, last.samples = system.encode(None, samples), samples
-        return last.features
 
     def score_answers(features: Mapping[str, Any]) -> list[ItemScore]:
         predictions = answer_questions(system, corpus, features, f"{len(features)} recordings")

@@ -27,7 +27,6 @@ Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embeddi
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,7 +48,7 @@ from speechssl.dual.system import check_units_of
 from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError
 from speechssl.eval.config import Retrieval
-from speechssl.eval.run import Encoding
+from speechssl.eval.run import Encoding, remember_last
 from speechssl.eval.scores import question_lines
 from speechssl.eval.spoken_qa import (
     Setup,
@@ -192,9 +191,11 @@ def load_retrievers(
         if source in WRITTEN:
             return source, lambda record, _: given_words(WRITTEN[source], record), {"reads": source}
         if source == UNITS:
-            return source, of_samples(extractor.units), extractor.card
-        recogniser, made = load_recogniser(models, source, encoder, language)
-        return recogniser.name, of_samples(recogniser.transcribe), recogniser_card(recogniser, made)
+            name, encode, card = source, remember_last(extractor.units), extractor.card
+        else:
+            recogniser, made = load_recogniser(models, source, encoder, language)
+            name, encode, card = recogniser.name, remember_last(recogniser.transcribe), recogniser_card(recogniser, made)
+        return name, lambda _, samples: encode(samples), card
 
     sources = {source: load_source(source) for source in dict.fromkeys(source for _, source, _ in split)}
     embedders: dict[bool, Embedder] = {}  # of units, and of words
@@ -216,18 +217,6 @@ def load_retrievers(
         suffix = f"@{n}" if n else ""
         found.append(Retriever(f"{method}-{name}{suffix}", encode, score, card, source not in WRITTEN))
     return found
-
-
-def of_samples(encode: Callable[[np.ndarray], Content]) -> Callable[[Record, Any], Content]:
-    """Every thread remembers the last recording, so that systems with one source encode it once."""
-    last = threading.local()
-
-    def encode_once(_: Record, samples: np.ndarray) -> Content:
-        if getattr(last, "samples", None) is not samples:
-            last.content, last.samples = encode(samples), samples
-        return last.content
-
-    return encode_once
 
 
 # ---- evaluation: systems x conditions

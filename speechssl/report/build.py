@@ -34,7 +34,7 @@ from speechssl.report.spoken_qa import Answers, Breakdown, error_table, explorer
 from speechssl.report.superb import MAIN, Artefacts, of_superb, read_artefacts, superb_section
 from speechssl.report.text_side import TITLE as TEXT_SIDE
 from speechssl.report.text_side import Lectures, read_lectures, text_side_section
-from speechssl.results import Row, Table, read_rows, table_of, unit
+from speechssl.results import Row, Table, full_condition, read_rows, table_of, unit
 from speechssl.signal import ACTIVE
 from speechssl.text_side.published import CONDITION
 from speechssl.units.features import UnitExtractor, extractor_of
@@ -332,8 +332,8 @@ def _examples(
     random.Random(f"examples {condition.label} {seed}").shuffle(questions)
     drawn = list({q.passage: q for q in questions}.values())[:count]
     ff1 = {system: {s.id: s.ff1 for s in score_questions(p, data)} for system, p in answers.items()}
-    examples, over = [], distorter.card(condition).get("snr_over")
-    shown = ShownCondition(condition.short + (f", over the {over}" if over else ""), condition.snr_db)
+    examples = []
+    shown = ShownCondition(full_condition(condition.short, distorter.card(condition).get("snr_over")), condition.snr_db)
     for question in tqdm(drawn, desc="examples", unit="question", disable=not drawn):
         passage, predicted = data.passages[question.passage], []
         for system, predictions in answers.items():

@@ -34,7 +34,7 @@ from speechssl.report.figures import (
     svg_of,
 )
 from speechssl.report.page import UNKNOWN, Example, Explorer, Method, Section, grid_of, lanes_of
-from speechssl.results import LOWER_IS_BETTER, METRICS, Table, counted_range, interval_note, listed, metric_name
+from speechssl.results import LOWER_IS_BETTER, METRICS, Table, counted_range, full_condition, interval_note, listed, metric_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -388,8 +388,7 @@ def predictions_path(scores: Scores) -> Path:
 def shown_condition(scores: Scores, results: Results) -> ShownCondition:
     """As the tables of the page have it ("written", where no system needs audio)."""
     name, snr = scores.condition
-    over = scores.card.get("snr_over")
-    found = ShownCondition(f"{name}, over the {over}" if over else name, snr)
+    found = ShownCondition(full_condition(name, scores.card.get("snr_over")), snr)
     written = ShownCondition("written", found.snr_db)
     return written if found.name == "clean" and any(written == c for _, _, c in results.cells) else found
 

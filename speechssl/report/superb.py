@@ -43,7 +43,7 @@ from speechssl.report.figures import (
     svg_of,
 )
 from speechssl.report.page import Placed, Section, best_of, cell_notes, cell_of, printed
-from speechssl.report.robustness import AT, GROUPS, Panel, panels, series_of
+from speechssl.report.robustness import AT, GROUPS, Panel, of_grid, panels, series_of
 from speechssl.results import DEFAULT, LOWER_IS_BETTER, METRICS, Cell, Row, Table, decimals, metric_name, nearest_snr, unit
 from speechssl.superb.tasks.verification import ErrorCurve
 
@@ -242,9 +242,7 @@ class SuperbResults:
     def noisy(self) -> tuple[Panel, ...]:
         """A panel a task that was measured in noise, in the benchmark's order and with the colours of its encoders."""
         order = {column: number for number, column in enumerate(self.columns)}
-        rows = [r for r in self.rows if (r.system, r.metric.lower()) in order and self.shows(r)]
-        known = {(r.system, r.encoder, r.metric) for r in rows if r.condition.startswith(GROUPS)}
-        mine = [r for r in rows if (r.system, r.encoder, r.metric) in known]
+        mine, _ = of_grid(r for r in self.rows if (r.system, r.metric.lower()) in order and self.shows(r))
         return panels(sorted(mine, key=lambda r: order[r.system, r.metric.lower()]), [e.label for e in self.encoders])
 
     @cached_property
