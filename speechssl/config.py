@@ -77,15 +77,14 @@ def option(
     values: Mapping[str, Any] | None = None,
     metavar: Any = None,
     least: int = 0,
-    most: int | None = None,
     under: str = "",
 ) -> Any:
     """A field that is given by name. default: MISSING where it must be given.
 
     name: of the option, where it is not the field's; values: what may be written -> what it stands for; metavar: what help shows
-    in the place of a value; least: how many values a list must have; most: how many it may have; under: title in the help.
+    in the place of a value; least: how many values a list must have; under: title in the help.
     """
-    metadata = {"help": help, "name": name, "values": values, "metavar": metavar, "least": least, "most": most, "under": under}
+    metadata = {"help": help, "name": name, "values": values, "metavar": metavar, "least": least, "under": under}
     return field(metadata=metadata, default=default)
 
 

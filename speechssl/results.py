@@ -8,8 +8,9 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from speechssl.errors import InputError
 from speechssl.io import hash_json, locked, parse_json, write_text
@@ -97,10 +98,11 @@ class Row:
         metric: str,
         seed: int = 0,
         card: str | Mapping[str, Any] = "",
+        snr_over: str = "",
     ) -> Row:
         """A row in percent from an interval of fractions."""
         v, about = interval.percent, (system, encoder, condition, snr_db, metric)
-        return cls(*about, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups)
+        return cls(*about, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups, snr_over)
 
     @property
     def key(self) -> Key:
@@ -110,13 +112,16 @@ class Row:
 
     @property
     def full_condition(self) -> str:
-        """The condition as it is shown: SNRs over the whole signal are other conditions."""
-        return f"{self.condition}, over the {self.snr_over}" if self.snr_over else self.condition
+        return full_condition(self.condition, self.snr_over)
 
     @property
     def made(self) -> str:
-        """The card as one string."""
         return json.dumps(self.card, sort_keys=True, ensure_ascii=False)
+
+
+def full_condition(condition: str, snr_over: str | None) -> str:
+    """A condition as it is shown: SNRs over the whole signal are other conditions."""
+    return f"{condition}, over the {snr_over}" if snr_over else condition
 
 
 def metric_name(metric: str) -> str:
@@ -131,7 +136,6 @@ def unit(metric: str) -> str:
 
 
 def decimals(metric: str) -> int:
-    """How many to print."""
     return 1 if unit(metric) in ("%", "dB") else 2
 
 
@@ -261,6 +265,11 @@ def interval_note(lead: str, found: Iterable[tuple[str, str, int]]) -> str:
     return f"{lead}: {drawn_sentence(found) or '95 % intervals.'}"
 
 
+def seconds_range(low: float, high: float) -> str:
+    """Of lengths of answers, [low, high) in seconds."""
+    return f"under {high:g} s" if low == 0 else f"{low:g}-{high:g} s" if high < 1e9 else f"over {low:g} s"
+
+
 def counted_range(sizes: Iterable[int], what: str) -> str:
     """ "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a mean)."""
     low, high = min(sizes), max(sizes)
@@ -271,14 +280,32 @@ def counted_range(sizes: Iterable[int], what: str) -> str:
 # ---- tables
 
 
+class Cell(NamedTuple):
+    """A cell of a page that is more than a text. small: below it, its interval or a mark; best: of its column; about: shown where
+    it is pointed at; slot: the colour of its system; span: lines that it stands for, 0: the one above it stands for this line too.
+    """
+
+    text: str
+    small: str = ""
+    best: bool = False
+    about: str = ""
+    slot: int | None = None
+    span: int = 1
+
+
 @dataclass(frozen=True)
 class Table:
-    """rows: texts and numbers, as many as columns; None: nothing was measured. Raises InputError for a ragged table."""
+    """rows: texts, numbers and cells, as many as columns; None: nothing was measured. Raises InputError for a ragged table.
+
+    On pages, groups: what stands above every column, equal neighbours once; labels: how many columns say what a line is of.
+    """
 
     title: str
-    columns: tuple[str, ...]
+    columns: tuple[Any, ...]
     rows: tuple[tuple[Any, ...], ...]
     note: str = ""
+    groups: tuple[str, ...] = ()
+    labels: int = 0
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):
@@ -291,9 +318,15 @@ class Table:
         digits = [3 if all(abs(v) <= 1 for v in column if isinstance(v, float)) else 1 for column in columns]
 
         def printed(value: Any, n: int) -> str:
+            value = value.text if isinstance(value, Cell) else value
             return "–" if value is None or value != value else f"{value:.{n}f}" if isinstance(value, float) else str(value)
 
         return [tuple(map(printed, row, digits)) for row in self.rows]
+
+    @property
+    def heads(self) -> list[tuple[str, int]]:
+        """The groups, and how many columns each stands above."""
+        return [(name, len(list(some))) for name, some in groupby(self.groups)]
 
     @property
     def left(self) -> list[bool]:
@@ -320,7 +353,6 @@ class Table:
 
     @property
     def values(self) -> dict[str, Any]:
-        """As JSON has it."""
         return {"title": self.title, "columns": self.columns, "rows": self.rows, "note": self.note}
 
 
@@ -330,7 +362,6 @@ def table_of(values: Any) -> Table:
 
 
 def markdown(tables: Iterable[Table]) -> str:
-    """Tables to paste."""
     return "\n\n".join(table.markdown for table in tables) + "\n"
 
 

@@ -134,12 +134,11 @@ def _shown(qa: QA, part: str, samples: np.ndarray, details: Mapping[str, Detail]
             regions.append((name, colours[name], region(start, end, seconds)))
         read: Any = getattr(detail, part)
         if isinstance(read, RunLength):
-            blocks = unit_blocks(read, system.extractor.grid)  # type: ignore[attr-defined]
-            drawn = [
-                (a / seconds * WIDTH, (b - a) / seconds * WIDTH, c, f"unit {u}, {a:.2f} to {b:.2f} s") for u, a, b, c in blocks
+            scale, drawn = WIDTH / seconds, unit_blocks(read, system.extractor.grid)  # type: ignore[attr-defined]
+            blocks = [
+                (round(a * scale, 2), round((b - a) * scale, 2), c, f"unit {u}, {a:.2f} to {b:.2f} s") for u, a, b, c in drawn
             ]
-            count = f"{len(read)}, {len(read) / seconds:.1f} a second"
-            units.append((name, count, [(round(x, 2), round(wide, 2), colour, what) for x, wide, colour, what in drawn]))
+            units.append((name, f"{len(read)}, {len(read) / seconds:.1f} a second", blocks))
         elif isinstance(read, Transcript):
             words = [(word.text, start <= word.start and word.end <= end) for word in read.words]
             transcripts.append((name, read.separator, words))
@@ -238,7 +237,11 @@ def serve(
     for condition in conditions:
         Distorter().check(at_snr(condition, 0))
     check_port(host, port)
-    if not _is_local(host):
+    try:
+        local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = host == "localhost"
+    if not local:
         print(
             f"warning: at {host} everyone who reaches this machine can use the page, without a password or encryption; "
             "browsers record from microphones at 127.0.0.1 alone",
@@ -369,13 +372,6 @@ def check_port(host: str, port: int) -> None:
         socket.create_server((host, port), family=family).close()
     except OSError as error:
         raise InputError(f"cannot listen at {host}:{port} ({error.strerror}); give another --port or --host") from error
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def import_gradio() -> Any:

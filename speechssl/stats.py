@@ -4,9 +4,6 @@ Letters: S items (questions or recordings), G groups, R resamples, C columns. It
 are not independent: whole groups are drawn (the cluster bootstrap; Davison and Hinkley 1997, section 3.8). `choose_units` says what
 the groups are, by one rule for every interval and every test; without groups every item is its own. One group says nothing about
 the spread: its interval is [value, value], marked as not estimated, and what is written and printed has none.
-
-    mean_interval, ratio_interval, paired_difference    one score, or two systems on the same items
-    resampled, combined, mean_of                        many scores: what encoders and conditions have in common cancels
 """
 
 from __future__ import annotations
@@ -41,7 +38,6 @@ class Units:
 
     @property
     def count(self) -> int:
-        """G."""
         return len({group for some in self.groups for group in some})
 
     def at(self, places: Sequence[int]) -> Units:
@@ -115,49 +111,39 @@ class Difference(Interval):
     p_value: float = 1.0
 
 
-Groups = Units | Sequence[Hashable] | None  # None: every item is its own
-
-
-def mean_interval(values: ArrayLike, groups: Groups = None, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """The mean of S values with its 95 % interval. values: (S,). groups: S labels or their `Units`.
+def mean_interval(values: ArrayLike, units: Units | None = None, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
+    """The mean of S values with its 95 % interval. values: (S,). units: of the items; None: every item is its own.
 
     Raises ValueError for no values, values that are not finite, or groups of another length.
     """
     values = _vector(values)
-    return ratio_interval(values, np.ones_like(values), groups, seed, resamples)
+    return _bootstrap(values, np.ones_like(values), units, seed, resamples)[0]
 
 
 def ratio_interval(
-    numerators: ArrayLike, denominators: ArrayLike, groups: Groups = None, seed: int = 0, resamples: int = RESAMPLES
+    numerators: ArrayLike, denominators: ArrayLike, units: Units | None = None, seed: int = 0, resamples: int = RESAMPLES
 ) -> Interval:
     """sum(numerators) / sum(denominators), as WER = errors / words. Both (S,), denominators >= 0.
 
     Raises ValueError as `mean_interval`, for a negative denominator, or when all denominators are 0.
     """
-    return _bootstrap(numerators, denominators, groups, seed, resamples)[0]
+    return _bootstrap(_vector(numerators), _vector(denominators), units, seed, resamples)[0]
 
 
 def paired_difference(
-    first: ArrayLike,
-    second: ArrayLike,
-    groups: Groups = None,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-    weights: ArrayLike | None = None,
+    first: ArrayLike, second: ArrayLike, units: Units | None = None, seed: int = 0, resamples: int = RESAMPLES
 ) -> Difference:
     """Mean of first - second over the same S items, both drawn together.
 
-    weights: (S,) reference words make it a difference of WERs, sum(first - second) / sum(weights), of two systems' error counts.
     p-value: 2 (1 + number of resampled differences on the far side of 0) / (R + 1), at most 1 (Davison and Hinkley 1997,
     chapter 4): never 0, and below 0.05 about where the interval leaves 0 out; but see `two_sided`.
-    Raises ValueError as `ratio_interval`.
+    Raises ValueError as `mean_interval`.
     """
     first, second = _vector(first), _vector(second)
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} items are not pairs")
-    below = np.ones_like(first) if weights is None else weights
-    v, drawn = _bootstrap(first - second, below, groups, seed, resamples)
-    return Difference(v.value, v.low, v.high, v.n, v.estimated, v.drawn, v.groups, two_sided(drawn, v.groups))
+    v, drawn = _bootstrap(first - second, np.ones_like(first), units, seed, resamples)
+    return Difference(**vars(v), p_value=two_sided(drawn, v.groups))
 
 
 def two_sided(drawn: np.ndarray, groups: int) -> float:
@@ -186,35 +172,29 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _bootstrap(above: ArrayLike, below: ArrayLike, groups: Groups, seed: int, resamples: int) -> tuple[Interval, np.ndarray]:
-    """The ratio of sums with its interval, and (R,) resampled ratios."""
-    above, below = _vector(above), _vector(below)
+def _bootstrap(above: np.ndarray, below: np.ndarray, units: Units | None, seed: int, resamples: int) -> tuple[Interval, np.ndarray]:
+    """The ratio of sums with its interval, and (R,) resampled ratios. above, below: (S,)."""
     if len(above) != len(below) or (below < 0).any() or not below.sum():
         raise ValueError("every numerator needs a denominator of at least 0, and not all of them may be 0")
     if resamples < 1:
         raise ValueError("resamples must be at least 1")
-    several = isinstance(groups, Units) and any(len(some) != 1 for some in groups.groups)
-    labels: Sequence[Hashable] | None = groups if not isinstance(groups, Units) else groups.groups if several else groups.labels
-    if labels is not None and len(labels) != len(above):
-        raise ValueError(f"{len(labels)} groups do not fit {len(above)} values")
+    if units and len(units.groups) != len(above):
+        raise ValueError(f"{len(units.groups)} groups do not fit {len(above)} values")
     sums = np.stack([above, below], axis=1)
-    if isinstance(groups, Units) and several:
-        order = (name for some in groups.groups for name in some)
-        drawn = np.concatenate([times @ sums for times in drawn_weights(groups.groups, order, seed, resamples)])
+    if units and any(len(some) != 1 for some in units.groups):
+        order = (name for some in units.groups for name in some)
+        drawn = np.concatenate([times @ sums for times in drawn_weights(units.groups, order, seed, resamples)])
     else:
-        if labels is not None:  # groups in order of appearance, so that equal partitions give equal draws
-            index = {group: i for i, group in enumerate(dict.fromkeys(labels))}
-            places = [index[group] for group in labels]
+        if units:  # groups in order of appearance, so that equal partitions give equal draws
+            index = {group: i for i, group in enumerate(dict.fromkeys(units.labels))}
+            places = [index[group] for group in units.labels]
             sums = np.stack([np.bincount(places, weights=v, minlength=len(index)) for v in (above, below)], axis=1)
         blocks = _draws(len(sums), np.random.default_rng(seed), resamples)
         drawn = np.concatenate([np.stack([column[chosen].sum(axis=1) for column in sums.T], axis=1) for chosen in blocks])
     drawn = drawn[drawn[:, 1] > 0]  # a resample of empty references alone has no rate
     ratios = drawn[:, 0] / drawn[:, 1]
     estimated = int((sums[:, 1] > 0).sum()) > 1  # two groups at least have a ratio
-    if isinstance(groups, Units):
-        name, count = groups.name, groups.count
-    else:
-        name, count = ("item", len(above)) if groups is None else ("group", len(set(groups)))
+    name, count = (units.name, units.count) if units else ("item", len(above))
     return Interval(float(above.sum() / below.sum()), *percentiles(ratios), len(above), estimated, name, count), ratios
 
 

@@ -3,6 +3,10 @@
 import json
 from contextlib import contextmanager
 
+import numpy as np
+
+from speechssl.audio import write_flac
+
 
 def read_lines(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
@@ -11,6 +15,22 @@ def read_lines(path):
 def write_lines(path, records):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+
+
+def write_corpus(root, split, **kinds):
+    """A corpus of passages and questions: those that last some seconds get a recording of noise. Returns its folder."""
+    rng = np.random.default_rng(0)
+    for kind, records in kinds.items():
+        lines = []
+        for record in records:
+            line = {"audio": "", "seconds": 0.0, "text": "", "speaker": "s", "language": "en"} | record
+            if line["seconds"]:
+                line["audio"] = f"{split}/audio/{line['id']}.flac"
+                write_flac(root / line["audio"], rng.uniform(-0.5, 0.5, round(line["seconds"] * 16_000)))
+            lines.append(line)
+        write_lines(root / split / f"{kind}.jsonl", lines)
+    (root / "card.json").write_text("{}")
+    return root
 
 
 def change_lines(path, change):

@@ -124,10 +124,10 @@ for arm in $ARMS; do
 done
 
 stage "6 DUAL on every encoder: the reader of the start, behind a linear head that predicts the units it knows"
-answer() { # NAME ENCODER CODEBOOK: clean and in noise, and another synthesiser
+answer() { # NAME ENCODER CODEBOOK: clean and in noise, and another synthesiser; a folder each, for all of them are called dual
   local model=(--label "$1" --encoder "$2" --codebook "$3" --reader "$START/dual")
-  speechssl evaluate qa "$CORPUS" "$EXP/answers" "${model[@]}" $(with answers) --conditions clean $(setting answer-noise) ${KITCHEN:+"$KITCHEN@5"}
-  [ ! -d "$EXP/festival" ] || speechssl evaluate qa "$EXP/festival" "$EXP/answers-festival" "${model[@]}" $(with answers) --conditions clean
+  speechssl evaluate qa "$CORPUS" "$EXP/answers/$1" "${model[@]}" $(with answers) --conditions clean $(setting answer-noise) ${KITCHEN:+"$KITCHEN@5"}
+  [ ! -d "$EXP/festival" ] || speechssl evaluate qa "$EXP/festival" "$EXP/answers-festival/$1" "${model[@]}" $(with answers) --conditions clean
 }
 for arm in $ARMS; do
   if [ "$arm" = start ]; then answer start "$START/encoder" "$START/units.safetensors"; fi

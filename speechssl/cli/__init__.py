@@ -175,7 +175,6 @@ def versions() -> str:
 
 
 def overview(group: str) -> str:
-    """The help of `speechssl`, or of the verbs of a group."""
     verbs = sorted((verb for verb in VERBS if not group or verb.startswith(f"{group} ")), key=lambda verb: " " in verb)
     width = max(map(len, verbs)) + 2
     lines = [f"usage: speechssl {group} VERB [options]\n\n{GROUPS[group]}" if group else ABOUT]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
@@ -64,17 +63,8 @@ class Answer:
             passage, asked = read_speech(self.passage), [read_question(question) for question in self.question]
         qa = QA(self.models, self.systems, self.reading.reader, self.language, self.reading.null_threshold)
         answers = qa.answer(passage, asked, str(self.passage))
-        rows = [
-            {"question": question, "system": name} | {k: _number(v) for k, v in asdict(found).items()}
-            for question, by_system in zip(self.question, answers, strict=True)
-            for name, found in by_system.items()
-        ]
-        unasked = [
-            {"question": question, "system": name, "why": LISTENS}
-            for question, by_system in zip(self.question, answers, strict=True)
-            for name in qa.about
-            if name not in by_system
-        ]
+        rows: list[dict[str, Any]] = []
+        unasked = []
         for question, by_system in zip(self.question, answers, strict=True):
             if len(self.question) > 1:
                 print(question)
@@ -82,9 +72,11 @@ class Answer:
                 words = "" if found.text is None else f'  "{found.text}"'
                 times = f"{found.start:7.2f} to {found.end:7.2f} s  confidence {found.confidence:.2f}{words}"
                 print(f"{name:>20}  {'no answer' if found.text == '' else times}")
-            for name in qa.about:
-                if name not in by_system:
-                    print(f"{name:>20}  {LISTENS}")
+                known = {k: None if v != v else v for k, v in asdict(found).items()}  # JSON has no nan
+                rows.append({"question": question, "system": name} | known)
+            for name in (name for name in qa.about if name not in by_system):
+                print(f"{name:>20}  {LISTENS}")
+                unasked.append({"question": question, "system": name, "why": LISTENS})
         for made_of in dict.fromkeys(qa.about.values()):
             print(f"{', '.join(name for name, own in qa.about.items() if own == made_of)}: {made_of}")
         for path, by_system in zip(clips, answers, strict=False):
@@ -176,16 +168,9 @@ class Completion:
     shell: Literal["bash", "zsh"] = argument("shell: bash or zsh")
 
     def run(self) -> dict[str, Any]:
-        from speechssl.cli.config import script
-
         made = script(self.shell)
         print(made, end="")
         return {"script": made}
-
-
-def _number(value: object) -> object:
-    """JSON has no nan."""
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 # ---- completion: a function in the shell's own language, with all verbs, options and choices in it.
@@ -205,12 +190,7 @@ ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashc
 
 
 def script(shell: str) -> str:
-    """For bash, or for zsh, which takes bash's by its module bashcompinit. Files complete where nothing else does.
-
-    Raises InputError for another shell.
-    """
-    if shell not in ("bash", "zsh"):
-        raise InputError(f"there is no completion for {shell}; give bash or zsh")
+    """For bash, or for zsh, which takes bash's by its module bashcompinit. Files complete where nothing else does."""
     first = dict.fromkeys((*(verb.partition(" ")[0] for verb in VERBS), "--help", "--version"))
     cases = [f'    1:*) words="{" ".join(first)}" ;;']
     for words in GROUPS:

@@ -80,7 +80,6 @@ def options_of(config: type, default: Any = None, title: str = "", without: Sequ
 
 
 def build(config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()) -> Any:
-    """The dataclass of what was parsed."""
     made, hints = {}, get_type_hints(config)
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
@@ -114,7 +113,6 @@ class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFo
 
 
 def parser_of(verb: str, config: type) -> Any:
-    """A jsonargparse.ArgumentParser."""
     from jsonargparse import ArgumentParser
 
     parser = ArgumentParser(prog=f"speechssl {verb}", description=about(config), formatter_class=Help, exit_on_error=False)
@@ -161,19 +159,17 @@ def _add(place: Any, option: Option) -> None:
         flag = f"--no-{flag[2:]}" if default else flag
         place.add_argument(flag, action=f"store_{'false' if default else 'true'}", **more)
     else:
-        many = get_origin(option.kind) is tuple
-        if many:
-            kinds = get_args(option.kind)
+        kind = option.kind
+        if get_origin(kind) is tuple:
+            kinds = get_args(kind)
             more["nargs"] = len(kinds) if kinds[-1] is not ... else "+" if metadata["least"] else "*"
-        kind = get_args(option.kind)[0] if many else option.kind
+            kind, default = kinds[0], list(default) if isinstance(default, tuple) else default
         if get_origin(kind) is Literal:
             more["choices"] = list(get_args(kind))
         if metadata["metavar"]:
             more["metavar"] = metadata["metavar"]
-        required = default is MISSING
-        shown = list(default) if many and not required and default is not None else None if required else default
-        shown = str(shown) if isinstance(shown, Path) else shown
-        place.add_argument(flag, type=_reader(kind), default=shown, required=required, **more)
+        shown = None if default is MISSING else str(default) if isinstance(default, Path) else default
+        place.add_argument(flag, type=_reader(kind), default=shown, required=default is MISSING, **more)
 
 
 def _reader(kind: Any) -> Callable[[Any], Any]:
@@ -314,14 +310,11 @@ def _converted(action: Any, value: Any) -> Any:
     """A value of a file as one of the option: the type's, one of its choices, as many as it takes."""
     if action.nargs == 0 or value is None:
         return value
-    if action.nargs in (None, "?"):
-        values = [value]
-    else:
-        values = value if isinstance(value, list) else [value]
-        if (isinstance(action.nargs, int) and len(values) != action.nargs) or (
-            action.nargs == "+" and not values and action.default != []
-        ):
-            raise argparse.ArgumentTypeError(f"give {action.nargs if isinstance(action.nargs, int) else 'one or more'} values")
+    values = value if isinstance(value, list) and action.nargs not in (None, "?") else [value]
+    if isinstance(action.nargs, int) and len(values) != action.nargs:
+        raise argparse.ArgumentTypeError(f"give {action.nargs} values")
+    if action.nargs == "+" and not values and action.default != []:
+        raise argparse.ArgumentTypeError("give one or more values")
     made = [_reader(str)(v) if action.type is None else action.type(v) for v in values]
     for v in made:
         if action.choices is not None and v not in action.choices:

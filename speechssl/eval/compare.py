@@ -6,20 +6,10 @@ and of conditions are paired, and so is the word error rate that a score is set 
 
 Where the lines cross: every point is one system in one condition, its word error rate and the difference D of its score and that of
 the system without a transcript in the same condition. A curve that never rises is fitted to D over WER (isotonic regression,
-straight between points); the lines cross where it reaches 0. The points of a family have one source of errors:
-
-    noise          one recogniser in several conditions
-    simulated      the reference text, and simulated errors
-    recognisers    several recognisers in clean speech
-    all            all of them
-
-Where the difference comes to 0 and stays there (nobody answers any more) the lines do not cross. The interval holds 95 % of the
-resamples. A resample in which the lines do not cross counts as crossing beyond that end of the range; an end of the interval that
-lies there is None.
-
-Tables of missed answers are about the questions of one condition, sorted by kind and relation, length and place of the answer, and
-by the errors in its sentence; systems stand beside each other on the same questions. Errors are those of one recogniser for all
-systems, which a table names: how good is each where that one errs? Intervals draw what the comparison draws (`Compared.drawn`).
+straight between points); the lines cross where it reaches 0. Where it comes to 0 and stays there (nobody answers any more) they do
+not. The points of a family have one source of errors: `noise` one recogniser in several conditions, `simulated` the reference text
+and simulated errors, `recognisers` several in clean speech, `all` all of them. The interval holds 95 % of the resamples; one in
+which the lines do not cross counts as crossing beyond that end of the range, and an end of the interval that lies there is None.
 """
 
 from __future__ import annotations
@@ -34,11 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from speechssl.augment.conditions import is_drawn
 from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.scores import TYPES, read_lines
 from speechssl.io import hash_bytes, read_json
-from speechssl.results import Table, condition_name, counted_range, interval_text, metric_name
+from speechssl.results import Table, condition_name, counted_range, interval_text, metric_name, seconds_range
 from speechssl.signal import ACTIVE, SNR_OVER
 from speechssl.stats import (
     RESAMPLES,
@@ -88,11 +79,9 @@ class Scores:
 
     @property
     def folder(self) -> Path:
-        """That it was evaluated into."""
         return self.path.parents[2].resolve()
 
     def values(self, metric: str) -> dict[str, float]:
-        """The score of every question that has one."""
         return {i: float(line[metric]) for i, line in self.lines.items() if line.get(metric) is not None}
 
     @property
@@ -182,11 +171,20 @@ class Compared:
     def card(self) -> Mapping[str, Any]:
         return self.scores[0].card
 
+    @property
+    def synthetic(self) -> str:
+        """What tables say where a synthesiser spoke some of the corpus."""
+        return synthetic_sentence(self.card.get("synthetic") or "")
+
     def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
         return self.estimates.get((system, condition, metric or self.metric))
 
     def of(self, system: str, condition: Where) -> Scores | None:
         return next((s for s in self.scores if (s.system, s.condition) == (system, condition)), None)
+
+    def units(self, questions: Iterable[str]) -> Units:
+        """What intervals over some of the questions draw."""
+        return Units(self.drawn, tuple((self.groups[i],) for i in questions))
 
     @property
     def errors(self) -> str:
@@ -305,7 +303,7 @@ class PairedTest:
     difference: Estimate
     p_holm: float = 1.0
     family: int = 1
-    seeds: tuple[int, int] | None = None
+    seeds: tuple[Any, Any] | None = None
 
 
 def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] = ()) -> list[list[PairedTest]]:
@@ -314,13 +312,16 @@ def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] 
     """
     chosen, found = list(pairs), []
     for c in compared:
-        tests = []
-        for first, second in chosen or default_pairs(c):
+        every_pair, tests = list(combinations(c.systems, 2)), []
+        one_textless = [(a, b) if a in c.textless else (b, a) for a, b in every_pair if a in c.textless or b in c.textless]
+        for first, second in chosen or one_textless or every_pair:
             for condition in c.conditions:
                 a, b = c.get(first, condition), c.get(second, condition)
                 if a and b:
+                    one, other = (s.card.get("seed") if (s := c.of(name, condition)) else None for name in (first, second))
+                    apart = None not in (one, other) and one != other and is_drawn(*condition)
                     difference = combined(lambda x, y: 100 * (x - y), a, b)
-                    tests.append(PairedTest(first, second, condition, difference, seeds=_seeds(c, first, second, condition)))
+                    tests.append(PairedTest(first, second, condition, difference, seeds=(one, other) if apart else None))
         found.append(tests)
     for first, second in chosen:
         if not any((t.first, t.second) == (first, second) for some in found for t in some):
@@ -329,22 +330,6 @@ def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] 
     every = holm([t.difference.p_value for some in found for t in some])
     adjusted = iter(every)
     return [[replace(t, p_holm=next(adjusted), family=len(every)) for t in some] for some in found]
-
-
-def default_pairs(c: Compared) -> list[tuple[str, str]]:
-    pairs = list(combinations(c.systems, 2))
-    one_textless = [(a, b) if a in c.textless else (b, a) for a, b in pairs if a in c.textless or b in c.textless]
-    return one_textless or pairs
-
-
-def _seeds(c: Compared, first: str, second: str, condition: Where) -> tuple[int, int] | None:
-    """As of `PairedTest`."""
-    one, other = (s.card.get("seed") if (s := c.of(name, condition)) else None for name in (first, second))
-    if one is None or other is None or one == other:
-        return None
-    from speechssl.augment.conditions import is_drawn  # slow to import
-
-    return (one, other) if is_drawn(*condition) else None
 
 
 # ---- where the lines cross
@@ -388,7 +373,6 @@ class Crossing:
 
 
 def families(c: Compared, textless: str) -> dict[str, list[Point]]:
-    """Points by family, from the lowest word error rate to the highest."""
     points = []
     for system in c.systems:
         for where in c.conditions:
@@ -406,25 +390,24 @@ def families(c: Compared, textless: str) -> dict[str, list[Point]]:
 
 def crossings(c: Compared) -> list[Crossing]:
     """Of every system without a transcript and every family of at least two points."""
-    found = [(textless, family, points) for textless in c.textless for family, points in families(c, textless).items()]
-    return [_cross(textless, family, points) for textless, family, points in found if len({p.wer.value for p in points}) > 1]
-
-
-def _cross(textless: str, family: str, points: Sequence[Point]) -> Crossing:
-    wer = np.array([p.wer.value for p in points])
-    at, ahead = zero(wer, np.array([p.cascade.value - p.textless.value for p in points]))
-    wers = np.stack([p.wer.drawn[:DRAWS] for p in points], axis=1)
-    differences = np.stack([(p.cascade.drawn - p.textless.drawn)[:DRAWS] for p in points], axis=1)
-    usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
-    drawn = [zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)]
-    if not drawn:
-        return Crossing(textless, family, tuple(points), at, at, at, None, ahead)
-    beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
-    places = np.sort([beyond[side] if x is None else x for x, side in drawn])
-    ends = (places[int(0.025 * len(places))], places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1])
-    low, high = (float(end) if np.isfinite(end) else None for end in ends)
-    share = sum(not side for _, side in drawn) / len(drawn)
-    return Crossing(textless, family, tuple(points), at, low, high, share, ahead)
+    made = []
+    for textless, family, points in ((t, family, points) for t in c.textless for family, points in families(c, t).items()):
+        wer = np.array([p.wer.value for p in points])
+        if len(set(wer)) < 2:
+            continue
+        at, ahead = zero(wer, np.array([p.cascade.value - p.textless.value for p in points]))
+        low, high, share = at, at, None
+        wers = np.stack([p.wer.drawn[:DRAWS] for p in points], axis=1)
+        differences = np.stack([(p.cascade.drawn - p.textless.drawn)[:DRAWS] for p in points], axis=1)
+        usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
+        if drawn := [zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)]:
+            beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
+            places = np.sort([beyond[side] if x is None else x for x, side in drawn])
+            ends = (places[int(0.025 * len(places))], places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1])
+            low, high = (float(end) if np.isfinite(end) else None for end in ends)
+            share = sum(not side for _, side in drawn) / len(drawn)
+        made.append(Crossing(textless, family, tuple(points), at, low, high, share, ahead))
+    return made
 
 
 def zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
@@ -469,12 +452,12 @@ class Bucket(NamedTuple):
 
 
 class Analysis(NamedTuple):
-    """One table. by: what the questions are sorted by. recogniser: whose errors, "" where none count."""
+    """One table. by: what the questions are sorted by. recogniser: whose errors, for all systems; "" where none count."""
 
     by: str
     condition: Where
+    recogniser: str
     buckets: Sequence[Bucket]
-    recogniser: str = ""
 
 
 class Bin(NamedTuple):
@@ -487,8 +470,7 @@ class Bin(NamedTuple):
     difference: Difference
 
 
-@dataclass(frozen=True, eq=False)
-class Compilation:
+class Compilation(NamedTuple):
     """All results of one corpus. bins: by system without a transcript, family, and "passage" or "sentence"."""
 
     compared: Compared
@@ -502,8 +484,7 @@ def compile_corpus(c: Compared, tests: Sequence[PairedTest]) -> Compilation:
     """Missed answers are those in clean speech, or else in the first condition."""
     bins = {}
     for textless in c.textless:
-        names = ["simulated", *c.recognisers] if "simulated" in families(c, textless) else c.recognisers
-        for family in names:
+        for family in ["simulated"] * ("simulated" in families(c, textless)) + c.recognisers:
             for what in ("passage", "sentence"):
                 if len(found := by_own_wer(c, textless, family, what == "sentence")) > 1:
                     bins[textless, family, what] = found
@@ -533,43 +514,36 @@ def analyses(c: Compared, condition: Where) -> list[Analysis]:
 
         return bucket_of, names
 
-    def seconds(low: float, high: float) -> str:
-        return f"under {high:g} s" if low == 0 else f"{low:g}-{high:g} s" if high < 1e9 else f"over {low:g} s"
-
     def count(low: float, high: float) -> str:
-        last = high - 1
-        return f"{low:g} or more" if high > 1e9 else f"{low:g}" if last == low else f"{low:g}-{last:g}"
+        return f"{low:g} or more" if high > 1e9 else f"{low:g}" if high == low + 1 else f"{low:g}-{high - 1:g}"
 
-    def buckets(some_lines: Mapping[str, Line], bucket_of: Callable[[Line], str | None], order: Sequence[str]) -> list[Bucket]:
+    def analysis(by: str, bucket_of: Callable[[Line], str | None], order: Sequence[str], errors: Scores | None = None) -> Analysis:
         ids: dict[str | None, list[str]] = {}
-        for i, line in some_lines.items():
+        for i, line in (errors.lines if errors else lines).items():
             ids.setdefault(bucket_of(line), []).append(i)
         systems = [s for s in c.scores if s.condition == condition and not s.system.startswith(SIMULATED)]
         found = []
         for name in order:
             if some := ids.get(name):
-                units = Units(c.drawn, tuple((c.groups[i],) for i in some))
+                units = c.units(some)
                 scores = {s.system: mean_interval([s.lines[i][c.metric] for i in some], units, 0, FEW_RESAMPLES) for s in systems}
                 found.append(Bucket(name, len(some), scores))
-        return found
+        return Analysis(by, condition, errors.system if errors else "", found)
 
     def relation_of(line: Line) -> str | None:
         return named.get(r, others) if (r := line.get("relation")) else None
 
     words = "characters of the answer" if c.errors == "CER" else "words of the answer"
-    sortings = [
-        ("type of the answer", lambda line: line.get("type"), TYPES),
-        ("relation (of the corpus)", relation_of, [*named.values(), others]),
-        ("length of the answer", *ranges("answer_seconds", LENGTHS, seconds)),
-        (words, *ranges("answer_words", WORDS, count)),
-        ("place in the passage", *ranges("position", PLACES, lambda a, b: f"{100 * a:.0f}-{100 * b:.0f} %")),
+    found = [
+        analysis("type of the answer", lambda line: line.get("type"), TYPES),
+        analysis("relation (of the corpus)", relation_of, [*named.values(), others]),
+        analysis("length of the answer", *ranges("answer_seconds", LENGTHS, seconds_range)),
+        analysis(words, *ranges("answer_words", WORDS, count)),
+        analysis("place in the passage", *ranges("position", PLACES, _percent)),
     ]
-    found = [Analysis(by, condition, buckets(lines, bucket_of, order)) for by, bucket_of, order in sortings]
-    for recogniser in c.recognisers:
-        scores = c.of(recogniser, condition)
-        if scores and any(line.get("sentence_wer") is not None for line in scores.lines.values()):
-            by = f"{c.errors} of the answer's sentence"
-            found.append(Analysis(by, condition, buckets(scores.lines, *ranges("sentence_wer", RATES, _percent)), recogniser))
+    for scores in filter(None, (c.of(recogniser, condition) for recogniser in c.recognisers)):
+        if any(line.get("sentence_wer") is not None for line in scores.lines.values()):
+            found.append(analysis(f"{c.errors} of the answer's sentence", *ranges("sentence_wer", RATES, _percent), scores))
     return [a for a in found if len(a.buckets) > 1]
 
 
@@ -592,7 +566,7 @@ def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False)
     bins = []
     for name in names:
         if some := found.get(name):
-            units = Units(c.drawn, tuple((c.groups[str(line["id"])],) for line, _, _ in some))
+            units = c.units(str(line["id"]) for line, _, _ in some)
             a, b = [x for _, x, _ in some], [y for _, _, y in some]
             wer = sum(line["passage_errors"] for line, _, _ in some) / sum(line["passage_words"] for line, _, _ in some)
             first, second = (mean_interval(x, units, 0, FEW_RESAMPLES) for x in (a, b))
@@ -617,7 +591,6 @@ def family_name(family: str) -> str:
 
 
 def crossing_text(x: Crossing) -> str:
-    """Where the lines cross, or that they do not."""
     if x.at is None:
         if x.ahead == "neither":
             return f"{NEVER}: they are equal throughout"
@@ -629,11 +602,6 @@ def crossing_text(x: Crossing) -> str:
     low = "below the range" if x.low is None else f"{100 * x.low:.1f}"
     high = "above the range" if x.high is None else f"{100 * x.high:.1f}"
     return f"{100 * x.at:.1f} % [{low}, {high}]"
-
-
-def synthetic(c: Compared) -> str:
-    """What tables of a corpus say where a synthesiser spoke some of it."""
-    return synthetic_sentence(c.card.get("synthetic") or "")
 
 
 def other_noise(tests: Sequence[PairedTest]) -> str:
@@ -658,7 +626,12 @@ def tables_of(found: Compilation) -> list[Table]:
     def without_interval(some: Iterable[Interval]) -> str:
         return "" if all(v.estimated for v in some) else f" One {c.drawn} has no interval."
 
-    tables, rows = [], list[tuple[Any, ...]]()
+    tables: list[Table] = []
+
+    def add(title: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], note: str) -> None:
+        if rows:
+            tables.append(Table(f"{c.corpus}: {title}", tuple(columns), tuple(rows), f"{note} {c.synthetic}".strip()))
+
     for metric in (c.metric, WER):
         conditions = [w for w in c.conditions if any(c.get(s, w, metric) for s in c.systems)]
         estimates = {s: [c.get(s, w, metric) for w in conditions] for s in c.systems}
@@ -670,18 +643,12 @@ def tables_of(found: Compilation) -> list[Table]:
         items = f"the passages of {n} questions" if metric == WER else f"{n} questions"
         aside = f" Left out, for they have none: {', '.join(c.aside)}." if c.aside and metric == c.metric else ""
         note = f"Percent with 95 % intervals, which draw {units}; {items}.{lone}{aside}"
-        title = f"{c.corpus}: {c.errors if metric == WER else metric_name(metric)}"
-        tables.append(Table(title, ("system", *(condition_name(*w) for w in conditions)), tuple(rows), note))
+        name = c.errors if metric == WER else metric_name(metric)
+        add(name, ("system", *(condition_name(*w) for w in conditions)), rows, note)
 
     tests = [
-        (
-            t.first,
-            t.second,
-            condition_name(*t.condition),
-            interval_text(t.difference.interval, "+"),
-            f"{t.difference.p_value:.4f}",
-            f"{t.p_holm:.4f}",
-        )
+        (t.first, t.second, condition_name(*t.condition), interval_text(t.difference.interval, "+"))
+        + (f"{t.difference.p_value:.4f}", f"{t.p_holm:.4f}")
         for t in found.tests
     ]
     note = (
@@ -693,8 +660,7 @@ def tables_of(found: Compilation) -> list[Table]:
         after = f", nor below {min(1.0, family * least):.2g} after Holm over {family} tests" if family > 1 else ""
         note += f" With {units} no p can be below {least:.2g}{after}."
     columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
-    title = f"{c.corpus}: paired differences, {metric_name(c.metric)}"
-    tables.append(Table(title, columns, tuple(tests), f"{note} {other_noise(found.tests)}".strip()))
+    add(f"paired differences, {metric_name(c.metric)}", columns, tests, f"{note} {other_noise(found.tests)}".strip())
 
     crossed = []
     for x in found.crossings:
@@ -705,36 +671,29 @@ def tables_of(found: Compilation) -> list[Table]:
         f"The {c.errors} at which the cascade falls to the system without a transcript, on a fitted curve that never "
         "rises, with the middle 95 % of the resamples; the last column says in how many the lines cross in the range measured."
     )
-    columns = (
-        "without a transcript",
-        f"{c.errors} is varied by",
-        "points",
-        f"{c.errors} measured",
-        "they cross at",
-        "in resamples",
-    )
-    tables.append(Table(f"{c.corpus}: where the lines cross", columns, tuple(crossed), note))
+    head = ("without a transcript", f"{c.errors} is varied by", "points", f"{c.errors} measured", "they cross at")
+    add("where the lines cross", (*head, "in resamples"), crossed, note)
 
     for (textless, family_of, what), bins in found.bins.items():
-        rows = [
+        binned = [
             (b.name, b.cascade.n, f"{100 * b.wer:.1f}")
             + (interval_text(b.cascade.percent), interval_text(b.textless.percent), interval_text(b.difference.percent, "+"))
             for b in bins
         ]
-        head = (f"{c.errors} of the {what}", "questions", f"{c.errors} of these passages (%)", family_of, textless, "difference")
+        columns = (f"{c.errors} of the {what}", "questions", f"{c.errors} of these passages (%)", family_of, textless, "difference")
         note = f"All conditions pooled; every {what} counts in the range of its own {c.errors}, a question once a condition."
         note += without_interval(b.difference for b in bins)
-        title = f"{c.corpus}: {metric_name(c.metric)} by the {c.errors} of the {what}, {family_of} and {textless}"
-        tables.append(Table(title, head, tuple(rows), note))
+        add(f"{metric_name(c.metric)} by the {c.errors} of the {what}, {family_of} and {textless}", columns, binned, note)
 
     for a in found.analyses:
         systems = [s for s in c.systems if any(s in b.scores for b in a.buckets)]
-        rows = [(b.name, b.n, *(interval_text(b.scores[s].percent if s in b.scores else None) for s in systems)) for b in a.buckets]
+        missed = [
+            (b.name, b.n, *(interval_text(b.scores[s].percent if s in b.scores else None) for s in systems)) for b in a.buckets
+        ]
         note = f"{metric_name(c.metric)} in percent with 95 % intervals, which draw {c.drawn}s, {condition_name(*a.condition)}."
         note += without_interval(v for b in a.buckets for v in b.scores.values())
-        title = f"{c.corpus}: by {a.by} ({a.recogniser})" if a.recogniser else f"{c.corpus}: by {a.by}"
-        tables.append(Table(title, (a.by, "n", *systems), tuple(rows), note))
-    return [replace(t, note=f"{t.note} {synthetic(c)}".strip()) for t in tables if t.rows]
+        add(f"by {a.by}" + (f" ({a.recogniser})" if a.recogniser else ""), (a.by, "n", *systems), missed, note)
+    return tables
 
 
 # ---- compare.json
@@ -744,9 +703,14 @@ def as_json(found: Compilation) -> dict[str, Any]:
     """Fractions, not percent; differences in points. low and high are null where there is one voice or passage alone."""
     c = found.compared
 
-    def plain(v: Interval) -> dict[str, Any]:
-        low, high = v.ends
-        return {name: value for name, value in (asdict(v) | {"low": low, "high": high}).items() if name != "estimated"}
+    def plain(v: Any) -> Any:
+        if isinstance(v, Interval):
+            values = asdict(v) | dict(zip(("low", "high"), v.ends, strict=True))
+            del values["estimated"]
+            return values
+        if isinstance(v, (Bin, Bucket)):
+            return plain(v._asdict())
+        return {name: plain(x) for name, x in v.items()} if isinstance(v, dict) else v
 
     return {name: c.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")} | {
         "metric": c.metric,
@@ -781,25 +745,11 @@ def as_json(found: Compilation) -> dict[str, Any]:
             for x in found.crossings
         ],
         "by_own_wer": [
-            {
-                "textless": textless,
-                "family": family,
-                "of": what,
-                "bins": [
-                    {"name": b.name, "wer": b.wer}
-                    | {part: plain(getattr(b, part)) for part in ("cascade", "textless", "difference")}
-                    for b in bins
-                ],
-            }
+            {"textless": textless, "family": family, "of": what, "bins": [plain(b) for b in bins]}
             for (textless, family, what), bins in found.bins.items()
         ],
         "errors": [
-            {
-                "by": a.by,
-                "condition": condition_name(*a.condition),
-                "recogniser": a.recogniser,
-                "buckets": [{"name": b.name, "n": b.n, "scores": {s: plain(v) for s, v in b.scores.items()}} for b in a.buckets],
-            }
+            a._asdict() | {"condition": condition_name(*a.condition), "buckets": [plain(b) for b in a.buckets]}
             for a in found.analyses
         ],
     }

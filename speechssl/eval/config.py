@@ -63,6 +63,15 @@ class Conditions:
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
 
+    def run(self) -> list[dict[str, Any]]:
+        use_device(self.device)
+        print(self.evaluate())
+        return rows_in(self.out)
+
+    def evaluate(self) -> str:
+        """Write predictions and rows; the table."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Qa(Conditions):
@@ -101,13 +110,7 @@ class Qa(Conditions):
     errors: Path | None = option(None, "confusions.json of simulated errors; default: that in --models")
     reading: ReaderOptions = group(ReaderOptions(), "reader of words")
 
-    def run(self) -> list[dict[str, Any]]:
-        use_device(self.device)
-        print(self.evaluate())
-        return rows_in(self.out)
-
     def evaluate(self) -> str:
-        """Write predictions and rows; the table."""
         from speechssl.eval.spoken_qa import run_evaluation
 
         if self.encoder is None and self.codebook is None:
@@ -143,16 +146,11 @@ class Choice(Conditions):
     systems: tuple[str, ...] = option(("text", "chance", "longest-option"), "systems, from those above", least=1)
     split: str = option("dev", SPLIT)
 
-    def run(self) -> list[dict[str, Any]]:
+    def evaluate(self) -> str:
         from speechssl.eval.published import published_choice
         from speechssl.eval.spoken_qa import run_choice
 
-        use_device(self.device)
-        published = published_choice(self.corpus, self.split)
-        print(run_choice(self))
-        if published:
-            print(f"\n{published}")
-        return rows_in(self.out)
+        return "\n\n".join(filter(None, [run_choice(self), published_choice(self.corpus, self.split)]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,12 +172,10 @@ class Retrieval(Conditions):
     passages: Whole | None = option(None, "use only the first N passages, to ask about and to rank")
     text_encoder: str = option("minilm", "text encoder for embeddings of words: minilm, a folder or a hub id")
 
-    def run(self) -> list[dict[str, Any]]:
+    def evaluate(self) -> str:
         from speechssl.eval.retrieval import run_retrieval
 
-        use_device(self.device)
-        print(run_retrieval(self))
-        return rows_in(self.out)
+        return run_retrieval(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,14 +432,8 @@ class Superb:
             drawn: dict[str, Any] = {"probability": (share, share), "snr": o.snr_range or SNR, "snr_over": self.noise.snr_over}
             distort = parse_distortions(o.distort, noise_folders(self.noise.noise), seed=self.seed[0], cache=cache, **drawn)
         rate = (o.upstream_rate or UPSTREAM_RATE) if o.finetune else None
-        return Tuning(
-            rate=rate,
-            distort=distort,
-            adversary=adversary,
-            bf16=self.sets.precision == "bf16",
-            heads=o.start,
-            trained=o.trained or "all",
-        )
+        bf16 = self.sets.precision == "bf16"
+        return Tuning(rate=rate, distort=distort, adversary=adversary, bf16=bf16, heads=o.start, trained=o.trained or "all")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -462,7 +452,7 @@ class SuperbSpeed:
     turns: Count = option(5, "number of batches to time on each side")
 
     def run(self) -> list[dict[str, Any]]:
-        from speechssl.eval.superb_speed import compare_cached
+        from speechssl.eval.superb import compare_cached
 
         print(compare_cached(Superb(out=self.out, encoders=(self.encoder,), sets=self.sets), self.turns))
         return rows_in(self.out)

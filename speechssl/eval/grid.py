@@ -1,17 +1,11 @@
-"""The robustness grid: encoders x tasks x conditions, every cell a file of scores, item by item.
+"""The robustness grid: encoders x tasks x conditions, every cell a file of scores, item by item; `eval.run` has the loop.
 
-A cell is `scores/<encoder>/<task>-<metric>/<condition>.json`; `eval.run` has the loop. In each condition an encoder gets every
-recording once, for all tasks that ask about it. How a task is made ready for an encoder is in `MAKERS` (task name -> function).
-
-A maker gets an encoder, the task's data and a folder that is its own; it trains there what is missing, on clean speech, and returns
-the tasks to be scored: heads (classification: KS, IC, SID, style; recognition: ASR), the stability of units, and spoken question
-answering by DUAL, the cascade and SpeechBERT.
+`MAKERS` make the tasks ready for an encoder: they train what is missing, on clean speech.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -45,6 +39,7 @@ from speechssl.eval.run import (
     file_size,
     name_utterances,
     normalised,
+    remember_last,
     trained_noises,
 )
 from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_questions, word_errors
@@ -181,14 +176,12 @@ def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEnc
     )
 
 
-def load_recognition(
-    folder: Path | str, corpus: Path | str, encoder: SpeechEncoder, split: str = TEST, limit: int | None = None
-) -> GridTask:
-    """A recogniser from the folder that `train_ctc` wrote, decoded greedily, on the first `limit` questions of a spoken-QA corpus.
+def load_recognition(folder: Path | str, corpus: Path | str, encoder: SpeechEncoder, split: str = TEST) -> GridTask:
+    """A recogniser from the folder that `train_ctc` wrote, decoded greedily, on the questions of a spoken-QA corpus.
 
     Raises InputError where the split has no questions or the encoder is not the recogniser's.
     """
-    questions = load_corpus(corpus, split).questions[:limit]
+    questions = load_corpus(corpus, split).questions
     if not questions:
         raise InputError(f"{Path(corpus) / split} has no questions to recognise; prepare the corpus with some")
     recogniser, known = CtcRecogniser.load(folder, encoder), known_voices(corpus)
@@ -257,15 +250,10 @@ def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
     """
     if not any(a.start is not None for q in corpus.answerable for a in q.answers):
         raise InputError(f"{corpus.root / corpus.split} has no question whose answer has times; leave out the task {system.name}")
-    data, passages, last = data_hash(corpus.root, corpus.split), asked_passages(corpus), threading.local()
+    data, passages = data_hash(corpus.root, corpus.split), asked_passages(corpus)
+    encode = remember_last(lambda samples: system.encode(None, samples))  # for both tasks
     records: list[Passage | Question] = [*passages, *corpus.answerable]
     written = [p for p in passages if p.text]  # others have no words that could be missed
-
-    def encode(samples: np.ndarray) -> Any:
-        """Remembers, in every thread, what it last encoded: both tasks get the same samples, one after the other."""
-        if getattr(last, "samples", None) is not samples:
-            last.features, last.samples = system.encode(None, samples), samples
-        return last.features
 
     def score_answers(features: Mapping[str, Any]) -> list[ItemScore]:
         predictions = answer_questions(system, corpus, features, f"{len(features)} recordings")
@@ -292,7 +280,7 @@ def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
 # ---- making tasks ready
 
 
-Maker = Callable[[TestedEncoder, Path, Path, Robustness], list[GridTask]]  # encoder, data, out, options
+Maker = Callable[[TestedEncoder, Path, Path, Robustness], list[GridTask]]  # encoder, data, a folder of its own, options
 
 
 def _classification(name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
@@ -327,7 +315,6 @@ def _units(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[
 
 
 def _question_answering(name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
-    """data: a prepared corpus of questions."""
     corpus = first_passages(load_corpus(data, o.split), o.passages)
     reading = o.reading if name == "cascade-ctc" else ReaderOptions()
     return qa_tasks(load_systems(tested.models_for(name), [name], o.bf16, tested.encoder, reading=reading)[0], corpus)
@@ -367,67 +354,51 @@ def run_grid(
     Recordings that cannot be read are set aside and reported; they count as wrong, and are tried again by the next run.
     Raises InputError for noise that cannot be had, and where no recording of a task can be encoded.
     """
-    utterances = name_utterances((task.name, task.items) for tasks in encoders.values() for task in tasks)
-    return [
-        cell
-        for encoder, tasks in encoders.items()
-        for number, setting in enumerate(settings, 1)
-        for cell in _run_tasks(encoder, tasks, setting, out, mixtures, utterances, workers, f"({number} of {len(settings)})")
-    ]
+    utterances = name_utterances((task.name, task.items) for tasks in encoders.values() for task in tasks)  # as noise knows them
+    seed = mixtures.seed
 
+    def run_tasks(encoder: str, tasks: Sequence[GridTask], setting: Setting, place: int) -> Iterator[Cell]:
+        condition, by_name = setting.condition, {f"{task.name}-{task.metric}": task for task in tasks}
+        items = {name: dict.fromkeys(normalised(task.items)) for name, task in by_name.items()}
+        files = []
+        for name, task in by_name.items():
+            noise = mixtures.made_from(condition, [utterances[item] for item in items[name]])
+            listed = [[item.id, utterances[item], file_size(item.path)] for item in items[name]]
+            made_from = hash_json([dict(task.card), task.metric, listed, setting.group, asdict(condition), noise, seed])
+            path = out / "scores" / encoder / name / setting.file
+            files.append(ResultFile(name, path, made_from, f"{encoder}, {task.name}, {setting.label}"))
 
-def _run_tasks(
-    encoder: str,
-    tasks: Sequence[GridTask],
-    setting: Setting,
-    out: Path,
-    mixtures: FrozenMixtures,
-    utterances: Mapping[Item, str],
-    workers: int,
-    place: str,
-) -> list[Cell]:
-    """All tasks of an encoder under one condition. utterances: the name that noise knows a recording by."""
-    condition, seed = setting.condition, mixtures.seed
-    by_name = {f"{task.name}-{task.metric}": task for task in tasks}
-    items = {name: dict.fromkeys(normalised(task.items)) for name, task in by_name.items()}
-    files = []
-    for name, task in by_name.items():
-        noise = mixtures.made_from(condition, [utterances[item] for item in items[name]])
-        listed = [[item.id, utterances[item], file_size(item.path)] for item in items[name]]
-        made_from = hash_json([dict(task.card), task.metric, listed, setting.group, asdict(condition), noise, seed])
-        path = out / "scores" / encoder / name / setting.file
-        files.append(ResultFile(name, path, made_from, f"{encoder}, {task.name}, {setting.label}"))
+        def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
+            encodings = {
+                file.system: Encoding(lambda _, x, task=by_name[file.system]: task.encode(x), recordings=items[file.system].keys())  # type: ignore[misc]
+                for file in missing
+            }
+            found = encode_recordings(
+                dict.fromkeys(item for file in missing for item in items[file.system]),
+                lambda item: read_audio(item.path),
+                lambda samples, item: mixtures.apply(samples, condition, utterances[item]),
+                encodings,
+                workers,
+                f"{encoder}, {setting.label} ({place} of {len(settings)})",
+            )
+            return {
+                name: Encoded({i: x for (i, _), x in e.features.items()}, {i: why for (i, _), why in e.failed.items()})
+                for name, e in found.items()
+            }
 
-    def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
-        encodings = {
-            file.system: Encoding(lambda _, x, task=by_name[file.system]: task.encode(x), recordings=items[file.system].keys())  # type: ignore[misc]
-            for file in missing
-        }
-        found = encode_recordings(
-            dict.fromkeys(item for file in missing for item in items[file.system]),
-            lambda item: read_audio(item.path),
-            lambda samples, item: mixtures.apply(samples, condition, utterances[item]),
-            encodings,
-            workers,
-            f"{encoder}, {setting.label} {place}",
-        )
-        return {
-            name: Encoded({i: x for (i, _), x in e.features.items()}, {i: why for (i, _), why in e.failed.items()})
-            for name, e in found.items()
-        }
+        def score(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
+            task = by_name[file.system]
+            about = {"encoder": encoder, "task": task.name, "metric": task.metric, "condition": setting.name}
+            scored = [
+                asdict(s) | {"numerator": float(s.numerator), "denominator": float(s.denominator)}  # numpy's scalars made Python's
+                for s in task.score(features)
+            ]
+            return about | {"snr_db": setting.snr_db, "seed": seed, "items": scored}
 
-    def score(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
-        task = by_name[file.system]
-        about = {"encoder": encoder, "task": task.name, "metric": task.metric, "condition": setting.name}
-        scored = [
-            asdict(s) | {"numerator": float(s.numerator), "denominator": float(s.denominator)}  # numpy's scalars made Python's
-            for s in task.score(features)
-        ]
-        return about | {"snr_db": setting.snr_db, "seed": seed, "items": scored}
+        for task, file, contents in zip(tasks, files, evaluate_files(files, encode, score), strict=True):
+            tell_set_aside(contents["failed"], f"{file.label} (they count as wrong)")
+            scored, card = tuple(ItemScore(**s) for s in contents["items"]), hash_json(dict(task.card))
+            yield Cell(encoder, task.name, task.metric, setting, scored, seed, card, contents["failed"], task.unit)
 
-    cells = []
-    for task, file, contents in zip(tasks, files, evaluate_files(files, encode, score), strict=True):
-        tell_set_aside(contents["failed"], f"{file.label} (they count as wrong)")
-        scored, card = tuple(ItemScore(**s) for s in contents["items"]), hash_json(dict(task.card))
-        cells.append(Cell(encoder, task.name, task.metric, setting, scored, seed, card, contents["failed"], task.unit))
-    return cells
+    places = [(*pair, setting, place) for pair in encoders.items() for place, setting in enumerate(settings, 1)]
+    return [cell for place in places for cell in run_tasks(*place)]

@@ -27,7 +27,6 @@ Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embeddi
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,7 +48,7 @@ from speechssl.dual.system import check_units_of
 from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError
 from speechssl.eval.config import Retrieval
-from speechssl.eval.run import Encoding
+from speechssl.eval.run import Encoding, remember_last
 from speechssl.eval.scores import question_lines
 from speechssl.eval.spoken_qa import (
     Setup,
@@ -58,7 +57,6 @@ from speechssl.eval.spoken_qa import (
     find_recordings,
     models_name,
     rounds_of,
-    setup_of,
     table_of_rows,
 )
 from speechssl.io import model_folder
@@ -118,7 +116,6 @@ class Embedder:
         return np.maximum.reduceat(asked @ self._embed(cut).T, first, axis=1)
 
     def _embed(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
-        """(B, E)."""
         cls, sep, pad = self.specials
         framed = [np.concatenate([[cls], ids, [sep]]).astype(np.int64) for ids in sequences]
         run, device = lambda ids, mask, segments: self.run(ids, mask), device_of("auto")
@@ -194,9 +191,11 @@ def load_retrievers(
         if source in WRITTEN:
             return source, lambda record, _: given_words(WRITTEN[source], record), {"reads": source}
         if source == UNITS:
-            return source, of_samples(extractor.units), extractor.card
-        recogniser, made = load_recogniser(models, source, encoder, language)
-        return recogniser.name, of_samples(recogniser.transcribe), recogniser_card(recogniser, made)
+            name, encode, card = source, remember_last(extractor.units), extractor.card
+        else:
+            recogniser, made = load_recogniser(models, source, encoder, language)
+            name, encode, card = recogniser.name, remember_last(recogniser.transcribe), recogniser_card(recogniser, made)
+        return name, lambda _, samples: encode(samples), card
 
     sources = {source: load_source(source) for source in dict.fromkeys(source for _, source, _ in split)}
     embedders: dict[bool, Embedder] = {}  # of units, and of words
@@ -220,18 +219,6 @@ def load_retrievers(
     return found
 
 
-def of_samples(encode: Callable[[np.ndarray], Content]) -> Callable[[Record, Any], Content]:
-    """Every thread remembers the last recording, so that systems with one source encode it once."""
-    last = threading.local()
-
-    def encode_once(_: Record, samples: np.ndarray) -> Content:
-        if getattr(last, "samples", None) is not samples:
-            last.content, last.samples = encode(samples), samples
-        return last.content
-
-    return encode_once
-
-
 # ---- evaluation: systems x conditions
 
 METRICS = ("r1", "r10", "mrr")
@@ -239,12 +226,11 @@ BEST = 10  # passages that predictions list
 
 
 def run_retrieval(o: Retrieval) -> str:
-    """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
     conditions = [parse_condition(c) for c in o.conditions]
     folder = model_folder(o.models)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
-    append_results(o.out, evaluate_retrieval(loaded, data, conditions, setup_of(o, models_name(folder))))
+    append_results(o.out, evaluate_retrieval(loaded, data, conditions, Setup.of(o, models_name(folder))))
     return table_of_rows(o, conditions)
 
 

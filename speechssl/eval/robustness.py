@@ -66,7 +66,6 @@ ON_DEV = (
 
 
 def results_folder(o: Robustness) -> Path:
-    """Where results of the split are."""
     return o.out if o.split == TEST else o.out / o.split
 
 
@@ -167,7 +166,6 @@ class Grid:
 
     @property
     def averaged(self) -> list[Task]:
-        """The tasks that averages are over."""
         return averaged(self.tasks)
 
     @cached_property
@@ -231,12 +229,11 @@ def gather(cells: Sequence[Cell], seed: int, resamples: int = RESAMPLES) -> Grid
 
 
 def rows_of(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
-    """A row for `results.jsonl` from every cell."""
     rows = []
     for (task, encoder, setting), score in grid.scores.items():
         cell, over = grid.cells[task, encoder, setting], distorter.card(setting.condition).get("snr_over", "")
-        row = Row.of(score.interval, task[0], encoder, setting.name, setting.snr_db, task[1], cell.seed, cell.card)
-        rows.append(replace(row, snr_over=over))
+        about = (task[0], encoder, setting.name, setting.snr_db, task[1])
+        rows.append(Row.of(score.interval, *about, cell.seed, cell.card, over))
     return rows
 
 
@@ -256,7 +253,6 @@ def relative(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate
 
 
 def gain(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate:
-    """Points by which it is better than the baseline."""
     base = grid.scores[task, grid.baseline, setting]
     return combined(lambda a, b: 100 * sign(task) * (a - b), grid.scores[task, encoder, setting], base)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -96,6 +97,18 @@ class Encoding(Generic[Key]):
     recordings: Collection[Key] | None = None
 
 
+def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
+    """Every thread remembers the last recording, so that whoever gets the same samples after it encodes nothing again."""
+    last = threading.local()
+
+    def encode_once(samples: np.ndarray) -> Any:
+        if getattr(last, "samples", None) is not samples:
+            last.found, last.samples = encode(samples), samples
+        return last.found
+
+    return encode_once
+
+
 def encode_recordings(
     recordings: Iterable[Key],
     read: Callable[[Key], np.ndarray],
@@ -113,7 +126,6 @@ def encode_recordings(
     from speechssl.encoders.load import single_threaded  # imports torch
 
     def one(recording: Key) -> dict[str, tuple[Any, str]]:
-        """By system: features, or why there are none."""
         wanted = {name: s for name, s in systems.items() if s.recordings is None or recording in s.recordings}
         samples, unreadable = None, ""
         if any(s.needs_audio for s in wanted.values()):
@@ -198,12 +210,10 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """For tables and messages: "unseen-kitchen 5 dB"."""
         return condition_name(self.name, self.snr_db)
 
     @property
     def file(self) -> str:
-        """The name of a file."""
         return f"{self.label.replace(' ', '-').replace('/', '-')}.json"
 
 

@@ -11,7 +11,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ from speechssl.metrics import WordErrors, exact_match, frame_f1, overlap_score, 
 from speechssl.multiple_choice.data import written
 from speechssl.multiple_choice.model import chosen, longest_options, score_choice
 from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQuestion, WrittenChoice, load_choice_systems
-from speechssl.results import Row, append_rows, read_rows, results_table, snr_note
+from speechssl.results import Row, append_rows, read_rows, results_table, seconds_range, snr_note
 from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.systems import confusions_path, default_systems, load_systems
 from speechssl.text import answer_tokens, error_metric
@@ -63,9 +63,9 @@ class Setup:
     workers: int = 2
     models: str = ""
 
-
-def setup_of(o: Conditions, models: str) -> Setup:
-    return Setup(o.out, Distorter(o.seed, o.voices, snr_over=o.snr_over), o.workers, models)
+    @classmethod
+    def of(cls, o: Conditions, models: str) -> Setup:
+        return cls(o.out, Distorter(o.seed, o.voices, snr_over=o.snr_over), o.workers, models)
 
 
 # ---- spoken question answering
@@ -89,8 +89,7 @@ def run_evaluation(o: Qa) -> str:
                 "(`speechssl evaluate confusions`) and give them with --errors"
             )
     loaded = load_systems(folder, names, o.bf16, errors=o.errors, seed=o.seed, reading=o.reading, language=data.language)
-    setup = setup_of(o, o.label or models_name(folder))
-    append_results(o.out, evaluate(loaded, data, conditions, setup))
+    append_results(o.out, evaluate(loaded, data, conditions, Setup.of(o, o.label or models_name(folder))))
     return table_of_rows(o, conditions)
 
 
@@ -155,7 +154,6 @@ def answer_questions(system: System, corpus: Corpus, features: Mapping[str, Any]
 
 
 def asked_passages(corpus: Corpus) -> list[Passage]:
-    """Those that an answerable question is about."""
     asked = {q.passage for q in corpus.answerable}
     return [p for p in corpus.passages.values() if p.id in asked]
 
@@ -164,12 +162,11 @@ def asked_passages(corpus: Corpus) -> list[Passage]:
 
 
 def run_choice(o: Choice) -> str:
-    """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
     conditions = [parse_condition(c) for c in o.conditions]
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded, folder = load_choice_systems(o.models, o.systems, o.bf16, data.language), Path(o.models)
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
-    append_results(o.out, evaluate_choice(loaded, data, conditions, setup_of(o, name)))
+    append_results(o.out, evaluate_choice(loaded, data, conditions, Setup.of(o, name)))
     note = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
     return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), note]))
 
@@ -180,9 +177,7 @@ def evaluate_choice(
     conditions: Sequence[Condition],
     setup: Setup,
 ) -> list[Row]:
-    """Fill in the predictions that are missing and return the rows of all of them. Raises InputError without questions, and where
-    `setup.out` holds answers that are spans, which would be lost.
-    """
+    """As `evaluate`. Raises InputError, too, where `setup.out` holds answers that are spans, which would be lost."""
     if not corpus.choices:
         raise InputError(
             f"{corpus.root / corpus.split} has no question with options and a right one; give a multiple-choice corpus"
@@ -293,7 +288,6 @@ def rounds_of(
 
 
 def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> dict[str, Path | InputError]:
-    """By the id of a record its file, or why there is none."""
     found: dict[str, Path | InputError] = {}
     for record in records:
         try:
@@ -355,9 +349,8 @@ def evaluate_systems(
             tell_set_aside(predictions["failed"], f"{file.label} (their questions count as not answered)")
             system = by_name[file.system]
             scored, transcripts, lines, facts = score(system, predictions)
-            encoder = "" if isinstance(system, Baseline) else setup.models
-            made = rows_of(scored, metrics, transcripts, corpus, condition, system, distorter.seed, encoder)
-            rows += [replace(row, snr_over=distorter.card(condition).get("snr_over", "")) for row in made]
+            encoder, over = "" if isinstance(system, Baseline) else setup.models, predictions.get("snr_over", "")
+            rows += rows_of(scored, metrics, transcripts, corpus, condition, system, distorter.seed, encoder, over)
             write_lines(out, system.name, condition, lines, corpus, predictions, **facts)
         return rows
 
@@ -439,6 +432,15 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
         answer = predictions["answers"].get(question.id)
         span = (answer["start"], answer["end"]) if answer and (answer["end"] or 0) > (answer["start"] or 0) else None
         texts, predicted = [a.text for a in question.answers], answer["text"] if answer else ""
+        error = ""  # against the annotation that is most like the answer
+        if gold:
+            start, end = max(gold, key=lambda g: frame_f1(span, [g]))
+            shared = max(0.0, min(span[1], end) - max(span[0], start)) if span else 0.0
+            error = error_type(shared, span[1] - span[0] if span else 0.0, end - start)
+        elif has_text:
+            nearest = max(texts, key=lambda text: token_f1(predicted, [text], question.language))
+            words, wanted = (Counter(answer_tokens(text or "", question.language)) for text in (predicted, nearest))
+            error = error_type((words & wanted).total(), words.total(), wanted.total()) if wanted else ""
         scored.append(
             QuestionScore(
                 question.id,
@@ -448,23 +450,10 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
                 overlap_score(span, gold) if gold else None,
                 exact_match(predicted, texts, question.language) if has_text else None,
                 token_f1(predicted, texts, question.language) if has_text else None,
-                _error(span, gold) if gold else _error_of_text(predicted, texts, question.language) if has_text else "",
+                error,
             )
         )
     return scored
-
-
-def _error(span: tuple[float, float] | None, gold: Sequence[tuple[float, float]]) -> str:
-    """How the span errs against the annotation that is most like it."""
-    start, end = max(gold, key=lambda g: frame_f1(span, [g]))
-    shared = max(0.0, min(span[1], end) - max(span[0], start)) if span else 0.0
-    return error_type(shared, span[1] - span[0] if span else 0.0, end - start)
-
-
-def _error_of_text(predicted: str | None, gold: Sequence[str], language: str) -> str:
-    words = Counter(answer_tokens(predicted or "", language))
-    wanted = Counter(answer_tokens(max(gold, key=lambda text: token_f1(predicted, [text], language)), language))
-    return error_type((words & wanted).total(), words.total(), wanted.total()) if wanted else ""
 
 
 def rows_of(
@@ -476,6 +465,7 @@ def rows_of(
     system: Any,
     seed: int,
     encoder: str,
+    snr_over: str = "",
 ) -> list[Row]:
     """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); one voice or passage alone has none.
 
@@ -492,7 +482,7 @@ def rows_of(
         errors, units = word_errors(passages, transcripts), passage_units(corpus, [p.id for p in passages])
         values[error_metric(passages[0].language)] = ratio_interval(errors.errors, errors.words, units, seed)
     about, card = (system.name, encoder, condition.short, condition.snr_db), hash_json(dict(system.card))
-    return [Row.of(v, *about, metric, seed, card) for metric, v in values.items()]
+    return [Row.of(v, *about, metric, seed, card, snr_over) for metric, v in values.items()]
 
 
 def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
@@ -509,9 +499,10 @@ def by_length(scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed
         inside = {i: s.ff1 for i, s in enumerate(scored) if s.ff1 is not None and low <= s.seconds < high}
         if inside:
             v = mean_interval(list(inside.values()), units.at(list(inside)), seed).percent
-            bucket = f"under {high:g} s" if low == 0 else f"{low:g}-{high:g} s" if np.isfinite(high) else f"over {low:g} s"
             low_end, high_end = v.ends
-            found.append({"system": system, "bucket": bucket, "value": v.value, "low": low_end, "high": high_end, "n": v.n})
+            found.append(
+                {"system": system, "bucket": seconds_range(low, high), "value": v.value, "low": low_end, "high": high_end, "n": v.n}
+            )
     return found
 
 
@@ -554,16 +545,6 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
             f"{file} has the question {unknown[0]}, which is not in {data.root / data.split}; give its corpus and --split"
         )
 
-    def is_answer(name: str, text: Any, start: Any, end: Any) -> bool:
-        if text is not None and not isinstance(text, str):
-            return False
-        if start is None and end is None:
-            return text is not None
-        numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in (start, end))
-        if numbers and end < start:
-            raise InputError(f"{file}: the answer of {name} is reversed, from {start} to {end} s; give the start first")
-        return numbers and 0 <= start
-
     answerable, answers = {q.id for q in data.answerable}, {}
     for name, given in found.items():
         if name not in answerable or given in (None, ""):
@@ -571,10 +552,17 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
         value = {"text": given} if isinstance(given, str) else given
         if isinstance(value, list) and len(value) == 2:
             value = dict(zip(FIELDS[1:], value, strict=True))
-        if not isinstance(value, dict) or not value.keys() <= set(FIELDS) or not is_answer(name, *map(value.get, FIELDS)):
+        answer: dict[str, Any] = {**dict.fromkeys(FIELDS), **value} if isinstance(value, dict) else {}
+        parts: list[Any] = [answer.get(part) for part in FIELDS]
+        text, start, end = parts
+        timed = all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in (start, end))
+        if timed and end < start:
+            raise InputError(f"{file}: the answer of {name} is reversed, from {start} to {end} s; give the start first")
+        whole = (timed and start >= 0) or (start is None and end is None and text is not None)
+        if answer.keys() != set(FIELDS) or not whole or not isinstance(text, (str, type(None))):
             shown = f"the answer of {name} is {value!r}"
             raise InputError(f"{file}: {shown}; give a text, [start, end] in seconds, or an object with both")
-        answers[name] = {**dict.fromkeys(FIELDS), **value, "confidence": None}
+        answers[name] = answer | {"confidence": None}
     return answers
 
 

@@ -1,14 +1,9 @@
-"""SUPERB from the command line: encoders on tasks, clean and noisy; heads, scores, rows and tables in one folder.
+"""SUPERB from the command line: encoders on tasks, clean and noisy; the gain of caching. In one folder are
 
-    out/data/<task>/                       the synthetic sets, where no others are given
-    out/features/<encoder>/<key>/          hidden states, computed once; may be deleted
-    out/heads/<encoder>/<part>/seed-<n>/   trained heads, on clean speech or as `Plan.tuning` says
-    out/noise.jsonl                        the mixtures, frozen before anything is encoded
-    out/scores/<encoder>/<part>/...        a file a head and condition (`eval.run`)
-    out/details/<encoder>/<task>.json      what figures are drawn from
-    out/results.jsonl, superb.md           a row a value; the tables
-
-A part is a task, or a fold of it (er/fold-1). Every file exists or is made by the same command; a killed run resumes.
+data/<task> (synthetic sets, where no others are given), features/<encoder>/<key> (hidden states; may be deleted),
+heads/<encoder>/<part>/seed-<n>, noise.jsonl (the mixtures, frozen before anything is encoded), scores/<encoder>/<part>/... (a file
+a head and condition), details/<encoder>/<task>.json (what figures are drawn from), results.jsonl and superb.md. A part is a task,
+or a fold of it (er/fold-1). Every file exists or is made by the same command; a killed run resumes.
 """
 
 from __future__ import annotations
@@ -16,13 +11,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import statistics
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +35,7 @@ from speechssl.data.superb import DOCUMENTS, UtteranceSet
 from speechssl.encoders.load import SpeechEncoder, load_encoder
 from speechssl.encoders.states import AudioReader, ConditionReader, encoder_card
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.config import Data, Superb
+from speechssl.eval.config import LEADERBOARD, Data, Superb
 from speechssl.eval.run import (
     Encoded,
     FrozenMixtures,
@@ -73,7 +70,9 @@ from speechssl.results import (
 from speechssl.signal import ACTIVE
 from speechssl.stats import FEWEST
 from speechssl.superb.data import (
+    TRAINING,
     Augmentation,
+    CachedLoader,
     Evaluation,
     FeatureCache,
     Loader,
@@ -101,8 +100,11 @@ from speechssl.superb.train import (
     Run,
     TrainedHead,
     load_head,
+    own_generator,
     parallel_training,
     predictions,
+    rungs,
+    shuffled_batches,
     task_card,
     train_head,
 )
@@ -116,16 +118,12 @@ DRAWN = f"voices from {FEWEST} on"  # the rule of `stats.choose_units`; a result
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run, as the options say. encoders: name -> where; data: task -> folder of its set, or of fold-1, ..., in order.
-
-    tuning: how heads are trained on distorted speech, or with their upstream; encoders get its name. None: on clean speech, frozen.
-    """
+    """What is run, as the options say. encoders: name -> where; data: task -> folder of its set, or of fold-1, ..., in order."""
 
     options: Superb
     encoders: Mapping[str, str]
     data: Mapping[str, Path]
     distorter: Distorter
-    tuning: Tuning | None = None
 
 
 @dataclass(frozen=True)
@@ -139,14 +137,15 @@ class Part:
 
     @property
     def items(self) -> list[Item]:
-        """The test recordings."""
         splits = (DOCUMENTS, "test") if self.task == QBE else ("test",)
         return [Item(u.id, self.data.path(u)) for split in splits for u in self.data.splits[split]]
 
 
 @dataclass(frozen=True)
 class Benchmarked:
-    """An encoder under test. name: in results, with that of the tuning ("robust+distorted")."""
+    """An encoder under test. name: in results, with that of the tuning ("robust+distorted"); tuning: how heads are trained on
+    distorted speech, or with their upstream; None: on clean speech, with a frozen one.
+    """
 
     name: str
     cache: FeatureCache
@@ -411,7 +410,6 @@ def evaluate_heads(
             files.append(ResultFile(name, path, hash_json([*facts, RESAMPLES, DRAWN]), what))
 
         def encode(missing: Sequence[ResultFile], with_encoder: SpeechEncoder = speech_encoder) -> dict[str, Encoded[str]]:
-            """The predictions of the heads that are missing."""
             chosen = {file.system: heads[file.system] for file in missing}
             loader: Loader | None = None
             if audio.setting.group == "clean" and with_encoder is cache.encoder:
@@ -547,7 +545,6 @@ def term_states(
     cached = [cache.states(data, group, options, reader) for group in groups] if cache.mode != "loop" and all(fits) else None
 
     def states_of(name: str) -> Tensor:
-        """Raises KeyError where there are none."""
         for states in cached or ():
             if name in states:
                 return states[name]
@@ -586,7 +583,11 @@ def find_data(out: Path, sets: Data) -> dict[str, Path]:
             prepare(out / "data", Settings(some_of(list(made.values()), sets.share), sets.data_seed), sets.workers)
         found = named | {task: out / "data" / name for task, name in made.items()}
     else:
-        there = {task: folder for task in wanted if (folder := folder_of(data, task))}
+        there = {}
+        for task in wanted:
+            names = (task, *(TASKS[task].folders if task != QBE else ()))
+            if folders := [data / name for name in names if (data / name).is_dir()]:
+                there[task] = folders[0]
         if absent := [task for task in plain if task not in there]:
             raise InputError(f"{data} has no folder {absent[0]}; prepare it, or name another with {absent[0]}=FOLDER")
         if not there:
@@ -597,18 +598,12 @@ def find_data(out: Path, sets: Data) -> dict[str, Path]:
     return {task: found[task] for task in ORDER if task in found}
 
 
-def folder_of(root: Path, task: str) -> Path | None:
-    """The set of a task below a folder of sets; None where there is none."""
-    names = (task, *(TASKS[task].folders if task != QBE else ()))
-    return next((root / name for name in names if (root / name).is_dir()), None)
-
-
 def plan_of(o: Superb, tuning: Tuning | None = None) -> Plan:
     """Raises InputError for options that cannot be followed, before synthetic sets are made where it can be known."""
     if tuning and not o.sets.data:
         check_tunable(ORDER if ALL in o.sets.tasks else [task.partition("=")[0] for task in o.sets.tasks])
     distorter = Distorter(o.seed[0], o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
-    return Plan(o, name_encoders(o.encoders), find_data(o.out, o.sets), distorter, tuning)
+    return Plan(o, name_encoders(o.encoders), find_data(o.out, o.sets), distorter)
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:
@@ -640,7 +635,6 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
         return [row for row in some if not (row.metric.endswith(DEFAULT) or row.metric.startswith("ratio"))]
 
     def measures(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Tasks with their metrics, in SUPERB's order."""
         return sorted(dict.fromkeys(pairs), key=lambda pair: ORDER.index(pair[0]))
 
     def of(some: Sequence[Row], task: str, metric: str, encoder: str) -> list[Row]:
@@ -667,7 +661,7 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
         texts = []
         for group in groups:
             rows = nearest_snr((r for r in found if r.condition.partition("-")[0] == group), at)
-            texts.append(f"{fmean(r.value for r in rows):.{decimals(rows[0].metric)}f}" if rows else "-")
+            texts.append(f"{statistics.fmean(r.value for r in rows):.{decimals(rows[0].metric)}f}" if rows else "-")
         return " | ".join(texts)
 
     listed = measures([(row.system, row.metric) for row in main(mine)]) if len(groups) > 1 else []
@@ -686,3 +680,92 @@ def measure_name(task: str, metric: str) -> str:
     """ "sid acc ↑", "ss si_sdri (dB) ↑"."""
     shown = f" ({unit(metric)})" if unit(metric) not in ("", "%") else ""
     return f"{task} {metric}{shown} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
+
+
+# ---- the gain of caching
+
+Timed = tuple[str, int, float, float, float]  # task, updates of the whole sweep; seconds: of a cached step, of another, of caching
+
+
+def compare_cached(o: Superb, turns: int) -> str:
+    """Training of heads from cached states beside the same heads with the encoder in the loop, on the same batches in turns: write
+    rows `ratio_cached` (of each task, and of `all` together), and return the table.
+
+    The time of a benchmark is that of computing the cache and of all steps of a sweep, at the median of the timed ones; without a
+    cache, that of all the steps with the encoder in each. Evaluations on dev are left out on both sides. QbE compares all layers on
+    dev; without a cache every layer is encoded anew, as by s3prl's program. The states are computed anew into a folder of their
+    own, which is removed. Raises InputError as `run_superb`.
+    """
+    plan, out = plan_of(o), o.out
+    name, where = next(iter(plan.encoders.items()))
+    parts = [parts_of(task, plan.data[task], o.sets.preset)[0] for task in plan.data]
+    out.mkdir(parents=True, exist_ok=True)
+    timed = []
+    with tempfile.TemporaryDirectory(dir=out, prefix=".speed-") as folder:
+        cache = feature_cache(Path(folder), name, where, plan)
+        cache.encoder.hidden_states(np.random.default_rng(0).standard_normal(32_000).astype(np.float32))  # the first call is slow
+        for part in tqdm(parts, "timing", unit="task"):
+            timed.append(_time_terms(cache, part) if part.task == QBE else _time_heads(cache, part, turns))
+    lines, every, ratios = [], [0.0, 0.0, 0.0], []
+    for task, count, cached_step, online_step, caching in timed:
+        cached, online = caching + count * cached_step, count * online_step
+        every = [a + b for a, b in zip(every, (caching, cached, online), strict=True)]
+        ratios.append((task, online / cached))
+        steps = (f"{count:,}", f"{1000 * cached_step:.1f}", f"{1000 * online_step:.1f}")
+        lines.append((task, *steps, f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"))
+    caching, cached, online = every
+    lines.append(("all", "", "", "", f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"))
+    ratios += [("all", online / cached)] if len(timed) > 1 else []
+    card = {"preset": o.sets.preset, "workers": o.sets.workers}
+    rows = [Row(task, name, "clean", None, "ratio_cached", ratio, None, None, 1, 0, card) for task, ratio in ratios]
+    append_rows(out / "results.jsonl", rows, any_card=True)
+    steps = ("updates", "ms a step, cached", "ms a step, encoder in the loop")
+    columns = ("task", *steps, "caching, s", "all, cached, s", "all, in the loop, s", "ratio")
+    note = "Updates of a whole sweep of seven learning rates."
+    return Table("Heads from the cache beside the encoder in the loop", columns, tuple(lines), note).text
+
+
+def _time_heads(cache: FeatureCache, part: Part, turns: int) -> Timed:
+    task, settings = make_task(part.task, part.data, cache.encoder.grid, part.preset)
+    caching = _time_caching(cache, part, TRAINING, task.pooled)
+    loader = cache.loader(task)
+    if not isinstance(loader, CachedLoader):
+        raise InputError(f"the hidden states of {part.task} do not fit on the disk; leave the task out with --tasks")
+    left, before, steps = len(LEADERBOARD), 0, settings.steps  # a sweep without early ends, and the task's own rate
+    for rung in rungs(left, settings.steps):
+        steps += left * (rung - before)
+        left, before = -(-left // 2), rung
+    taken: tuple[list[float], list[float]] = ([], [])
+    with own_generator():
+        trainers = [Run(task, x, settings, 0, cache.root / "heads").trainer() for x in (loader, cache.online(task))]
+        batches = shuffled_batches(loader.usable(task.data.splits["train"]), settings.batch, 0, by_length=not task.pooled)
+        for turn in range(turns + 1):
+            utterances = next(batches)
+            for trainer, seconds in zip(trainers, taken, strict=True):
+                began = time.perf_counter()
+                trainer.update(utterances, turn + 1)
+                if turn:  # the first warms up
+                    seconds.append(time.perf_counter() - began)
+    return part.task, steps, statistics.median(taken[0]), statistics.median(taken[1]), caching
+
+
+def _time_caching(cache: FeatureCache, part: Part, splits: tuple[str, ...], pooled: bool) -> float:
+    """Seconds; 0 where another task did it."""
+    began, options = time.perf_counter(), cache.options(pooled)
+    if (cache.folder(part.data, splits, options) / "card.json").is_file():
+        return 0.0
+    cache.states(part.data, splits, options)
+    return time.perf_counter() - began
+
+
+def _time_terms(cache: FeatureCache, part: Part) -> Timed:
+    """A step is the search with the states of one layer.
+
+    With the cache the states are computed once; without, once for each layer and for the test queries. The search itself is the
+    same for both and is timed once.
+    """
+    caching = sum(_time_caching(cache, part, (split,), False) for split in (DOCUMENTS, "dev"))
+    layers, began = cache.encoder.layers + 1, time.perf_counter()
+    choose_layer(SpokenTerms(part.data), cache, cache.root / "qbe.json")
+    search = (time.perf_counter() - began) / layers
+    return QBE, layers, search, search + caching, caching

@@ -6,7 +6,7 @@ import platform
 import random
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
 from itertools import pairwise
@@ -14,12 +14,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.data.records import Corpus, Passage, corpus_card, data_hash, load_corpus, synthetic_note
+from speechssl.data.records import Corpus, corpus_card, data_hash, load_corpus, synthetic_note
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
@@ -35,7 +34,7 @@ from speechssl.report.spoken_qa import Answers, Breakdown, error_table, explorer
 from speechssl.report.superb import MAIN, Artefacts, of_superb, read_artefacts, superb_section
 from speechssl.report.text_side import TITLE as TEXT_SIDE
 from speechssl.report.text_side import Lectures, read_lectures, text_side_section
-from speechssl.results import Row, Table, read_rows, table_of, unit
+from speechssl.results import Row, Table, full_condition, read_rows, table_of, unit
 from speechssl.signal import ACTIVE
 from speechssl.text_side.published import CONDITION
 from speechssl.units.features import UnitExtractor, extractor_of
@@ -55,8 +54,6 @@ def build_report(
     breakdowns: Sequence[Breakdown] = (),
     tables: Sequence[Table] = (),
     provenance: Mapping[str, str] | None = None,
-    title: str = "",
-    commentary: Sequence[str] = (),
     artefacts: Artefacts | None = None,
     synthetic: str = "",
     lectures: Lectures | None = None,
@@ -65,16 +62,10 @@ def build_report(
 ) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes. What has no data is left out.
 
-    rows: percent (or what `results.unit` says), as `results.read_rows` gives them.
-    breakdowns: FF1 by length of the answer, clean speech.
-    provenance: what, value (command, versions, hardware, date); questions, seeds and cards are added from the rows.
-    title: as suits the rows, where it is empty. commentary: paragraphs to follow the summary.
-    artefacts: what a SUPERB run left beside its rows.
-    synthetic: what a synthesiser spoke of the data of these rows; stands under the title and at every table of them.
-    lectures: what the text side's runs left beside their rows.
-    predicted: all predictions, for the table of them and the switch to the questions that all systems answered.
-    listening: which questions the examples are.
-    Raises InputError when there is nothing to show.
+    breakdowns: FF1 by length of the answer, clean speech. provenance: what, value (command, versions, hardware, date); questions,
+    seeds and cards are added from the rows. synthetic: what a synthesiser spoke of the data of these rows; stands under the title
+    and at every table of them. artefacts, lectures: what a SUPERB run, and the text side's runs, left beside their rows.
+    listening: which questions the examples are. Raises InputError when there is nothing to show.
     """
     if not (rows or examples or breakdowns or tables):
         raise InputError(f"there is nothing to report in {out}; give at least one result, example or table")
@@ -84,9 +75,8 @@ def build_report(
     superb = of_superb(rows, artefacts or Artefacts())
     grid, others = of_grid(row for row in rows if not superb.shows(row))
     found = (*superb.noisy, *panels(grid))
-    counted = [
-        p for p in found if unit(p.metric) == "%" and MAIN.get(p.task, p.metric) == p.metric
-    ]  # losses have a mean over these
+    # losses have a mean over these
+    counted = [p for p in found if unit(p.metric) == "%" and MAIN.get(p.task, p.metric) == p.metric]
     results = arrange(others, also=named)
     more: dict[str, Any] = {"listening": listening}
     if predicted:
@@ -103,11 +93,11 @@ def build_report(
         Section(tables=tables),
     ]
     if lectures.rows and not rows:
-        title, heading = title or TEXT_SIDE, "Results"
+        title, heading = TEXT_SIDE, "Results"
     elif superb and not others:
-        title, heading = title or SUPERB, "In noise, task by task"
+        title, heading = SUPERB, "In noise, task by task"
     else:
-        title, heading = title or (ROBUSTNESS if grid and not others else TITLE), "Results"
+        title, heading = ROBUSTNESS if grid and not others else TITLE, "Results"
     asked, cards = set(map(id, others)), list(dict.fromkeys(row.card for row in rows if isinstance(row.card, str) and row.card))
     facts = {  # the `encoder` of question answering is a folder of models
         "Models": ", ".join(dict.fromkeys(row.encoder for row in others if row.encoder)),
@@ -118,7 +108,7 @@ def build_report(
     given = dict(provenance or {})
     lower = {name.lower() for name in given}
     about = given | {name: value for name, value in facts.items() if value and name.lower() not in lower}
-    write_page(out, title, sections, about, synthetic, commentary, every, heading)
+    write_page(out, title, sections, about, synthetic, every, heading)
 
 
 # ---- what all systems answered
@@ -141,7 +131,6 @@ class Predicted:
 
     @property
     def switch(self) -> str:
-        """What stands beside the switch to the common questions, or in its place."""
         if self.rows:
             which = f"only the {len(self.common):,} questions that all systems answered in all their conditions"
             return f"{which} (of {self.evaluated:,}), here and in the table of predictions"
@@ -169,9 +158,8 @@ def read_predicted(out: Path, corpus: Corpus) -> Predicted:
         scored = [s for s in score_questions(answers[f.path], corpus) if s.id in common]
         system, seed = SimpleNamespace(name=f.system, card={}), int(f.card.get("seed", 0))
         condition: Any = SimpleNamespace(short=f.condition[0], snr_db=f.condition[1])  # what rows have of `augment.Condition`
-        encoder = str(f.card.get("encoder", ""))
-        made = rows_of(scored, METRICS, answers[f.path]["transcripts"], corpus, condition, system, seed, encoder)
-        rows += [replace(row, snr_over=str(f.card.get("snr_over", ""))) for row in made]
+        encoder, over = (str(f.card.get(name, "")) for name in ("encoder", "snr_over"))
+        rows += rows_of(scored, METRICS, answers[f.path]["transcripts"], corpus, condition, system, seed, encoder, over)
     return Predicted(tuple(found), answers, corpus, len(evaluated), common, tuple(rows))
 
 
@@ -323,19 +311,6 @@ def units_of(models: str, predictions: Sequence[Mapping[str, Any]]) -> UnitExtra
     return None
 
 
-def _strips(passage: Passage, samples: np.ndarray, extractor: UnitExtractor | None) -> list[Strip]:
-    """The phones of a passage where the corpus has them, and its units where there is something that makes them."""
-    strips = []
-    if passage.phones:
-        strips.append(Strip("Phones", tuple((p.text, round(p.start, 3), round(p.end, 3)) for p in passage.phones)))
-    if extractor and extractor.grid.frames(len(samples)):
-        runs = extractor.units(samples)
-        ends = [round(extractor.grid.seconds(int(frame)), 3) for frame in runs.borders]
-        blocks = tuple((str(u), a, b) for u, (a, b) in zip(runs.units, pairwise(ends), strict=True))
-        strips.append(Strip("Units", blocks, coloured=True))
-    return strips
-
-
 def _examples(
     data: Corpus,
     condition: Condition,
@@ -343,25 +318,22 @@ def _examples(
     count: int,
     distorter: Distorter,
     seed: int,
-    extractor: UnitExtractor | None = None,
+    extractor: UnitExtractor | None,
 ) -> list[Example]:
     """A random draw (not a choice) of the questions that most systems answered, no passage twice.
 
     extractor: of units to be drawn, which are those of the distorted passage.
     """
     most = max(len(a["answers"]) for a in answers.values())
-    complete = [a for a in answers.values() if len(a["answers"]) == most]
-    questions = [
-        q
-        for q in data.answerable
-        if any(a.start is not None for a in q.answers)
-        and (q.audio and data.passages[q.passage].audio)
-        and all(q.id in a["answers"] for a in complete)
-    ]
+    complete = [a["answers"] for a in answers.values() if len(a["answers"]) == most]
+    recorded = [q for q in data.answerable if q.audio and data.passages[q.passage].audio]
+    timed = [q for q in recorded if any(a.start is not None for a in q.answers)]
+    questions = [q for q in timed if all(q.id in answered for answered in complete)]
     random.Random(f"examples {condition.label} {seed}").shuffle(questions)
     drawn = list({q.passage: q for q in questions}.values())[:count]
     ff1 = {system: {s.id: s.ff1 for s in score_questions(p, data)} for system, p in answers.items()}
-    examples, over = [], distorter.card(condition).get("snr_over")
+    examples = []
+    shown = ShownCondition(full_condition(condition.short, distorter.card(condition).get("snr_over")), condition.snr_db)
     for question in tqdm(drawn, desc="examples", unit="question", disable=not drawn):
         passage, predicted = data.passages[question.passage], []
         for system, predictions in answers.items():
@@ -372,6 +344,14 @@ def _examples(
                 percent = None if score is None else 100 * score
                 predicted.append(Prediction(system, start, end, a["confidence"], percent, transcript, a["text"]))
         samples, asked = (distorter.apply(read_audio(data.path(r)), condition, r.id) for r in (passage, question))
+        strips = []
+        if passage.phones:
+            strips.append(Strip("Phones", tuple((p.text, round(p.start, 3), round(p.end, 3)) for p in passage.phones)))
+        if extractor and extractor.grid.frames(len(samples)):
+            runs = extractor.units(samples)
+            ends = [round(extractor.grid.seconds(int(frame)), 3) for frame in runs.borders]
+            blocks = tuple((str(u), a, b) for u, (a, b) in zip(runs.units, pairwise(ends), strict=True))
+            strips.append(Strip("Units", blocks, coloured=True))
         examples.append(
             Example(
                 id=question.id,
@@ -384,14 +364,12 @@ def _examples(
                 gold=tuple((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
                 answer_text=question.answers[0].text,
                 predictions=tuple(predicted),
-                condition=ShownCondition(
-                    f"{condition.short}, over the {over}" if over else condition.short, condition.snr_db
-                ).label,
+                condition=shown.label,
                 badges=(
                     *([("voice of the passage", passage.speaker)] if passage.speaker else []),
                     ("type of the answer", answer_type(question.written, question.answers[0].text, question.language)),
                 ),
-                strips=tuple(_strips(passage, samples, extractor)),
+                strips=tuple(strips),
             )
         )
     return examples

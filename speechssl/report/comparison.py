@@ -31,7 +31,6 @@ from speechssl.eval.compare import (
     paired_tests,
     read_results,
     reads_reference,
-    synthetic,
     tables_of,
 )
 from speechssl.eval.published import published_table
@@ -88,7 +87,9 @@ def run_comparison(o: Compare) -> str:
             f"{size}, {c.card.get('data')}; {c.card.get('synthetic') or 'speech or text as the corpus has it'}"
         )
     sections = [*(corpus_section(c, number) for number, c in enumerate(found)), Section(tables=further)]
-    write_page(o.out / "compare.html", TITLE, sections, about, " ".join(dict.fromkeys(filter(None, map(synthetic, compared)))))
+    write_page(
+        o.out / "compare.html", TITLE, sections, about, " ".join(dict.fromkeys(c.synthetic for c in compared if c.synthetic))
+    )
     few = [t for t in every if ": paired differences" in t.title and len(t.rows) <= FEW]
     crossing = [t for t in every if t.title.endswith("where the lines cross")]
     printed = markdown([*(t for some in tables for t in some[:1]), *few, *crossing])
@@ -109,16 +110,15 @@ def corpus_section(c: Compilation, number: int) -> Section:
             figures.append((title, CAPTION, drawing))
     in_grids = [f"{corpus}: {metric_name(name)}" for name in (metric, errors.lower())]
     tables = [t for t in tables_of(c) if t.title not in in_grids]
-    results, order, grids = arrange(rows_of(c.compared)), {s: i for i, s in enumerate(c.compared.systems)}, []
-    for name in results.metrics:
-        grid = grid_of(results, name, f"{metric_name(name)}, {corpus}", synthetic(c.compared))
-        grids.append(replace(grid, lines=sorted(grid.lines, key=lambda line: order[line.series.system if line.series else ""])))
+    results, order = arrange(rows_of(c.compared)), {s: i for i, s in enumerate(c.compared.systems)}
+    listed = replace(results, series=tuple(sorted(results.series, key=lambda s: order[s.system])))
+    grids = [grid_of(listed, name, f"{metric_name(name)}, {corpus}", c.compared.synthetic) for name in results.metrics]
     explorers = []
     if metric in SPOKEN:
         paths = {f.path: predictions_path(f) for f in c.compared.scores}
         answers = {scores: read_json(path) for scores, path in paths.items() if path.is_file()}
         explorers = [explorer_of(c.compared.scores, answers, results, title=f"All predictions, {corpus}")]
-        mistakes = error_table(c.compared.scores, results, synthetic(c.compared), f"{corpus}: how answers err")
+        mistakes = error_table(c.compared.scores, results, c.compared.synthetic, f"{corpus}: how answers err")
         tables += [mistakes] if mistakes else []
     return Section(
         summary=_summary(c), grids=grids, figures=figures, tables=tables, methods=methods_of(results), explorers=explorers
@@ -126,10 +126,9 @@ def corpus_section(c: Compilation, number: int) -> Section:
 
 
 def rows_of(c: Compared) -> list[Row]:
-    """The estimates as rows of results, percent."""
     over = {s.condition: str(s.card.get("snr_over", "")) for s in c.scores}
     return [
-        replace(Row.of(e.interval, system, "", *where, c.errors.lower() if metric == WER else metric), snr_over=over.get(where, ""))
+        Row.of(e.interval, system, "", *where, c.errors.lower() if metric == WER else metric, snr_over=over.get(where, ""))
         for (system, where, metric), e in c.estimates.items()
     ]
 
@@ -191,7 +190,6 @@ def crossing_figure(found: Sequence[Crossing], metric: str, errors: str, name: s
 
 
 def _draw_family(ax: Axes, x: Crossing, series: Series) -> None:
-    """The scores of a cascade with their intervals, and the fitted curve."""
     xs, ys = [100 * p.wer.value for p in x.points], [100 * p.cascade.value for p in x.points]
     ax.plot(xs, falling(np.array(ys)), color=series.colour, linewidth=1.6)
     named = -APART

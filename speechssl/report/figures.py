@@ -148,7 +148,6 @@ class Results:
         return "cer" if self.having("cer") and not self.having("wer") else "wer"
 
     def conditions(self, metric: str) -> tuple[ShownCondition, ...]:
-        """Clean first, then by name, easiest signal-to-noise ratio first."""
         return tuple(in_order({c for _, m, c in self.cells if m == metric}))
 
     def having(self, metric: str) -> tuple[Series, ...]:
@@ -245,7 +244,6 @@ def axes_at(figure: Figure, left: float, bottom: float, width: float, height: fl
 
 
 def draw_interval(ax: Axes, x: float, found: ScoreCell | Row | Interval, **style: Any) -> None:
-    """An upright line over the interval at `x`, where there is one."""
     if found.low is not None and found.high is not None:
         ax.plot([x, x], [found.low, found.high], **{"linewidth": 1.3, "solid_capstyle": "round", **style})
 
@@ -261,7 +259,6 @@ def cell_axes(figure: Figure, left: float, bottom: float, width: float, height: 
 
 
 def draw_cell(ax: Axes, x: int, y: int, text: str, colour: Any, ink: str, size: float = 8, alpha: float = 1, **style: Any) -> None:
-    """A filled cell with a number in it."""
     from matplotlib.patches import Rectangle
 
     ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour, alpha=alpha, linewidth=0))

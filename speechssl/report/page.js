@@ -1,5 +1,12 @@
 "use strict";
 
+const make = (parent, name, attributes = {}, text = "") => {
+  const found = parent.appendChild(document.createElementNS(parent.namespaceURI, name));
+  Object.entries(attributes).forEach(([key, value]) => found.setAttribute(key, value));
+  if (text) found.textContent = text;
+  return found;
+};
+
 // ---- tables: tabs, the switch to common questions, export
 
 (() => {
@@ -40,19 +47,14 @@ const linesOf = (table) => {
   const [above, names] = table.tHead.rows.length > 1 ? table.tHead.rows : [null, table.tHead.rows[0]];
   const groups = above ? [...above.cells].flatMap((cell) => Array(cell.colSpan).fill(cell.textContent.trim())) : [];
   const columns = [...names.cells].flatMap((cell) => Array(cell.colSpan).fill(cell));
-  const body = [...table.tBodies].filter(seen).flatMap((part) => [...part.rows]);
-  const lines = [], held = [];  // held: a cell that stands for several rows
-  body.forEach((row) => {
-    const line = [], cells = [...row.cells];
-    while (line.length < columns.length) {
-      const above = held[line.length];
-      const cell = above && above.left > 0 ? above.cell : cells.shift();
-      if (!cell) break;
-      held[line.length] = above && above.left > 0 ? { cell, left: above.left - 1 } : { cell, left: cell.rowSpan - 1 };
+  let first = null;  // the label of a line, which may stand for several rows
+  const lines = [...table.tBodies].filter(seen).flatMap((part) => [...part.rows]).map((row) => {
+    const cells = row.cells.length < columns.length ? [first, ...row.cells] : [...row.cells];
+    first = cells[0];
+    return cells.map((cell) => {
       const small = cell.querySelector("small");
-      line.push({ text: cell.classList.contains("none") ? "" : direct(cell), small: small ? small.textContent.trim() : "", best: cell.classList.contains("best") });
-    }
-    lines.push(line);
+      return { text: cell.classList.contains("none") ? "" : direct(cell), small: small ? small.textContent.trim() : "", best: cell.classList.contains("best") };
+    });
   });
   const heads = columns.map((cell, i) => ({ group: groups[i] === cell.textContent.trim() ? "" : groups[i] || "", name: cell.textContent.trim(), number: lines.every((line) => /^[-−+]?[\d.,]*( %)?$/.test(line[i].text)) }));
   return { heads, lines };
@@ -152,40 +154,25 @@ document.querySelectorAll(".predictions").forEach((section) => {
 
   const head = table.tHead.rows[0];
   columns.forEach((column) => {
-    const cell = document.createElement("th"), button = document.createElement("button");
-    cell.scope = "col";
-    cell.setAttribute("aria-sort", "none");
-    if (column.numeric) cell.className = "num";
-    button.type = "button";
-    button.textContent = column.name;
-    button.addEventListener("click", () => {
+    const cell = make(head, "th", { scope: "col", "aria-sort": "none", class: column.numeric ? "num" : "" });
+    make(cell, "button", { type: "button" }, column.name).addEventListener("click", () => {
       sorted = { column, way: sorted && sorted.column === column ? -sorted.way : column.from };
       [...head.cells].forEach((other) => other.setAttribute("aria-sort", "none"));
       cell.setAttribute("aria-sort", sorted.way > 0 ? "ascending" : "descending");
       update();
     });
-    cell.append(button);
-    head.append(cell);
   });
 
   const line = (row) => {
     const found = document.createElement("tr");
     columns.forEach((column) => {
-      const cell = found.insertCell(), text = column.text(row), small = column.small && column.small(row);
-      if (column.numeric) cell.className = "num";
-      if (column.wide) cell.className = "text";
-      if (column.dot) {
-        const dot = document.createElement("i");
-        dot.className = "dot";
-        dot.style.setProperty("--c", `var(--s${column.dot(row) % SLOTS})`);
-        cell.append(dot);
-      }
-      const holder = column.name === "Question" && row.example ? document.createElement("a") : column.said && column.said(row) && text ? document.createElement("i") : null;
-      if (holder && holder.nodeName === "A") holder.href = "#" + row.example;
-      if (holder && holder.nodeName === "I") holder.title = "what is said there; the system gives a time alone";
-      if (holder) holder.textContent = text;
-      cell.append(holder || text);
-      if (small) cell.append(Object.assign(document.createElement("small"), { textContent: small }));
+      const cell = make(found, "td", { class: column.numeric ? "num" : column.wide ? "text" : "" });
+      const text = column.text(row), small = column.small && column.small(row);
+      if (column.dot) make(cell, "i", { class: "dot", style: `--c: var(--s${column.dot(row) % SLOTS})` });
+      if (column.name === "Question" && row.example) make(cell, "a", { href: "#" + row.example }, text);
+      else if (text && column.said && column.said(row)) make(cell, "i", { title: "what is said there; the system gives a time alone" }, text);
+      else cell.append(text);
+      if (small) make(cell, "small", {}, small);
     });
     return found;
   };
@@ -241,12 +228,6 @@ document.querySelectorAll(".predictions").forEach((section) => {
   const sounds = [...document.querySelectorAll("audio")];
   sounds.forEach((sound) => sound.addEventListener("play", () => sounds.forEach((other) => other !== sound && other.pause())));
   const HEAD = 88, LANE = 26, SECOND = 360;  // pixels: height of the waveform and of a lane; width of a second when zoomed in
-  const make = (parent, name, attributes) => {
-    const found = parent.appendChild(document.createElementNS(parent.namespaceURI, name));
-    Object.entries(attributes).forEach(([key, value]) => found.setAttribute(key, value));
-    return found;
-  };
-
   document.querySelectorAll(".example").forEach((box) => {
     const audio = box.querySelector(".passage"), svg = box.querySelector(".answers"), head = box.querySelector(".playhead");
     const track = box.querySelector(".track"), wide = box.querySelector(".wide"), zoom = box.querySelector(".zoom");
@@ -316,9 +297,9 @@ document.querySelectorAll(".predictions").forEach((section) => {
       JSON.parse(strip.dataset.blocks).forEach(([text, start, stop]) => {
         const block = make(strip, "g", { class: "block" + (coloured ? "" : " phone") });
         if (coloured) block.style.setProperty("--h", hue(text));
-        make(block, "title", {}).textContent = `${text}, ${start.toFixed(2)} to ${stop.toFixed(2)} s`;
+        make(block, "title", {}, `${text}, ${start.toFixed(2)} to ${stop.toFixed(2)} s`);
         make(block, "rect", { x: percent(start), width: percent(stop - start), y: 3, height: 20 });
-        make(block, "text", { x: percent((start + stop) / 2), y: 17 }).textContent = text;
+        make(block, "text", { x: percent((start + stop) / 2), y: 17 }, text);
         block.addEventListener("click", () => play(start, stop, null));
       });
     };

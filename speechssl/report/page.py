@@ -12,7 +12,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,25 +21,10 @@ import numpy as np
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.io import write_text
-from speechssl.report.figures import PALETTE, Drawing, Results, ScoreCell, Series, ShownCondition, decibels
-from speechssl.results import LOWER_IS_BETTER, METRICS, Row, Table, decimals, interval_note, metric_name, unit
+from speechssl.report.figures import PALETTE, Drawing, Results, ScoreCell, Series, decibels
+from speechssl.results import LOWER_IS_BETTER, METRICS, Cell, Row, Table, decimals, interval_note, metric_name, unit
 
-COLUMNS = (
-    "system",
-    "encoder",
-    "condition",
-    "snr_db",
-    "metric",
-    "value",
-    "low",
-    "high",
-    "n",
-    "seed",
-    "card",
-    "drawn",
-    "groups",
-    "snr_over",
-)
+COLUMNS = tuple(f.name for f in fields(Row))
 UNKNOWN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system without results
 WIDTH, HEIGHT = 1000, 88
 LEAST = 3.0  # width below which a span could not be seen or clicked
@@ -51,56 +36,18 @@ MP3 = {"bitrate_mode": "AVERAGE", "compression_level": 0.89}
 # ---- sections
 
 
-class Heading(NamedTuple):
-    """Above a column. A task with a metric and its direction, or a condition; hidden: to be read aloud alone."""
+class Placed(NamedTuple):
+    """A table of scores. Those with a tab share a place; the others stand by themselves. about: what the metric is.
 
-    task: str
-    metric: str = ""
-    arrow: str = ""
-    about: str = ""
-    hidden: bool = False
-
-
-class Entry(NamedTuple):
-    """One cell. small: its interval, or the mark of it; best: of its column; about: to be read when it is pointed at."""
-
-    text: str
-    small: str = ""
-    best: bool = False
-    about: str = ""
-
-
-class Line(NamedTuple):
-    """where: the condition, if the lines have several. span: lines that the label stands for; 0: that of the line above.
-    n: how many items its entries are of, "" where that is not given."""
-
-    label: str
-    series: Series | None
-    entries: Sequence[Entry | None]
-    where: str = ""
-    span: int = 1
-    n: str = ""
-
-
-@dataclass(frozen=True)
-class ScoreTable:
-    """A table of scores with a head of two lines. groups: name, number of columns. of: what the lines are.
-
-    Grids with a metric (about: what that is) share a place, one tab each; the others stand by themselves. strange: numbers that
-    were not measured here. common: the same columns of the questions that all systems answered, to be switched to; None: there is
-    nothing to switch.
+    strange: numbers that were not measured here. common: the same columns of the questions that all systems answered, to be
+    switched to; None: there is nothing to switch.
     """
 
-    title: str
-    note: str
-    groups: Sequence[tuple[str, int]]
-    headings: Sequence[Heading]
-    lines: Sequence[Line]
-    metric: str = ""
+    table: Table
+    tab: bool = False
     about: str = ""
     strange: bool = False
-    of: str = "Encoder"
-    common: ScoreTable | None = None
+    common: Table | None = None
 
 
 class Method(NamedTuple):
@@ -126,13 +73,13 @@ class Section:
     """What one kind of result adds to a page: on it parts of a kind stand together, in the order of the sections."""
 
     summary: str = ""
-    grids: Sequence[ScoreTable] = ()
+    grids: Sequence[Placed] = ()
     figures: Sequence[tuple[str, str, Drawing | None]] = ()  # title, caption, drawing; None: left out
     tables: Sequence[Table] = ()
     examples: Sequence[tuple[Example, Sequence[Lane]]] = ()
     listening: str = ""  # which questions the examples are
     methods: Sequence[Method] = ()
-    switch: str = ""  # what `ScoreTable.common` is of; without such grids a sentence to stand in its place
+    switch: str = ""  # what `Placed.common` is of; without such grids a sentence to stand in its place
     explorers: Sequence[Explorer] = ()
 
 
@@ -142,14 +89,13 @@ def write_page(
     sections: Sequence[Section],
     provenance: Mapping[str, str],
     synthetic: str = "",
-    commentary: Sequence[str] = (),
     rows: Sequence[Row] = (),
     heading: str = "Results",
 ) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes.
 
-    synthetic: what a synthesiser spoke of the data; stands under the title. commentary: paragraphs to follow the summary.
-    rows: all values behind the page, to be unfolded and downloaded. heading: of the grids that share a place.
+    synthetic: what a synthesiser spoke of the data; stands under the title. rows: all values behind the page, to be unfolded and
+    downloaded. heading: of the grids that share a place.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("speechssl.report", "."),  # template.html with page.css and page.js
@@ -161,6 +107,7 @@ def write_page(
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     environment.filters |= {"data_uri": data_uri, "outline": outline}
     environment.globals |= {"ticks": ticks}
+    environment.tests["cell"] = lambda value: isinstance(value, Cell)
 
     def text(value: Any) -> str:
         if isinstance(value, Mapping):
@@ -170,25 +117,17 @@ def write_page(
     lines = [tuple(text(getattr(row, name)) for name in COLUMNS) for row in rows]
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([COLUMNS, *lines])
-    grids = [grid for section in sections for grid in section.grids]
-    examples = [example for section in sections for example in section.examples]
+    kinds, texts = ("grids", "figures", "tables", "examples", "methods", "explorers"), ("summary", "listening", "switch")
+    parts: dict[str, Any] = {kind: [part for section in sections for part in getattr(section, kind)] for kind in kinds}
+    series = {lane.series for _, lanes in parts["examples"] for lane in lanes if lane.series}
     page = environment.get_template("template.html").render(
+        parts,
+        **{name: " ".join(filter(None, (getattr(section, name) for section in sections))) for name in texts},
         title=title,
-        summary=" ".join(section.summary for section in sections if section.summary),
         synthetic=synthetic,
-        commentary=commentary,
         provenance=provenance,
-        blocks=[grid for grid in grids if not grid.metric],
         heading=heading,
-        grids=[grid for grid in grids if grid.metric],
-        figures=[figure for section in sections for figure in section.figures if figure[2]],
-        tables=[(table, table.texts) for section in sections for table in section.tables],
-        examples=examples,
-        players=sorted({(s.slot, s) for e in examples for lane in e[1] if (s := lane.series)}, key=lambda pair: pair[0]),
-        listening=" ".join(section.listening for section in sections if section.listening),
-        methods=list(dict.fromkeys(method for section in sections for method in section.methods)),
-        switch=" ".join(section.switch for section in sections if section.switch),
-        explorers=[explorer for section in sections for explorer in section.explorers],
+        players=sorted(series, key=lambda s: s.slot),
         rows=lines,
         columns=COLUMNS,
         download="data:text/csv;charset=utf-8;base64," + base64.b64encode(buffer.getvalue().encode()).decode("ascii"),
@@ -197,18 +136,41 @@ def write_page(
     write_text(out, page)
 
 
-def grid_of(results: Results, metric: str, title: str = "", more: str = "", common: Results | None = None) -> ScoreTable:
+def grid_of(results: Results, metric: str, title: str = "", more: str = "", common: Results | None = None) -> Placed:
     """One metric of the results: a line a series, a column a condition. more: to follow the note. common: the results of the
     questions that all systems answered.
     """
-    shown = results.conditions(metric)
-    grid = _grid(results, metric, shown, title, more)
-    if common is None:
-        return grid
-    # the cells of systems that are in `results`, under the series that they have there
-    series = {(s.system, s.encoder): s for s in results.series}
-    cells = {(series[s.system, s.encoder], m, c): x for (s, m, c), x in common.cells.items() if (s.system, s.encoder) in series}
-    return replace(grid, common=_grid(Results(results.series, cells), metric, shown, title, more))
+    conditions = results.conditions(metric)
+
+    def table_of(shown: Results) -> Table:
+        cells = {s: [shown.get(s, metric, c) for c in conditions] for s in shown.having(metric)}
+        best = [best_of(metric, column) for column in zip(*cells.values(), strict=True)]
+        sizes = {s: {cell.n for cell in row if cell and cell.n} for s, row in cells.items()}
+        rows, counted = [], any(sizes.values())  # whether there is a column n
+        for s, row in cells.items():
+            about = [f"n = {cell.n:,}" if cell and cell.n and len(sizes[s]) > 1 else "" for cell in row]
+            n = "–".join(f"{size:,}" for size in sorted({min(sizes[s]), max(sizes[s])})) if sizes[s] else ""
+            scores = [cell_of(metric, *x) for x in zip(row, best, about, strict=True)]
+            rows.append((Cell(s.label, slot=s.slot), *scores, *[n] * counted))
+        what = {"%": "Percent", "dB": "Decibels", "×": "Times"}.get(unit(metric), "On its own scale")
+        notes = [f"{what}; {'lower' if metric in LOWER_IS_BETTER else 'higher'} is better."]
+        notes += cell_notes(("", cell) for row in cells.values() for cell in row if cell)
+        heads = [c.family if c.snr_db is None else decibels(c.snr_db) for c in conditions]
+        return Table(
+            title or metric_name(metric),
+            ("System", *heads, *["n"] * counted),
+            tuple(rows),
+            " ".join([*notes, *[more] * bool(more), *["Bold: best of the column."] * (len(rows) > 1)]),
+            ("", *(c.family for c in conditions), *[""] * counted),
+            labels=1,
+        )
+
+    same = None
+    if common:  # the cells of systems that are in `results`, under the series that they have there
+        series = {(s.system, s.encoder): s for s in results.series}
+        cells = {(series[s.system, s.encoder], m, c): x for (s, m, c), x in common.cells.items() if (s.system, s.encoder) in series}
+        same = table_of(Results(results.series, cells))
+    return Placed(table_of(results), True, METRICS[metric][1] if metric in METRICS else "", common=same)
 
 
 def printed(metric: str, value: float) -> str:
@@ -221,13 +183,13 @@ def best_of(metric: str, cells: Iterable[ScoreCell | None]) -> str:
     return printed(metric, (min if metric in LOWER_IS_BETTER else max)(values)) if len(values) > 1 else ""
 
 
-def entry_of(metric: str, cell: ScoreCell | None, best: str = "", about: str = "") -> Entry | None:
+def cell_of(metric: str, score: ScoreCell | None, best: str = "", about: str = "") -> Cell | None:
     """A score with its interval; bold where it is the best as printed."""
-    if cell is None:
+    if score is None:
         return None
-    ends = [] if cell.low is None or cell.high is None else [printed(metric, cell.low), printed(metric, cell.high)]
-    text, dash = printed(metric, cell.value), " to " if cell.low is not None and cell.low < 0 else "–"
-    return Entry(text, dash.join(ends), bool(best) and text == best, about)
+    ends = [] if score.low is None or score.high is None else [printed(metric, score.low), printed(metric, score.high)]
+    text, dash = printed(metric, score.value), " to " if score.low is not None and score.low < 0 else "–"
+    return Cell(text, dash.join(ends), bool(best) and text == best, about)
 
 
 def cell_notes(cells: Iterable[tuple[str, ScoreCell]]) -> list[str]:
@@ -238,30 +200,6 @@ def cell_notes(cells: Iterable[tuple[str, ScoreCell]]) -> list[str]:
     if (seeds := max((cell.seeds for _, cell in cells), default=1)) > 1:
         notes.append(f"Means over up to {seeds} seeds; an interval reaches over those of all seeds.")
     return notes
-
-
-def _grid(results: Results, metric: str, conditions: Sequence[ShownCondition], title: str, more: str) -> ScoreTable:
-    series, lines = results.having(metric), []
-    cells = {s: [results.get(s, metric, c) for c in conditions] for s in series}
-    best = [best_of(metric, column) for column in zip(*cells.values(), strict=True)]
-    for s, row in cells.items():
-        sizes = {cell.n for cell in row if cell and cell.n}
-        about = [f"n = {cell.n:,}" if cell and cell.n and len(sizes) > 1 else "" for cell in row]
-        n = f"{min(sizes):,}" + (f"–{max(sizes):,}" if len(sizes) > 1 else "") if sizes else ""
-        lines.append(Line(s.label, s, [entry_of(metric, *x) for x in zip(row, best, about, strict=True)], n=n))
-    what = {"%": "Percent", "dB": "Decibels", "×": "Times"}.get(unit(metric), "On its own scale")
-    notes = [f"{what}; {'lower' if metric in LOWER_IS_BETTER else 'higher'} is better."]
-    notes += cell_notes(("", cell) for row in cells.values() for cell in row if cell)
-    return ScoreTable(
-        title or metric_name(metric),
-        " ".join(filter(None, [*notes, more])),
-        tuple(dict.fromkeys((c.family, sum(d.family == c.family for d in conditions)) for c in conditions)),
-        [Heading(c.family if c.snr_db is None else decibels(c.snr_db), hidden=c.snr_db is None) for c in conditions],
-        lines,
-        metric,
-        METRICS[metric][1] if metric in METRICS else "",
-        of="System",
-    )
 
 
 # ---- examples to listen to

@@ -86,7 +86,6 @@ class Panel:
 
 
 def of_grid(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-    """The rows of a grid, clean speech among them, and the others."""
     rows = list(rows)
     known = {(r.system, r.encoder, r.metric) for r in rows if r.condition.startswith(GROUPS)}
     found: tuple[list[Row], list[Row]] = ([], [])
@@ -108,7 +107,6 @@ def panels(rows: Sequence[Row], first: Sequence[str] = ()) -> tuple[Panel, ...]:
 
 
 def series_of(encoders: Iterable[str]) -> list[Series]:
-    """A series for each name, in order of appearance."""
     return [Series(name, "", name, slot) for slot, name in enumerate(dict.fromkeys(encoders))]
 
 

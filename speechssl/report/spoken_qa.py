@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from speechssl.data.records import Corpus, Passage
+from speechssl.data.records import Corpus
 from speechssl.drawing import INK, MUTED, RULE
 from speechssl.eval.compare import Scores
 from speechssl.eval.scores import ERRORS, TYPES
@@ -34,7 +34,7 @@ from speechssl.report.figures import (
     svg_of,
 )
 from speechssl.report.page import UNKNOWN, Example, Explorer, Method, Section, grid_of, lanes_of
-from speechssl.results import LOWER_IS_BETTER, METRICS, Table, counted_range, interval_note, listed, metric_name
+from speechssl.results import LOWER_IS_BETTER, METRICS, Table, counted_range, full_condition, interval_note, listed, metric_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -382,15 +382,13 @@ def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1")
 
 
 def predictions_path(scores: Scores) -> Path:
-    """The answers that were scored."""
     return scores.path.parents[2] / "predictions" / scores.path.parent.name / f"{scores.path.stem}.json"
 
 
 def shown_condition(scores: Scores, results: Results) -> ShownCondition:
     """As the tables of the page have it ("written", where no system needs audio)."""
     name, snr = scores.condition
-    over = scores.card.get("snr_over")
-    found = ShownCondition(f"{name}, over the {over}" if over else name, snr)
+    found = ShownCondition(full_condition(name, scores.card.get("snr_over")), snr)
     written = ShownCondition("written", found.snr_db)
     return written if found.name == "clean" and any(written == c for _, _, c in results.cells) else found
 
@@ -446,7 +444,8 @@ def explorer_of(
             span = (a["start"], a["end"]) if a.get("start") is not None and a["end"] > a["start"] else None
             text = a.get("text") or ""
             if span and not has_words and corpus:
-                text = words_between(corpus.passages[line["passage"]], *span)
+                said = (w for w in corpus.passages[line["passage"]].words if span[0] <= (w.start + w.end) / 2 < span[1])
+                text = " ".join(w.text for w in said)
             error = line.get("error")
             rows.append(
                 [
@@ -477,11 +476,6 @@ def explorer_of(
 
 def _percent(value: float | None) -> float | None:
     return None if value is None else round(100 * value, 2)
-
-
-def words_between(passage: Passage, start: float, end: float) -> str:
-    """The words of a passage whose middle lies in [start, end) seconds; "" where their times are not known."""
-    return " ".join(w.text for w in passage.words if start <= (w.start + w.end) / 2 < end)
 
 
 def error_table(found: Sequence[Scores], results: Results, note: str = "", title: str = "How answers err") -> Table | None:

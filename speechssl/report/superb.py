@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,9 +42,9 @@ from speechssl.report.figures import (
     shortened,
     svg_of,
 )
-from speechssl.report.page import Entry, Heading, Line, ScoreTable, Section, best_of, cell_notes, entry_of, printed
-from speechssl.report.robustness import AT, GROUPS, Panel, panels, series_of
-from speechssl.results import DEFAULT, LOWER_IS_BETTER, METRICS, Row, Table, decimals, metric_name, nearest_snr, unit
+from speechssl.report.page import Placed, Section, best_of, cell_notes, cell_of, printed
+from speechssl.report.robustness import AT, GROUPS, Panel, of_grid, panels, series_of
+from speechssl.results import DEFAULT, LOWER_IS_BETTER, METRICS, Cell, Row, Table, decimals, metric_name, nearest_snr, unit
 from speechssl.superb.tasks.verification import ErrorCurve
 
 if TYPE_CHECKING:
@@ -243,9 +242,7 @@ class SuperbResults:
     def noisy(self) -> tuple[Panel, ...]:
         """A panel a task that was measured in noise, in the benchmark's order and with the colours of its encoders."""
         order = {column: number for number, column in enumerate(self.columns)}
-        rows = [r for r in self.rows if (r.system, r.metric.lower()) in order and self.shows(r)]
-        known = {(r.system, r.encoder, r.metric) for r in rows if r.condition.startswith(GROUPS)}
-        mine = [r for r in rows if (r.system, r.encoder, r.metric) in known]
+        mine, _ = of_grid(r for r in self.rows if (r.system, r.metric.lower()) in order and self.shows(r))
         return panels(sorted(mine, key=lambda r: order[r.system, r.metric.lower()]), [e.label for e in self.encoders])
 
     @cached_property
@@ -261,7 +258,6 @@ class SuperbResults:
 
     @cached_property
     def columns(self) -> tuple[Measured, ...]:
-        """The measured tasks and metrics, in the benchmark's order."""
         found = {(task, metric) for _, task, metric, _ in self.cells if metric != RATIO and not metric.endswith(DEFAULT)}
         rest = sorted(found - set(ORDER), key=lambda m: (TASKS.index(m[0]), m[1]))
         return tuple(sorted([m for m in ORDER if m in found] + rest, key=lambda m: TASKS.index(m[0])))
@@ -309,7 +305,7 @@ def superb_section(found: SuperbResults) -> Section:
 # ---- tables with heads of two lines
 
 
-def blocks(found: SuperbResults) -> list[ScoreTable]:
+def blocks(found: SuperbResults) -> list[Placed]:
     """Clean speech, published scores, and noise; the ten tasks apart from the extension."""
     ten = [c for c in found.columns if c[0] not in ("se", "ss") and c[1] not in BESIDE]
     extension = [c for c in found.columns if c[0] in ("se", "ss")]
@@ -329,23 +325,25 @@ def _code(task: str) -> str:
     return "QbE" if task == "qbe" else task.upper()
 
 
-def _block(title: str, note: str, columns: Sequence[Measured], lines: Sequence[Line], strange: bool = False) -> ScoreTable:
-    headings = [
-        Heading(_code(task), SHORT.get(m, metric_name(m)), "↓" if m in LOWER_IS_BETTER else "↑", METRICS.get(m, ("", m))[1])
-        for task, m in columns
-    ]
-    aspects = [(name, len(list(some))) for name, some in groupby(columns, key=lambda c: ASPECT[c[0]])]
-    return ScoreTable(title, note, aspects, headings, lines, strange=strange)
+def _arrow(metric: str) -> str:
+    return "\u00a0↓" if metric in LOWER_IS_BETTER else "\u00a0↑"
+
+
+def _block(title: str, note: str, columns: Sequence[Measured], rows: Sequence[tuple[Any, ...]], strange: bool = False) -> Placed:
+    """rows: what a line is of (the encoder, and a condition where the lines have several), then a cell for each of the columns."""
+    labels = len(rows[0]) - len(columns)
+    heads = [Cell(_code(task), SHORT.get(m, metric_name(m)) + _arrow(m), about=METRICS.get(m, ("", m))[1]) for task, m in columns]
+    groups = (*[""] * labels, *(ASPECT[task] for task, _ in columns))
+    return Placed(Table(title, (*("Encoder", "speech")[:labels], *heads), tuple(rows), note, groups, labels), strange=strange)
 
 
 def _units(columns: Sequence[Measured]) -> str:
-    """ "Percent, PESQ on its own scale": percent, and whatever is not."""
     kinds = {metric: unit(metric) for _, metric in columns}
     others = [f"{metric_name(m)} {'in dB' if u == 'dB' else 'on its own scale'}" for m, u in kinds.items() if u != "%"]
     return ", ".join((["Percent"] if "%" in kinds.values() else []) + others)
 
 
-def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> ScoreTable | None:
+def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> Placed | None:
     columns = [c for c in columns if any(found.at(e.label, c) for e in found.encoders)]
     rows = {e: [found.at(e.label, c) for c in columns] for e in found.encoders}
     rows = {e: cells for e, cells in rows.items() if any(cells)}
@@ -353,15 +351,14 @@ def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> Sco
         return None
     metrics = [metric for _, metric in columns]
     best = list(map(best_of, metrics, zip(*rows.values(), strict=True)))
-    lines = [Line(e.label, e, list(map(entry_of, metrics, cells, best))) for e, cells in rows.items()]
+    lines = [(Cell(e.label, slot=e.slot), *map(cell_of, metrics, cells, best)) for e, cells in rows.items()]
     notes = [f"Measured by this run. {_units(columns)}; ↑ more is better, ↓ less is."]
     notes += cell_notes((_code(c[0]), cell) for cells in rows.values() for c, cell in zip(columns, cells, strict=True) if cell)
     notes += ["Bold: best of the column."] if len(lines) > 1 else []
     return _block(title, " ".join(notes), columns, lines)
 
 
-def _published(columns: Sequence[Measured]) -> ScoreTable | None:
-    """The same columns, for encoders that others measured."""
+def _published(columns: Sequence[Measured]) -> Placed | None:
     known = published()
     columns = [c for c in columns if any(c in values for values in known.values())]
     if not columns:
@@ -369,13 +366,13 @@ def _published(columns: Sequence[Measured]) -> ScoreTable | None:
     marks, lines = ["" if task in CHECKED else "†" for task, _ in columns], []
     for name, values in known.items():
         cells = zip(map(values.get, columns), marks, strict=True)
-        lines.append(Line(name, None, [None if v is None else Entry(f"{v:.2f}", mark) for v, mark in cells]))
+        lines.append((Cell(name), *(None if v is None else Cell(f"{v:.2f}", mark) for v, mark in cells)))
     note = f"{MARK} {_units(columns)}. Those above may be set beside them only where measured on the same sets."
     note += " † Not verified against the leaderboard." if any(marks) else ""
     return _block("Published encoders, on the published sets", note, columns, lines, True)
 
 
-def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> ScoreTable | None:
+def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> Placed | None:
     """As the lecture has it: clean above seen above unseen, a column a task; small, what the noise changes."""
     every = dict.fromkeys(c for _, task, metric, c in found.cells if (task, metric) in columns)
     places: dict[str, list[ShownCondition]] = {}  # conditions that share a line: the mean over them is shown
@@ -384,22 +381,23 @@ def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> Sco
             snr = some[0].snr_db
             places[group.rstrip("-") + ("" if snr is None else f", {decibels(snr)}")] = some
 
-    def entry(encoder: Series, column: Measured, conditions: Sequence[ShownCondition]) -> Entry | None:
+    def entry(encoder: Series, column: Measured, conditions: Sequence[ShownCondition]) -> Cell | None:
         """None unless all of the conditions were measured: a mean over others would not compare."""
         cells = [found.at(encoder.label, column, c) for c in conditions]
         values, clean = [cell.value for cell in cells if cell], found.at(encoder.label, column)
         if not values or len(values) < len(cells):
             return None
         change = "" if clean is None or conditions == [CLEAN] else f"{fmean(values) - clean.value:+.{decimals(column[1])}f}"
-        return Entry(printed(column[1], fmean(values)), change.replace("-", "\u2212"))
+        return Cell(printed(column[1], fmean(values)), change.replace("-", "\u2212"))
 
     columns = [c for c in columns if any(entry(e, c, some) for e in found.encoders for some in places.values())]
-    lines: list[Line] = []
+    lines: list[tuple[Any, ...]] = []
     for e in found.encoders:
         rows = [(name, [entry(e, c, some) for c in columns]) for name, some in ({"clean": [CLEAN]} | places).items()]
         rows = [(name, entries) for name, entries in rows if any(entries)]
         if len(rows) > 1:
-            lines += [Line(e.label, e, entries, name, 0 if i else len(rows)) for i, (name, entries) in enumerate(rows)]
+            spans = [len(rows), *[0] * (len(rows) - 1)]
+            lines += [(Cell(e.label, slot=e.slot, span=n), Cell(name), *some) for n, (name, some) in zip(spans, rows, strict=True)]
     if not lines:
         return None
     named = {place: [c.name.split("-", 1)[1] for c in some] for place, some in places.items()}
@@ -408,7 +406,7 @@ def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> Sco
     return _block(title, note, columns, lines)
 
 
-def _tuned(found: SuperbResults) -> ScoreTable | None:
+def _tuned(found: SuperbResults) -> Placed | None:
     """A line a metric: for each encoder the score with the learning rate that dev chose, and with the default one."""
     pairs: dict[tuple[Series, Measured], tuple[ScoreCell, ScoreCell]] = {}
     for e in found.encoders:
@@ -419,20 +417,20 @@ def _tuned(found: SuperbResults) -> ScoreTable | None:
     columns = [c for c in found.columns if any(c == x for _, x in pairs)]
     if not pairs:
         return None
-    lines = []
+    rows = []
     for task, metric in columns:
-        entries: list[Entry | None] = []
+        cells: list[Cell | None] = []
         for e in encoders:
             rates = {h.seed: h.learning_rate for h in found.artefacts.heads if (h.encoder, h.task) == (e.label, task)}
             rate = rates[min(rates)] if rates else None  # of the first seed
-            entries.append(Entry(f"{rate:g}".replace("-", "\u2212")) if rate else None)
-            entries += [entry_of(metric, cell) for cell in pairs.get((e, (task, metric)), (None, None))]
-        arrow = "↓" if metric in LOWER_IS_BETTER else "↑"
-        lines.append(Line(f"{_code(task)}, {metric_name(metric)}\u00a0{arrow}", None, entries))
+            cells.append(Cell(f"{rate:g}".replace("-", "\u2212")) if rate else None)
+            cells += [cell_of(metric, score) for score in pairs.get((e, (task, metric)), (None, None))]
+        rows.append((Cell(f"{_code(task)}, {metric_name(metric)}{_arrow(metric)}"), *cells))
     note = f"Clean speech, test. tuned: with the learning rate that dev chose; default lr: with none chosen. {_units(columns)}."
-    heads = [Heading("lr", about="learning rate that dev chose"), Heading("tuned"), Heading("default lr")]
-    groups = [(e.label, len(heads)) for e in encoders]
-    return ScoreTable("Tuned and default learning rate", note, groups, heads * len(encoders), lines, of="Task")
+    heads = [Cell("lr", about="learning rate that dev chose"), Cell("tuned"), Cell("default lr")]
+    groups = ("", *(e.label for e in encoders for _ in heads))
+    title = "Tuned and default learning rate"
+    return Placed(Table(title, ("Task", *heads * len(encoders)), tuple(rows), note, groups, labels=1))
 
 
 # ---- plain tables, and the paragraph
@@ -523,13 +521,11 @@ class Matrix:
 
     @property
     def about(self) -> str:
-        """What stands below the encoder's name."""
         some = f"{len(self.classes)} of {self.of:,} classes" if self.of > len(self.classes) else ""
         return ", ".join(filter(None, [self.slot, some]))
 
     @property
     def above(self) -> float:
-        """For both."""
         return 0.5 if self.about else 0.33
 
     @property

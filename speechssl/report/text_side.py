@@ -87,7 +87,6 @@ def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
 
 
 def text_side_section(found: Lectures) -> Section:
-    """Empty where there is nothing of it."""
     tasks = list(dict.fromkeys(row.system for row in found.rows if row.metric == GAIN and not has_own_table(row.system)))
     tasks = [MEAN] * (MEAN in tasks) + [task for task in tasks if task != MEAN]
     figures: list[tuple[str, str, Drawing | None]] = []
@@ -129,7 +128,6 @@ def summary(found: Lectures, tasks: Sequence[str]) -> str:
 
 
 def gain_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:
-    """A panel a task; a bar an arm."""
     arms = in_order({arm for task in tasks for arm in found.gains(task)})
     height, names, texts = 1.5, 0.95, []
     with blank(len(tasks) * (height + 0.35) + names) as figure:

@@ -25,7 +25,7 @@ from speechssl.report.config import Compare, Report
 from speechssl.results import append_rows, read_rows
 from speechssl.textlm import TextCodec
 
-from ..files import read_lines, write_lines
+from ..files import read_lines, write_corpus, write_lines
 
 CORRECT = [[0], [2], [1, 3], [3]]
 OPTIONS = ["a", "bb", "ccc", "dddd"]
@@ -38,21 +38,14 @@ def corpus(tmp_path):
 
 
 def make(root, spoken):
-    rng, rows = np.random.default_rng(0), {"passages": [], "questions": []}
-
-    def record(name, seconds, text):
-        if spoken:
-            write_flac(root / f"dev/audio/{name}.flac", rng.uniform(-0.5, 0.5, round(seconds * 16_000)))
-        audio = f"dev/audio/{name}.flac" if spoken else ""
-        return {"id": name, "audio": audio, "seconds": seconds if spoken else 0.0, "text": text, "speaker": "s", "language": "en"}
-
-    rows["passages"] = [record(f"p{i}", 2.0, "a red boat") for i in range(2)]
+    passages = [{"id": f"p{i}", "seconds": 2.0 * spoken, "text": "a red boat"} for i in range(2)]
+    options = [{"id": f"q{i}-{o}", "seconds": 0.3} for i in range(len(CORRECT)) for o in range(len(OPTIONS))] if spoken else []
+    asked = []
     for i, right in enumerate(CORRECT):
-        audio = [record(f"q{i}-{o}", 0.3, text)["audio"] for o, text in enumerate(OPTIONS)] if spoken else []
-        asked = record(f"q{i}", 1.0, "which") | {"passage": f"p{i // 2}", "options": OPTIONS, "correct": right}
-        rows["questions"].append(asked | {"option_audio": audio})
-    for kind, records in rows.items():
-        write_lines(root / f"dev/{kind}.jsonl", records)
+        audio = [f"dev/audio/q{i}-{o}.flac" for o in range(len(OPTIONS))] if spoken else []
+        about = {"passage": f"p{i // 2}", "options": OPTIONS, "correct": right, "option_audio": audio}
+        asked.append({"id": f"q{i}", "seconds": 1.0 * spoken, "text": "which"} | about)
+    write_corpus(root, "dev", options=options, passages=passages, questions=asked)
     write_json(root / "card.json", {"corpus": "toy"})
     return root
 

@@ -16,7 +16,6 @@ from speechssl.eval.compare import (
     compare,
     crossing_text,
     crossings,
-    default_pairs,
     falling,
     paired_tests,
     read_results,
@@ -81,6 +80,13 @@ def sweep(tmp_path):
     return tmp_path
 
 
+def comparison(out, *results, **options):
+    """What is printed; tables.md, compare.html; and the corpora of compare.json."""
+    printed = run_comparison(Compare(results=results, out=out, **options))
+    corpora = json.loads((out / "compare.json").read_text(), parse_constant=pytest.fail)["corpora"]
+    return printed, (out / "tables.md").read_text(), (out / "compare.html").read_text(), corpora
+
+
 def test_swapping_two_systems_turns_the_sign(tmp_path):
     write(tmp_path, "a", scored(0.6, 0))
     write(tmp_path, "b", scored(0.5, 1))
@@ -130,9 +136,8 @@ def test_p_values_are_adjusted_over_all_corpora(tmp_path):
 
 def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep):
     (c,) = compare(read_results([sweep]))
-    assert default_pairs(c) == [
-        ("dual", s) for s in ("text", "cascade-simulated@20", "cascade-simulated@60", "cascade-simulated@80")
-    ]
+    others = ["text", "cascade-simulated@20", "cascade-simulated@60", "cascade-simulated@80"]
+    assert [(t.first, t.second) for t in paired_tests([c])[0]] == [("dual", other) for other in others]
     assert c.textless == ["dual"] and c.recognisers == []
 
 
@@ -157,16 +162,14 @@ def test_pairs_that_encoded_other_noise_are_reported_and_others_are_not(tmp_path
         write(tmp_path / "y", "cascade-ctc", scored(0.5, 1, 30), where, seed=7)
         write(tmp_path / "x", "text", scored(0.7, 2, 0), where, seed=0)
         write(tmp_path / "x", "cascade-old", scored(0.7, 2, 40), where)  # its card knows no seed
-    printed, out = run_comparison(Compare(results=(tmp_path / "x", tmp_path / "y"), out=tmp_path / "out")), tmp_path / "out"
+    printed, tables, page, (corpus,) = comparison(tmp_path / "out", tmp_path / "x", tmp_path / "y")
     line = "Not the same audio, for noise and rooms were drawn with different seeds: "
     line += "dual (seed 0) and cascade-ctc (seed 7) in pink 10 dB, reverb."
-    assert printed.count(line) == 1 and line in (out / "tables.md").read_text() and line in (out / "compare.html").read_text()
-    (corpus,) = json.loads((out / "compare.json").read_text())["corpora"]
+    assert printed.count(line) == 1 and line in tables and line in page
     reported = {(t["second"], t["condition"]) for t in corpus["tests"] if t["seeds"] == [0, 7]}
     assert corpus["other_noise"] == line and reported == {("cascade-ctc", "pink 10 dB"), ("cascade-ctc", "reverb")}
     assert {t["seeds"] is None for t in corpus["tests"] if (t["second"], t["condition"]) not in reported} == {True}
-    run_comparison(Compare(results=(tmp_path / "x",), out=out))
-    assert json.loads((out / "compare.json").read_text())["corpora"][0]["other_noise"] == ""
+    assert comparison(tmp_path / "out", tmp_path / "x")[3][0]["other_noise"] == ""
 
 
 def test_snrs_over_active_speech_and_over_the_whole_signal_are_not_compared(tmp_path):
@@ -303,9 +306,8 @@ def test_systems_without_the_metric_stand_aside(tmp_path):
     assert compare(read_results([tmp_path]))[0].systems == ["a"]
     (c,) = compare(read_results([tmp_path]), "set_accuracy")
     assert c.get("choice-units", CLEAN).value == 0.5 and not analyses(c, CLEAN)
-    assert c.aside == ("a",) and "Left out, for they have none: choice-units." in run_comparison(
-        Compare(results=(tmp_path,), out=tmp_path / "out")
-    )
+    assert c.aside == ("a",)
+    assert "Left out, for they have none: choice-units." in comparison(tmp_path / "out", tmp_path)[0]
     with pytest.raises(InputError, match="no result has em"):
         compare(read_results([tmp_path]), "em")
 
@@ -361,9 +363,9 @@ def test_pairs_and_systems_that_are_not_there_are_named(tmp_path):
         paired_tests(compare(read_results([tmp_path])), [("a", "c")])
     for pair in ("a", "a,a", "a,b,c", ",b"):
         with pytest.raises(InputError, match="is not a pair of systems"):
-            run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out", pairs=(pair,)))
+            comparison(tmp_path / "out", tmp_path, pairs=(pair,))
     with pytest.raises(InputError, match="there is no metric 'bleu'"):
-        run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out", metric="bleu"))
+        comparison(tmp_path / "out", tmp_path, metric="bleu")
     assert not (tmp_path / "out").exists()
 
 
@@ -372,32 +374,25 @@ def test_pairs_and_systems_that_are_not_there_are_named(tmp_path):
 
 @pytest.mark.slow
 def test_everything_is_written(sweep, tmp_path):
-    out = tmp_path / "out"
-    printed = run_comparison(Compare(results=(sweep,), out=out, pairs=("dual,text",)))
+    printed, tables, page, (values,) = comparison(tmp_path / "out", sweep, pairs=("dual,text",))
     assert "where the lines cross" in printed and "mini test: FF1" in printed
-    values = json.loads((out / "compare.json").read_text())["corpora"][0]
     assert values["crossings"][0]["at"] == pytest.approx(0.4, abs=0.04) and values["metric"] == "ff1"
     (test,) = values["tests"]
     assert test["value"] == pytest.approx(-40, abs=4) and test["p_holm"] == test["p_value"] < 0.001
-    tables = (out / "tables.md").read_text()
-    assert all(
-        title in tables for title in ("paired differences", "by type of the answer", "by the WER of the sentence", "Published")
-    )
+    titles = ("paired differences", "by type of the answer", "by the WER of the sentence", "Published")
+    assert all(title in tables for title in titles)
     widths = [{row.count(" | ") for row in block.split("\n") if row.startswith("|")} for block in tables.split("\n## ")]
     assert all(len(some) == 1 for some in widths)
-    page = (out / "compare.html").read_text()
     assert page.count("<svg viewBox") == 1 and "://" not in page.replace("https://arxiv.org/abs/", "")
-    assert run_comparison(Compare(results=(sweep,), out=tmp_path / "again", pairs=("dual,text",)))
-    assert (tmp_path / "again/compare.html").read_text() == page
+    assert comparison(tmp_path / "again", sweep, pairs=("dual,text",))[2] == page
 
 
 def test_one_passage_has_no_interval_anywhere(tmp_path):
     write_sweep(tmp_path, {"passage": "p0"})
-    printed, out = run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out")), tmp_path / "out"
-    tables = (out / "tables.md").read_text().split("## Published")[0]
+    printed, tables, _, (corpus,) = comparison(tmp_path / "out", tmp_path)
+    tables = tables.split("## Published")[0]
     assert "dual | text | clean | -4" in tables and "[" not in tables and "[" not in printed
     assert all("One passage has no interval." in t for t in tables.split("## ")[1:] if "lines cross" not in t)
-    (corpus,) = json.loads((out / "compare.json").read_text(), parse_constant=pytest.fail)["corpora"]
     (crossing,) = corpus["crossings"]
     assert crossing["at"] == pytest.approx(0.4, abs=0.05) and crossing["text"].endswith(" %") and crossing["share"] is None
     of_bins = [x[part] for b in corpus["by_own_wer"] for x in b["bins"] for part in ("cascade", "textless", "difference")]
@@ -410,13 +405,12 @@ def test_one_passage_has_no_interval_anywhere(tmp_path):
 def test_errors_in_chinese_are_of_characters(tmp_path):
     write_sweep(tmp_path, languages=["zh"])
     write(tmp_path, "cascade-ctc", scored(0.5, 7, 30)[:30] + scored(0.5, 7, 50)[30:], languages=["zh"])
-    run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out"))
-    tables, page = (tmp_path / "out/tables.md").read_text(), (tmp_path / "out/compare.html").read_text()
+    _, tables, page, (corpus,) = comparison(tmp_path / "out", tmp_path)
     written = tables.split("## Published")[0]
     assert "mini test: CER" in written and "CER of the answer's sentence" in written and "characters of the answer" in written
     assert "WER" not in written and "word error" not in written + page.split("Published")[0]
     assert "CER of the cascade's recogniser" in page
-    assert json.loads((tmp_path / "out/compare.json").read_text())["corpora"][0]["error_rate"] == "CER"
+    assert corpus["error_rate"] == "CER"
 
 
 @pytest.mark.parametrize(
@@ -431,15 +425,14 @@ def test_errors_in_chinese_are_of_characters(tmp_path):
 )
 def test_what_was_published_on_the_corpus_stands_at_the_end(tmp_path, corpus, split, reported, left_out):
     write(tmp_path, "dual", scored(0.5, 0), corpus=corpus, split=split)
-    run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out"))
-    published = (tmp_path / "out/tables.md").read_text().split("## Published")[1]
+    published = comparison(tmp_path / "out", tmp_path)[1].split("## Published")[1]
     assert reported in published and left_out not in published
 
 
 def test_names_cannot_break_the_page(tmp_path):
     write(tmp_path, "<b>|", scored(0.5, 0), corpus="<script>")
-    run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out"))
-    assert "<script>:" not in (tmp_path / "out/compare.html").read_text() and "<b>\\|" in (tmp_path / "out/tables.md").read_text()
+    _, tables, page, _ = comparison(tmp_path / "out", tmp_path)
+    assert "<script>:" not in page and "<b>\\|" in tables
 
 
 # ---- what intervals draw, as far as an evaluation tells it
@@ -480,23 +473,16 @@ def test_answers_from_elsewhere_and_their_comparison(voiced, tmp_path):
     assert drawn(out) == {("voice", 6)}
     lines = read_lines(out / "scores/good/clean.jsonl")
     assert [x["voice"] for x in lines[:5]] == ["v0"] * 4 + ["v1"]  # of the passage: others ask
-    printed = run_comparison(Compare(results=(out,), out=tmp_path / "compared", metric="em"))
-    compared = json.loads((tmp_path / "compared/compare.json").read_text())["corpora"][0]
+    printed, tables, page, (compared,) = comparison(tmp_path / "compared", out, metric="em")
     assert compared["drawn"] == "voice" and {(c["drawn"], c["groups"]) for c in compared["cells"]} == {("voice", 6)}
-    assert (
-        "which draw 6 voices" in printed and "paired bootstrap that draws 6 voices" in (tmp_path / "compared/tables.md").read_text()
-    )
-    assert compared["tests"][0]["p_value"] >= 2 / 2**6
-    page = (tmp_path / "compared/compare.html").read_text()
-    assert "95 % intervals draw 6 voices." in page
+    assert "which draw 6 voices" in printed and "paired bootstrap that draws 6 voices" in tables
+    assert compared["tests"][0]["p_value"] >= 2 / 2**6 and "95 % intervals draw 6 voices." in page
 
     train_on(voiced, "v3", "somebody")
     answered(voiced, out, "good", 20)
     answered(voiced, out, "bad", 8)
     assert drawn(out) == {("passage", 12)}
-    assert "paired bootstrap that draws 12 passages" in run_comparison(
-        Compare(results=(out,), out=tmp_path / "compared", metric="em")
-    )
+    assert "paired bootstrap that draws 12 passages" in comparison(tmp_path / "compared", out, metric="em")[0]
 
 
 def test_lines_without_a_voice_draw_passages_and_others_of_the_same_data_tell_it(voiced, tmp_path):
@@ -508,14 +494,13 @@ def test_lines_without_a_voice_draw_passages_and_others_of_the_same_data_tell_it
         change_lines(path, lambda line: {k: v for k, v in line.items() if k != "voice"})
         card = path.with_name("clean.card.json")
         card.write_text(json.dumps({k: v for k, v in json.loads(card.read_text()).items() if k != "lines"}))
-        assert f"which draw {unit}" in run_comparison(Compare(results=(out,), out=tmp_path / "compared", metric="em"))
+        assert f"which draw {unit}" in comparison(tmp_path / "compared", out, metric="em")[0]
 
 
 def test_a_comparison_tells_which_p_cannot_be_reached(voiced, tmp_path):
     for name, right in (("a", 24), ("b", 12), ("c", 0)):
         answered(voiced, tmp_path / "out", name, right)
-    run_comparison(Compare(results=(tmp_path / "out",), out=tmp_path / "compared", metric="em"))
-    note = (tmp_path / "compared/tables.md").read_text()
-    assert "With 6 voices no p can be below 0.031, nor below 0.094 after Holm over 3 tests." in note
-    tests = json.loads((tmp_path / "compared/compare.json").read_text())["corpora"][0]["tests"]
+    _, tables, _, (compared,) = comparison(tmp_path / "compared", tmp_path / "out", metric="em")
+    tests = compared["tests"]
+    assert "With 6 voices no p can be below 0.031, nor below 0.094 after Holm over 3 tests." in tables
     assert min(t["p_value"] for t in tests) == 2 / 2**6 and min(t["p_holm"] for t in tests) == 3 * 2 / 2**6

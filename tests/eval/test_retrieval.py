@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cli import main
@@ -20,11 +19,11 @@ from speechssl.eval.retrieval import (
     evaluate_retrieval,
     load_retrievers,
     mean_pooled,
-    of_samples,
     rank,
     score_ranks,
     shared_terms,
 )
+from speechssl.eval.run import remember_last
 from speechssl.eval.spoken_qa import Setup
 from speechssl.io import model_folder, read_json
 from speechssl.report.build import write_report
@@ -35,7 +34,7 @@ from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import read_aloud
 from speechssl.timing import RunLength
 
-from ..files import write_lines
+from ..files import write_corpus
 
 TEXTS = ["a red boat sails", "two cats sleep", "paris is large", "the train was late"]
 QUESTIONS = {
@@ -49,22 +48,10 @@ QUESTIONS = {
 @pytest.fixture
 def corpus(tmp_path):
     """Four passages; the last one is asked about by a question without an answer alone."""
-    root, rng = tmp_path / "corpus", np.random.default_rng(0)
-    common = {"language": "en", "seconds": 1.0}
-    rows = {
-        "passages": [{"id": f"p{i}", "text": text, "speaker": f"s{i}"} for i, text in enumerate(TEXTS)],
-        "questions": [
-            {"id": q, "text": text, "passage": p, "speaker": "s", "answers": [{"text": "x"}] if q != "q3" else []}
-            for q, (text, p) in QUESTIONS.items()
-        ],
-    }
-    for kind, records in rows.items():
-        for record in records:
-            record |= common | {"audio": f"test/audio/{record['id']}.flac"}
-            write_flac(root / record["audio"], rng.uniform(-0.5, 0.5, 16_000))
-        write_lines(root / "test" / f"{kind}.jsonl", records)
-    (root / "card.json").write_text('{"corpus": "toy"}')
-    return root
+    passages = [{"id": f"p{i}", "seconds": 1.0, "text": text, "speaker": f"s{i}"} for i, text in enumerate(TEXTS)]
+    answers = {q: [{"text": "x"}] if q != "q3" else [] for q in QUESTIONS}
+    asked = [{"id": q, "seconds": 1.0, "text": text, "passage": p, "answers": answers[q]} for q, (text, p) in QUESTIONS.items()]
+    return write_corpus(tmp_path / "corpus", "test", passages=passages, questions=asked)
 
 
 @dataclass
@@ -250,9 +237,9 @@ def test_what_reads_text_needs_no_models_and_no_audio(tmp_path):
 
 def test_systems_with_one_source_encode_a_recording_once():
     encoded = []
-    encode = of_samples(lambda samples: encoded.append(samples) or len(encoded))
+    encode = remember_last(lambda samples: encoded.append(samples) or len(encoded))
     first, second = np.zeros(3), np.zeros(3)
-    assert [encode(None, x) for x in (first, first, second, first)] == [1, 1, 2, 3]
+    assert [encode(x) for x in (first, first, second, first)] == [1, 1, 2, 3]
 
 
 @pytest.mark.slow

@@ -58,8 +58,7 @@ def test_conditions_without_an_snr_of_their_own_stand_at_every_one():
         *("unseen-held-out 5 dB", "unseen-held-out 0 dB", "unseen-pink 7 dB", "unseen-reverb"),
     ]
 
-
-def test_the_noise_at_the_end_of_a_chain_stands_at_every_snr_too():
+    # and the noise at the end of a chain
     found = settings_of((), ("reverb@0.9+kitchen.wav", "pitch@-2+m+g+r", "a@b/bus.wav"), (5.0,))
     assert [s.condition.text for s in found[1:]] == ["reverb@0.9+kitchen.wav@5", "pitch@-2+m+g+r@5", "a@b/bus.wav@5"]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from speechssl.audio import write_flac
 from speechssl.augment.training import parse_distortions
 from speechssl.cli import main
 from speechssl.encoders import states as features
@@ -20,74 +17,54 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval import superb
 from speechssl.eval.config import Data, Superb
-from speechssl.eval.superb import combine_folds, find_data, folder_of, name_encoders, parts_of, run_superb, superb_tables
-from speechssl.eval.superb_speed import compare_cached
+from speechssl.eval.superb import (
+    combine_folds,
+    compare_cached,
+    find_data,
+    name_encoders,
+    parts_of,
+    run_superb,
+    superb_tables,
+)
 from speechssl.io import read_json
 from speechssl.pretrain.auxiliary import AdversaryOptions
 from speechssl.results import read_rows
 from speechssl.superb.data import CachedLoader, Evaluation, FeatureCache, Measure, OnlineLoader
 from speechssl.superb.tuning import Tuning
 
-from ..files import change_lines, write_lines
+from ..files import change_lines, read_lines
 
-COUNTS = {"train": 12, "dev": 4, "test": 4}
-PITCH = {"low": 300.0, "high": 1200.0}
-
-
-def tone(name: str, seconds: float, seed: int) -> np.ndarray:
-    rng, n = np.random.default_rng(seed), round(seconds * 16_000)
-    return 0.3 * np.sin(2 * np.pi * PITCH[name] * np.arange(n) / 16_000) + rng.normal(0, 0.01, n)
+PRINTED = {"phones": {"low": "l o", "high": "h i"}, "text": {"low": "lo", "high": "hi"}}
 
 
-def write_set(root: Path, task: str, lines: dict[str, list[dict[str, Any]]]) -> Path:
-    for split, found in lines.items():
-        write_lines(root / f"{split}.jsonl", found)
-    (root / "card.json").write_text(json.dumps({"task": task}))
-    return root
-
-
-def recordings(root: Path, split: str, count: int, seconds: float = 0.5) -> list[tuple[str, dict[str, Any]]]:
-    """(which tone, line) of recordings that are written."""
-    found = []
-    for i in range(count):
-        kind, path = ("low", "high")[i % 2], f"audio/{split}-{i}.flac"
-        write_flac(root / path, tone(kind, seconds, hash_of(split) + i))
-        found.append((kind, {"id": f"{split}-{i}", "audio": path, "speaker": f"{split}-{kind}"}))
-    return found
-
-
-def hash_of(text: str) -> int:
-    return sum(map(ord, text))
-
-
-def labelled(root: Path, task: str = "ks") -> Path:
-    return write_set(
-        root, task, {s: [line | {"labels": {"word": kind}} for kind, line in recordings(root, s, n)] for s, n in COUNTS.items()}
-    )
-
-
-def texts(root: Path, task: str, field: str) -> Path:
-    printed = {"low": "l o", "high": "h i"} if field == "phones" else {"low": "lo", "high": "hi"}
-    return write_set(
-        root, task, {s: [line | {field: printed[kind]} for kind, line in recordings(root, s, n)] for s, n in COUNTS.items()}
-    )
-
-
-def searched(root: Path) -> Path:
-    documents = [line for _, line in recordings(root, "documents", 8)]
-    of = {kind: [f"documents-{i}" for i in range(8) if ("low", "high")[i % 2] == kind] for kind in PITCH}
-    queries = {s: [line | {"matches": of[k]} for k, line in recordings(root, s, 2, 0.3)] for s in ("dev", "test")}
-    return write_set(root, "qbe", {"documents": documents, **queries})
+def relabel(path, more):
+    """more: what the label of a line becomes."""
+    change_lines(path, lambda line: {k: v for k, v in line.items() if k != "labels"} | more(line["labels"]["keyword"]))
 
 
 @pytest.fixture
-def data(tmp_path):
+def texts(labelled):
+    """A function (task, "phones" or "text") -> its set."""
+
+    def make(task: str, field: str) -> Path:
+        root = labelled(task)
+        for split in ("train", "dev", "test"):
+            relabel(root / f"{split}.jsonl", lambda kind: {field: PRINTED[field][kind]})
+        return root
+
+    return make
+
+
+@pytest.fixture
+def data(labelled, texts):
     """The folder of each task."""
-    return {
-        "ks": labelled(tmp_path / "data/ks"),
-        "pr": texts(tmp_path / "data/pr", "pr", "phones"),
-        "qbe": searched(tmp_path / "data/qbe"),
-    }
+    searched = labelled("qbe", counts=(8, 2, 2))
+    (searched / "train.jsonl").rename(documents := searched / "documents.jsonl")
+    kinds = {line["id"]: line["labels"]["keyword"] for line in read_lines(documents)}
+    relabel(documents, lambda kind: {})
+    for split in ("dev", "test"):
+        relabel(searched / f"{split}.jsonl", lambda kind: {"matches": [name for name, other in kinds.items() if other == kind]})
+    return {"ks": labelled("ks"), "pr": texts("pr", "phones"), "qbe": searched}
 
 
 @pytest.fixture
@@ -138,7 +115,7 @@ def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     assert sum(card["layer_weights"]) == pytest.approx(1) and len(card["layer_weights"]) == 3
     assert {a["learning_rate"] for a in card["sweep"]} == {1e-2, 1e-3}
     details = {task: read_json(out / f"details/tiny/{task}.json")["detail"] for task in data}
-    assert details["ks"]["confusion"]["word"]["counts"] == [[2, 0], [0, 2]]
+    assert details["ks"]["confusion"]["keyword"]["counts"] == [[2, 0], [0, 2]]
     assert len(details["qbe"]["layers"]) == 3 and len(details["pr"]["examples"]) == 4
     before = made(out)
     assert run_superb(options) == printed and made(out) == before
@@ -330,9 +307,9 @@ def test_a_damaged_score_is_made_again(options, data, tmp_path):
         assert run_superb(alone) == printed
 
 
-def test_a_language_model_that_cannot_be_read_is_reported_before_anything_is_computed(options, tmp_path):
+def test_a_language_model_that_cannot_be_read_is_reported_before_anything_is_computed(options, texts, tmp_path):
     (tmp_path / "lm.arpa").write_text("no model")
-    data = {"asr": texts(tmp_path / "data/asr", "asr", "text")}
+    data = {"asr": texts("asr", "text")}
     with pytest.raises(InputError, match=r"lm\.arpa"):
         run_superb(changed(options, data=data, lm=tmp_path / "lm.arpa"))
     assert not (tmp_path / "out").exists()
@@ -349,9 +326,9 @@ def test_what_does_not_fit_stays_in_the_loop_and_is_reported(data, encoder, tmp_
         FeatureCache(encoder, tmp_path / "c", "cached", limit_gb=1e-6).loader(task)
 
 
-def test_tasks_on_the_same_recordings_share_their_states(data, encoder, tmp_path):
+def test_tasks_on_the_same_recordings_share_their_states(data, texts, encoder, tmp_path):
     (one,) = parts_of("pr", data["pr"], "small")
-    other = texts(tmp_path / "data/asr", "asr", "text")
+    other = texts("asr", "text")
     for split in ("train", "dev", "test"):
         change_lines(other / f"{split}.jsonl", lambda line: line | {"audio": f"../pr/{line['audio']}"})
     (two,) = parts_of("asr", other, "small")
@@ -387,9 +364,9 @@ def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(options,
 
 
 @pytest.mark.slow
-def test_folds_are_averaged(options, tmp_path):
+def test_folds_are_averaged(options, labelled, tmp_path):
     for fold in (1, 2):
-        labelled(tmp_path / f"folds/er/fold-{fold}", "er")
+        shutil.copytree(labelled("er"), tmp_path / f"folds/er/fold-{fold}")
     run_superb(changed(options, data={"er": tmp_path / "folds/er"}))
     assert {p.parent.parent.name for p in (tmp_path / "out/heads").rglob("card.json")} == {"fold-1", "fold-2"}
     row = rows_of(tmp_path / "out")["er", "tiny", "clean", None, "acc", 0]
@@ -427,22 +404,22 @@ def test_tables_tell_direction_units_and_seeds(options, data, tmp_path):
 
 
 def test_data_is_found(data, tmp_path, capsys):
-    root = tmp_path / "data"
+    root = tmp_path / "sets"
     assert find_data(tmp_path, Data(data=root)) == {t: root / t for t in ("pr", "ks", "qbe")}
     assert "no data for asr, sid" in capsys.readouterr().err
     assert find_data(tmp_path, Data(tasks=(f"ks={root / 'ks'}",))) == {"ks": root / "ks"}
     (root / "style").mkdir()
-    assert folder_of(root, "er") == root / "style" and folder_of(root, "sf") is None
+    assert find_data(tmp_path, Data(data=root))["er"] == root / "style"
 
 
 @pytest.mark.parametrize(
     ("tasks", "folder", "message"),
     [
-        (("kws",), "data", "there is no task 'kws'; choose from pr, asr, ks"),
-        (("sid",), "data", "data has no folder sid; prepare it, or name another with sid=FOLDER"),
-        (("ks=none",), "data", "the folder none does not exist"),
+        (("kws",), "sets", "there is no task 'kws'; choose from pr, asr, ks"),
+        (("sid",), "sets", "sets has no folder sid; prepare it, or name another with sid=FOLDER"),
+        (("ks=none",), "sets", "the folder none does not exist"),
         (("all",), "nowhere", "nowhere does not exist"),
-        (("all",), "data/ks", "has no folder of a task"),
+        (("all",), "sets/ks", "has no folder of a task"),
     ],
 )
 def test_data_that_is_not_there(data, tmp_path, tasks, folder, message):

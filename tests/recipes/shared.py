@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import select
 import signal
 import subprocess
@@ -18,27 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from speechssl.cascade.engines import HuggingFaceRecogniser
-from speechssl.cli.parser import check_section
-from speechssl.cli.verbs import config_of
-from speechssl.encoders.load import load_encoder
-from speechssl.textlm import load_text_encoder, longest_sequence
-
-from .stand_ins import fill
-
 ROOT = Path(__file__).parents[2]
-SETTINGS = {
-    "encoder",
-    "shipped",
-    "stand-in",
-    "codebooks",
-    "recogniser",
-    "cascades",
-    "whispers",
-    "systems",
-    "splits",
-    "miniature",
-}  # that run.sh reads of the section `recipe`
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
@@ -56,26 +35,29 @@ def script(path: str) -> ModuleType:
     return module
 
 
+def surroundings(given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a recipe, without the variables that scripts read but for those that are given."""
+    known = "LIBRISPEECH KMEANS TEXT_QA START_UNITS SEED CORPUS TASKS WITHOUT PARTS GLUE".split()
+    kept = {k: v for k, v in os.environ.items() if k not in known}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return kept | {"PATH": path, "HF_HUB_OFFLINE": "1"} | dict(given)
+
+
 def run(path: str, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a shell script of recipes/ to its end. code: that it must end with."""
-    known = (
-        "LIBRISPEECH",
-        "KMEANS",
-        "TEXT_QA",
-        "START_UNITS",
-        "SEED",
-        "CORPUS",
-        "TASKS",
-        "WITHOUT",
-        "PARTS",
-        "GLUE",
-    )  # that the scripts read
-    kept = {k: v for k, v in os.environ.items() if k not in known}
-    kept |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"} | environment
     command = ["bash", f"recipes/{path}", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=kept, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, cwd=ROOT, env=surroundings(environment), capture_output=True, text=True, timeout=900)
     assert done.returncode == code, (done.stdout + done.stderr)[-3000:]
     return done
+
+
+def run_until(there: Callable[[], bool], log: Path, path: str, *arguments: str, **environment: str) -> None:
+    """Run it until something is there, and kill it and all that it started."""
+    command = ["bash", f"recipes/{path}", *arguments]
+    with log.open("wb") as file:
+        files = {"stdin": subprocess.PIPE, "stdout": file, "stderr": file}
+        running = subprocess.Popen(command, cwd=ROOT, env=surroundings(environment), start_new_session=True, **files)
+    kill_when(there, running, log)
 
 
 def kill_when(there: Callable[[], bool], running: subprocess.Popen[bytes], log: Path | None = None) -> None:
@@ -102,36 +84,3 @@ def kill_when(there: Callable[[], bool], running: subprocess.Popen[bytes], log: 
 def sections(recipe: str, config: str) -> dict[str, dict[str, Any]]:
     content = yaml.safe_load((ROOT / f"recipes/{recipe}/{config}.yaml").read_text())
     return {name: section or {} for name, section in content.items()}
-
-
-def check_options(recipe: str, config: str, stages: Mapping[str, str]) -> None:
-    """Every section is one of a stage, with options that its verb takes and that run.sh does not give itself."""
-    found, script = sections(recipe, config), (ROOT / f"recipes/{recipe}/run.sh").read_text()
-    assert set(found.pop("recipe")) <= SETTINGS
-    assert set(found) <= {*stages, "miniature"} and set(stages) <= {*found, "import", "units"}
-    for stage, section in found.items():
-        verb = stages.get(stage, "prepare miniature")
-        check_section(verb, config_of(verb), section, f"{config}.yaml: {stage}")
-        calls = [c for c in script.replace("\\\n", " ").splitlines() if f"$(with {stage})" in c or stage == "miniature"]
-        assert calls, f"run.sh has no stage {stage}"
-        assert not [name for name in section for call in calls if re.search(rf"--{name}\b", call)]
-
-
-def check_checkpoints(recipe: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What base.yaml names is found below $SPEECHSSL_MODELS by the loader that is to read it, and long enough for its windows."""
-    found = sections(recipe, "base")
-    systems = [*found["recipe"].get("cascades", ()), *found["recipe"].get("systems", ())]
-    recognisers = {s.removeprefix("cascade-") for s in systems if s.startswith("cascade-") and "/" in s}
-    texts = {section["text-encoder"]: section for section in found.values() if {"text-encoder", "window"} <= set(section)}
-    encoders = {found["recipe"]["encoder"]} if "encoder" in found["recipe"] else set()
-    assert texts and (encoders or recipe == "spoken_squad")
-    monkeypatch.setenv("SPEECHSSL_MODELS", str(fill(folder, {*encoders, *recognisers, *texts})))
-    for name in encoders:
-        assert load_encoder(name).layers >= found["units"]["layer"]
-    for name in recognisers:
-        assert HuggingFaceRecogniser(name).name == name.split("/")[1]
-    for name, section in texts.items():
-        longest = longest_sequence(load_text_encoder(name)[0])
-        asked = section.get("max-question", section.get("asked"))
-        # DeBERTa's positions are relative, without an end
-        assert section["window"] + asked + 4 <= (longest or 10**6) + 1 and section["stride"] <= section["window"]

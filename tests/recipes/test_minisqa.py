@@ -16,8 +16,6 @@ import yaml
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cli import main
-from speechssl.cli.parser import check_section
-from speechssl.cli.verbs import config_of
 from speechssl.data.records import load_corpus
 from speechssl.io import model_folder, read_json
 from speechssl.metrics import frame_f1
@@ -135,8 +133,6 @@ def test_what_is_chosen_among_holds_what_ships() -> None:
         own = {name: value for name, value in base[stage].items() if name not in ("save-every", "log-every", "seed")}
         assert own.pop("short-steps", 0) in tried["short-steps"] and own.pop("random-units", 0) in tried["noise"]
         assert own == {name: choose[kind][name] for name in own}
-    for kind in ("one", "next", "single"):
-        check_section("train dual", config_of("train dual"), choose[kind], kind)
 
 
 def test_demo_runs_on_a_few_passages(tmp_path: Path, quick: str) -> None:

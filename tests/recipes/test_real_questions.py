@@ -14,14 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from speechssl.cli.parser import check_section
-from speechssl.cli.verbs import config_of
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.io import read_json, write_json
 from speechssl.results import read_rows
 from speechssl.stats import ItemScore, resampled
 
-from .shared import ROOT, needs, run, script, sections
+from .shared import ROOT, needs, run, script
 
 
 def table(path: Path, titles: list[str]) -> Path:
@@ -83,24 +81,6 @@ def test_smoke_run_reads_and_hears(tmp_path: Path, quick: str) -> None:
 
 
 # ---- textless.sh
-
-STAGES = {  # section -> verb
-    **dict.fromkeys(("espeak-ng", "flite", "one", "two", "dev", "test"), "prepare squad"),
-    **dict.fromkeys(("text-qa-1", "text-qa"), "train text-qa"),
-    **dict.fromkeys(("evaluate", "evaluate-some"), "evaluate qa"),
-    **{name: f"train {name}" for name in ("dual", "ctc", "speechbert")},
-    **{name: f"prepare {name}" for name in ("miniature", "minisqa")},
-}
-
-
-@pytest.mark.parametrize("config", ["textless", "textless-smoke"])
-def test_sections_of_textless_hold_only_options_that_exist(config: str) -> None:
-    found = sections("real_questions", config)
-    own = found.pop("recipe")
-    assert set(own) <= {"shipped", "reader", "voices", "arms", "whispers", "parts", "miniature"}
-    assert (ROOT / own["reader"]).is_file() and set(own["voices"]) <= set(found)
-    for name, section in found.items():
-        check_section(STAGES[name], config_of(STAGES[name]), section, f"{config}.yaml: {name}")
 
 
 def spoken(root: Path, articles: int) -> Path:

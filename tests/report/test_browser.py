@@ -11,19 +11,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from speechssl.audio import write_flac
 from speechssl.data.records import load_corpus
 from speechssl.eval.config import Predictions
 from speechssl.eval.spoken_qa import import_predictions
 from speechssl.metrics import frame_f1
 from speechssl.report import build
 from speechssl.report.config import Report
+from speechssl.results import Row
 from speechssl.timing import FrameGrid, RunLength
+
+from ..files import write_corpus
 
 pytestmark = pytest.mark.slow
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None)
 QUESTIONS, SECONDS = 30, 4.0
 WORDS = [["the", 0.0, 0.5], ["red & 50%", 0.5, 1.0], ["boat_#1", 1.0, 2.5], ["sails", 2.5, 4.0]]
+PHONES = [["p", 0.0, 0.5], ["ih", 0.5, 1.0], ["n", 1.0, 4.0]]
 GOLD = (0.5, 2.5)  # "red & 50% boat_#1"
 
 
@@ -53,27 +56,14 @@ def answers_of(system, i):
 def folder(tmp_path_factory):
     """Thirty questions; DUAL answers all of them, the cascade all but five, in clean speech and in pink noise."""
     root = tmp_path_factory.mktemp("page")
-    corpus, out, rng = root / "corpus", root / "out", np.random.default_rng(0)
-    lines = {"passages": [], "questions": []}
+    passages, asked, gold = [], [], [{"text": "red & 50% boat_#1", "start": GOLD[0], "end": GOLD[1]}]
+    about = {"text": " ".join(w for w, _, _ in WORDS), "words": WORDS, "phones": PHONES}
     for i in range(QUESTIONS):
-        about = {"language": "en", "speaker": f"voice-{i % 6}"}
-        passage = {
-            "id": f"p{i}",
-            "audio": f"test/p{i}.flac",
-            "seconds": SECONDS,
-            "text": " ".join(w for w, _, _ in WORDS),
-            "words": WORDS,
-        }
-        phones = [["p", 0.0, 0.5], ["ih", 0.5, 1.0], ["n", 1.0, 4.0]]
-        question = {"id": f"q{i}", "passage": f"p{i}", "audio": f"test/q{i}.flac", "seconds": 1.0}
-        question |= {"text": "how many" if i % 3 else 'What, "exactly", is 100% so_odd?'}
-        gold = [{"text": "red & 50% boat_#1", "start": GOLD[0], "end": GOLD[1]}]
-        lines["passages"].append(passage | about | {"phones": phones})
-        lines["questions"].append(question | about | {"answers": gold})
-        for record in (passage, question):
-            write_flac(corpus / record["audio"], rng.uniform(-0.3, 0.3, round(record["seconds"] * 16_000)))
-    for kind, records in lines.items():
-        (corpus / "test" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+        text, speaker = "how many" if i % 3 else 'What, "exactly", is 100% so_odd?', f"voice-{i % 6}"
+        passages.append({"id": f"p{i}", "seconds": SECONDS, "speaker": speaker} | about)
+        question = {"id": f"q{i}", "passage": f"p{i}", "seconds": 1.0, "speaker": speaker, "text": text, "answers": gold}
+        asked.append(question)
+    corpus, out = write_corpus(root / "corpus", "test", passages=passages, questions=asked), root / "out"
     for name in ("dual", "cascade-x"):
         file = root / f"{name}.json"
         file.write_text(json.dumps({f"q{i}": a for i in range(QUESTIONS) if (a := answers_of(name, i))}))
@@ -277,6 +267,20 @@ def test_tables_are_exported_as_shown(page):
     assert lines[0]["id"].startswith("q") and float(lines[0]["start (s)"]) < float(lines[0]["end (s)"])
     _, text = exported(page, ".predictions", "tex")
     assert "red \\& 50\\% boat\\_\\#1" in text and len(text.split("\\midrule\n")[1].splitlines()) == 90 + 2
+
+
+def test_a_label_of_several_lines_is_exported_with_each(page, tmp_path):
+    rows = [("clean", None, 5.0), ("seen-pink", 5.0, 9.0), ("unseen-hum", 5.0, 12.0)]
+    build.build_report(tmp_path / "r.html", [Row("asv", "a", c, snr, "eer", v, None, None, 9, 0, "") for c, snr, v in rows])
+    page.goto(f"file://{tmp_path / 'r.html'}")
+    _, text = exported(page, ".block:has-text('Clean, seen and unseen noise')", "csv")
+    lines = list(csv.reader(text.splitlines()))
+    assert lines[0] == ["Encoder", "speech", "Speaker ASV EER ↓"] and [line[:2] for line in lines[1:]] == [
+        ["a", "clean"],
+        ["a", "seen, 5 dB"],
+        ["a", "unseen, 5 dB"],
+    ]
+    assert [line[2].split()[0] for line in lines[1:]] == ["5.0", "9.0", "12.0"]
 
 
 def test_an_interval_from_below_zero_is_exported_as_two_numbers(page):

@@ -2,10 +2,8 @@
 
 import json
 
-import numpy as np
 import pytest
 
-from speechssl.audio import write_flac
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
@@ -20,20 +18,18 @@ from speechssl.report.spoken_qa import error_table, explorer_of
 from speechssl.results import Row, read_rows
 from speechssl.units.kmeans import load_codebook
 
+from ..files import write_corpus
+
 WORDS = [["a", 0.0, 1.0], ["red", 1.0, 1.5], ["boat", 1.5, 2.0], ["sails", 2.0, 4.0]]
 
 
 @pytest.fixture
 def folder(tmp_path):
     """Three questions of one passage; the gold answer is [1, 2). DUAL answers all, the cascade the last two."""
-    corpus, out = tmp_path / "corpus", tmp_path / "out"
-    write_flac(corpus / "test/p.flac", np.random.default_rng(0).uniform(-0.3, 0.3, 64_000))
-    about = {"audio": "test/p.flac", "seconds": 4.0}
     gold = [{"text": "red boat", "start": 1.0, "end": 2.0}]
-    lines = {"passages": [{"id": "p", "text": "a red boat sails", "words": WORDS} | about]}
-    lines["questions"] = [{"id": f"q{i}", "passage": "p", "text": "what sails", "answers": gold} | about for i in range(3)]
-    for kind, records in lines.items():
-        (corpus / "test" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    passage = {"id": "p", "seconds": 4.0, "text": "a red boat sails", "words": WORDS}
+    asked = [{"id": f"q{i}", "passage": "p", "seconds": 4.0, "text": "what sails", "answers": gold} for i in range(3)]
+    corpus, out = write_corpus(tmp_path / "corpus", "test", passages=[passage], questions=asked), tmp_path / "out"
     answers = {
         "dual": {"q0": [1.0, 2.0], "q1": [0.0, 4.0], "q2": [2.5, 3.0]},
         "cascade-x": {"q1": {"text": "red", "start": 1.0, "end": 1.5}, "q2": {"text": "red boat", "start": 1.0, "end": 2.0}},
@@ -53,9 +49,9 @@ def test_common_questions_are_scored_by_the_functions_of_the_evaluation(folder):
     assert values["cascade-x", "ff1"] == (pytest.approx(100 * (2 / 3 + 1) / 2), 2)
     results = arrange(read_rows(out / "results.jsonl"))
     grid = grid_of(results, "ff1", common=arrange(found.rows))
-    assert [line.n for line in grid.lines] == ["3", "3"] and [line.n for line in grid.common.lines] == ["2", "2"]
-    assert [line.entries[0].text for line in grid.common.lines] == ["20.0", "83.3"]
-    assert [line.series for line in grid.lines] == [line.series for line in grid.common.lines]
+    assert [n for *_, n in grid.table.rows] == ["3", "3"]
+    assert grid.common.texts == [("DUAL", "20.0", "2"), ("cascade-x", "83.3", "2")]
+    assert [label.slot for label, *_ in grid.table.rows] == [label.slot for label, *_ in grid.common.rows]
 
 
 def test_without_a_difference_or_a_common_question_there_is_nothing_to_switch(folder, tmp_path):

@@ -143,7 +143,7 @@ def test_hostile_text_stays_text(tmp_path: Path):
     )  # fmt: skip
     named = [replace(r, system=evil, encoder=evil, card={"made": evil}) for r in rows()]
     bad = [Breakdown(system=evil, bucket=evil, value=1.0, low=None, high=None, n=1)]
-    text = page(tmp_path, named, [hostile], bad, [Table(evil, (evil,), ((evil,),), evil)], {evil: evil}, evil, [evil])
+    text = page(tmp_path, named, [hostile], bad, [Table(evil, (evil,), ((evil,),), evil)], {evil: evil})
     found = Elements(text).found
     assert sum(tag == "script" for tag, _ in found) == 1 and all(tag != "img" for tag, _ in found)
     assert not any(name.startswith("on") for _, attributes in found for name in attributes)

@@ -289,49 +289,49 @@ def test_columns_of_clean_speech_stand_in_the_benchmarks_order(found):
     more = of_superb([*rows(1), row("ks", "x", "clean", None, "f1", 3.0)])
     assert more.columns[3:5] == (("ks", "acc"), ("ks", "f1"))
     # default and ratio rows are no columns of clean speech
-    block = blocks(found)[0]
-    assert not any("default" in h.metric or "speed" in h.metric for h in block.headings)
-    assert sum(width for _, width in block.groups) == len(block.headings) == 12
+    table = blocks(found)[0].table
+    assert not any("default" in c.small or "speed" in c.small for c in table.columns[1:])
+    assert sum(width for _, width in table.heads) == len(table.columns) == 13
 
 
 # ---- tables
 
 
-def entries(found, title: str) -> dict[tuple[str, str], list[str]]:
-    block = next(b for b in blocks(found) if b.title == title)
-    return {(line.label, line.where): [e.text if e else "" for e in line.entries] for line in block.lines}
+def block(found, title: str):
+    return next(b.table for b in blocks(found) if b.table.title.startswith(title))
+
+
+def texts(found, title: str) -> dict[tuple[str, str], list[str]]:
+    return {line[:2]: list(line[2:]) for line in block(found, title).texts}
 
 
 def test_clean_speech_is_the_mean_over_seeds_and_the_best_is_marked():
     found = of_superb([row("asv", "a", "clean", None, "eer", v, s) for s, v in enumerate((4.0, 5.0, 9.0))])
-    block = blocks(found)[0]
-    (entry,) = block.lines[0].entries
-    assert (entry.text, entry.small) == ("6.0", "3.8–9.3") and "up to 3 seeds" in block.note
-    (heading,) = block.headings
-    assert (heading.task, heading.metric, heading.arrow) == ("ASV", "EER", "↓")
+    table = blocks(found)[0].table
+    assert table.rows[0][1][:2] == ("6.0", "3.8–9.3") and "up to 3 seeds" in table.note
+    assert table.columns[1][:2] == ("ASV", "EER\u00a0↓")
     # best is least where less is better
     values = {"a": (5.0, 70.0), "b": (9.0, 80.0)}
     found = of_superb([row(*m, v) for e, vs in values.items() for m, v in zip(
         (("asv", e, "clean", None, "eer"), ("er", e, "clean", None, "acc")), vs, strict=True)])  # fmt: skip
-    lines = {line.label: [e.best for e in line.entries] for line in blocks(found)[0].lines}
+    lines = {label.text: [cell.best for cell in cells] for label, *cells in blocks(found)[0].table.rows}
     assert lines == {"a": [True, False], "b": [False, True]}
 
 
 def test_published_numbers_stand_apart_and_are_never_ranked_with_ours(found):
-    theirs = [b for b in blocks(found) if b.strange]
-    (block,) = theirs
-    assert "not comparable with synthetic data" in block.note and "Not verified" in block.note
-    ours = {line.label for b in blocks(found) if not b.strange for line in b.lines}
-    assert not ours & set(VALUES) and not any(e and e.best for line in block.lines for e in line.entries)
-    marks = {h.task: e.small for h, e in zip(block.headings, block.lines[0].entries, strict=True)}
+    (theirs,) = [b.table for b in blocks(found) if b.strange]
+    assert "not comparable with synthetic data" in theirs.note and "Not verified" in theirs.note
+    ours = {line[0].text for b in blocks(found) if not b.strange for line in b.table.rows}
+    assert not ours & set(VALUES) and not any(cell and cell.best for line in theirs.rows for cell in line)
+    marks = {head.text: cell.small for head, cell in zip(theirs.columns[1:], theirs.rows[0][1:], strict=True)}
     assert marks["PR"] == "†" and marks["SID"] == marks["SD"] == marks["ER"] == ""
 
 
 def test_published_columns_are_those_that_we_measured():
     found = of_superb([row("asv", "a", "clean", None, "eer", 5.0)])
-    block = next(b for b in blocks(found) if b.strange)
-    assert [h.task for h in block.headings] == ["ASV"]
-    assert [line.entries[0].text for line in block.lines] == ["6.02", "5.11", "4.07", "5.98", "3.77"]
+    (theirs,) = [b.table for b in blocks(found) if b.strange]
+    assert [head.text for head in theirs.columns[1:]] == ["ASV"]
+    assert [cell.text for _, cell in theirs.rows] == ["6.02", "5.11", "4.07", "5.98", "3.77"]
     assert not any(b.strange for b in blocks(of_superb([row("ss", "a", "clean", None, "si_sdri", 9.0)])))
     # published numbers fit their columns
     assert all(len(values) == len(COLUMNS) for values in VALUES.values())
@@ -339,28 +339,27 @@ def test_published_columns_are_those_that_we_measured():
 
 
 def test_the_lectures_table_averages_the_noises_of_a_group_at_5_db(found):
-    shown = entries(found, "Clean, seen and unseen noise") | {}
+    shown = texts(found, "Clean, seen and unseen noise")
     assert {where for _, where in shown} == {"clean", "seen, 5\u00a0dB", "unseen, 5\u00a0dB"}
-    assert all(all(texts) for texts in shown.values()) and len(next(iter(shown.values()))) == 12
-    extension = entries(found, "Clean, seen and unseen noise, the extension")
+    assert not any("–" in line for line in shown.values()) and len(next(iter(shown.values()))) == 12
+    extension = texts(found, "Clean, seen and unseen noise, the extension")
     assert extension[ENCODERS[0], "unseen, 5\u00a0dB"][0] == "2.03"  # PESQ has two decimals
     noises = {"seen-a": (20.0, 60.0), "seen-b": (40.0, 80.0), "unseen-c": (50.0, 90.0)}
     made = [row("asv", "a", "clean", None, "eer", 10.0)]
     made += [row("asv", "a", n, snr, "eer", v) for n, vs in noises.items() for snr, v in zip((6.0, 0.0), vs, strict=True)]
     found = of_superb(made)
-    block = next(b for b in blocks(found) if b.title.startswith("Clean, seen"))
-    shown = [(line.where, line.span, line.entries[0].text, line.entries[0].small) for line in block.lines]
+    table = block(found, "Clean, seen")
+    shown = [(where.text, label.span, cell.text, cell.small) for label, where, cell in table.rows]
     assert shown == [
         ("clean", 3, "10.0", ""),
         ("seen, 6\u00a0dB", 0, "30.0", "+20.0"),
         ("unseen, 6\u00a0dB", 0, "50.0", "+40.0"),
     ]
-    assert "mean of a, b" in block.note
+    assert "mean of a, b" in table.note
     # a group of which a noise is missing gives no mean
     made = [row("asv", e, c, s, "eer", 10.0) for e in "ab" for c, s in (("clean", None), ("seen-x", 5.0), ("seen-y", 5.0))]
     found = of_superb([r for r in made if (r.encoder, r.condition) != ("b", "seen-y")])
-    block = next(b for b in blocks(found) if b.title.startswith("Clean, seen"))
-    assert {line.label for line in block.lines} == {"a"}
+    assert {label for label, _ in texts(found, "Clean, seen")} == {"a"}
 
 
 def test_tuned_and_default_speed_ups_and_recognised_texts_have_tables(found):
@@ -368,9 +367,9 @@ def test_tuned_and_default_speed_ups_and_recognised_texts_have_tables(found):
     assert ("PR (phones)", ENCODERS[1], "DH AH K AE T", "DH AH K AH T") in plain_tables(found)[1].rows
     made = [row("asv", "a", "clean", None, m, v) for m, v in (("eer", 5.0), ("eer_default", 8.0))]
     found = of_superb(made, Artefacts(heads=(Head("a", "asv", 0, (1.0,), 1e-3),)))
-    block = next(b for b in blocks(found) if b.title.startswith("Tuned"))
-    assert [h.task for h in block.headings] == ["lr", "tuned", "default lr"]
-    assert [e.text for e in block.lines[0].entries] == ["0.001", "5.0", "8.0"] and "EER" in block.lines[0].label
+    table = block(found, "Tuned")
+    assert [head.text for head in table.columns[1:]] == ["lr", "tuned", "default lr"]
+    assert table.texts == [("ASV, EER\u00a0↓", "0.001", "5.0", "8.0")]
 
 
 def test_the_summary_counts_who_leads():
