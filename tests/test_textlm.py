@@ -18,8 +18,8 @@ from speechssl.cascade.data import text_examples
 from speechssl.cascade.train import train_text
 from speechssl.config import TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
-from speechssl.dual.decode import Reader
 from speechssl.dual.model import load_reader
+from speechssl.dual.system import Reader
 from speechssl.dual.train import QaOptions
 from speechssl.errors import InputError
 from speechssl.io import SHIPPED
@@ -419,7 +419,7 @@ def test_homophones_that_training_never_saw_are_found_by_their_sound_and_not_wit
         assert card["subwords"] == kind and (model.subwords is None) == (kind == "none")
         codec = TextCodec(AutoTokenizer.from_pretrained(tmp_path / kind))
         examples, left_out = text_examples(load_corpus(tmp_path / "corpus", "test"), codec)
-        choices = Reader(model, layout).read_many([(e.question, e.passage) for e in examples])
+        choices = Reader(model, layout).read([(e.question, e.passage) for e in examples])
         found[kind] = np.mean([c.first == e.first for c, e in zip(choices, examples, strict=True)])
         assert len(examples) == 100 and not left_out
     assert found["pinyin"] > 0.8 and found["none"] < 0.4  # by chance 0.17

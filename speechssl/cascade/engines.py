@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoFeatureExtractor, AutoModelForCTC, Auto
 
 from speechssl.cascade.data import TimedWord, Transcript, check_samples, transcribe_pieces
 from speechssl.cascade.model import greedy_spans, timed_words
-from speechssl.dual.decode import device_of
+from speechssl.dual.system import device_of
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import WEIGHTS, checkpoint_folder, hash_files
 from speechssl.timing import FrameGrid

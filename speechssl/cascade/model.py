@@ -24,8 +24,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from speechssl.cascade.data import TimedWord, Transcript, check_samples
 from speechssl.errors import InputError
-from speechssl.int8 import dequantise
-from speechssl.io import hash_files, read_json, replacing, write_json
+from speechssl.io import dequantise, hash_files, read_json, replacing, write_json
 from speechssl.timing import FrameGrid
 
 BLANK = 0

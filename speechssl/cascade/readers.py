@@ -25,8 +25,8 @@ from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.config import TEXT_FAMILIES, shipped
 from speechssl.dual.data import Window
-from speechssl.dual.decode import Reader, best_span_of_windows, device_of, most_alike, run_model
 from speechssl.dual.model import load_reader
+from speechssl.dual.system import Reader, best_span_of_windows, device_of, most_alike, run_model
 from speechssl.errors import InputError
 from speechssl.io import FILES, WEIGHTS, checkpoint_folder, hash_files, read_json
 from speechssl.shift import SHIFT, load_shift
@@ -81,6 +81,8 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
 
     Raises InputError where it cannot be found, loaded whole, or used, and for lengths that a reader trained here has in its card.
     """
+    if options.null_threshold is not None and not math.isfinite(options.null_threshold):
+        raise InputError(f"--null-threshold {options.null_threshold} is no threshold; give a number, or leave it out")
     folder = find_reader(models, options.reader)
     card: dict[str, Any] = {"reader": options.reader} if options.reader else {}
     card |= {"bf16": True} if bf16 else {}
@@ -147,7 +149,7 @@ class TrainedReader:
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
         coded = [tuple(self.codec.encode([w.text for w in transcript.words]) for transcript in item) for item in items]
         usable = [i for i, (_, (ids, _)) in enumerate(coded) if len(ids)]
-        spans = self.reader.read_many([(coded[i][0][0], coded[i][1][0]) for i in usable])
+        spans = self.reader.read([(coded[i][0][0], coded[i][1][0]) for i in usable])
         found: list[WordSpan | None] = [None] * len(items)
         for i, span in zip(usable, spans, strict=True):
             passage, owners = items[i][1], coded[i][1][1]

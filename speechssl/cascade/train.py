@@ -24,8 +24,8 @@ from speechssl.config import settings
 from speechssl.data.records import Corpus, Span, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Layout
-from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     answer_in_batches,
     asked,

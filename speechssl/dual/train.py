@@ -24,9 +24,8 @@ from speechssl.config import EvalOptions, settings
 from speechssl.data.records import Corpus, Question, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, answer_times, check_times, unit_examples, unit_source
-from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.model import SpanModel, load_reader, save_reader
-from speechssl.dual.system import answer_units
+from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, answer_units
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.finetuning import merged, train_only, trained_parameters
 from speechssl.io import CARD, MADE_FROM, hash_of_weights, locked, read_json, stage, write_json

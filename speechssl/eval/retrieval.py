@@ -43,9 +43,8 @@ from speechssl.cascade.data import Record, Transcript
 from speechssl.cascade.system import given_words, load_recogniser, recogniser_card
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
 from speechssl.dual.data import collate, windows
-from speechssl.dual.decode import device_of, run_model
 from speechssl.dual.model import load_reader
-from speechssl.dual.system import check_units_of
+from speechssl.dual.system import check_units_of, device_of, run_model
 from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError
 from speechssl.eval.config import Retrieval
@@ -145,7 +144,7 @@ def embedder_of_words(name: str, bf16: bool) -> Embedder:
 def embedder_of_units(models: Path, extractor: UnitExtractor) -> Embedder:
     """By the table of the DUAL in a model folder. Raises InputError where it is missing or of other units."""
     model, layout, card = load_reader(models / "dual")
-    check_units_of(models / "dual", card, extractor, models / "units.safetensors")
+    check_units_of(models / "dual", card, extractor)
     table = model.embedding.to(device_of("auto"))
     specials = layout.cls, layout.sep, layout.pad
     return Embedder(lambda ids, mask: mean_pooled(table(ids), mask), lambda runs: runs.units, specials, {"dual": card["weights"]})

@@ -38,7 +38,7 @@ from speechssl.multiple_choice.model import chosen, longest_options, score_choic
 from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQuestion, WrittenChoice, load_choice_systems
 from speechssl.results import Row, append_rows, read_rows, results_table, snr_note
 from speechssl.stats import Interval, mean_interval, ratio_interval
-from speechssl.systems import confusions_path, default_systems, load_systems
+from speechssl.systems import default_systems, load_systems
 from speechssl.text import answer_tokens, error_metric
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def run_evaluation(o: Qa) -> str:
     if "cascade-given" in names and not any(transcripts):
         raise InputError(f"{o.corpus / o.split} has no transcripts for cascade-given; use the system text")
     if any(name.startswith(SIMULATED) for name in names):
-        path = confusions_path(folder, o.errors)
+        path = o.errors or folder / "confusions.json"
         card = confusions_card(path) if path.is_file() else {}  # a file that is missing is reported where it is read
         if card.get("data") == data_hash(o.corpus, o.split):
             raise InputError(

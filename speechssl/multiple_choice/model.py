@@ -35,8 +35,8 @@ from transformers import PreTrainedModel
 
 from speechssl.data.records import Question
 from speechssl.dual.data import Layout, collate, window_mask
-from speechssl.dual.decode import device_of, run_model
 from speechssl.dual.model import IGNORED, EncoderInputs, load_model
+from speechssl.dual.system import device_of, run_model
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens
 

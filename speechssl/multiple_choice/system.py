@@ -144,10 +144,9 @@ def load_choice_systems(
         folder = model_folder(models)
         encoder = encoder or shared_encoder(folder)
         if name == "units":
-            codebook = folder / "units.safetensors"
-            extractor = extractor_of(encoder, load_codebook(codebook))
+            extractor = extractor_of(encoder, load_codebook(folder / "units.safetensors"))
             part, reader, card = load(folder, "units")
-            check_units_of(part, card, extractor, codebook)
+            check_units_of(part, card, extractor)
             made = {"choice_units": card["weights"], "layout": card["layout"], **extractor.card} | precision
             encode = functools.partial(_encoded, extractor.units)
             found.append(SpokenChoice(name, encode, lambda runs: runs.units, reader, made))

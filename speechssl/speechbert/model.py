@@ -26,8 +26,7 @@ from speechssl.cascade.model import run_lstm
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.errors import InputError
-from speechssl.int8 import dequantise, quantise
-from speechssl.io import hash_files, read_json, replacing
+from speechssl.io import dequantise, hash_files, quantise, read_json, replacing
 from speechssl.speechbert.data import NONE, WordTable, padded
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none

@@ -19,8 +19,7 @@ import torch
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.data import Recogniser
 from speechssl.data.records import Passage, Question
-from speechssl.dual.decode import Reader
-from speechssl.dual.system import TimedAnswer
+from speechssl.dual.system import Reader, TimedAnswer
 from speechssl.errors import InputError
 from speechssl.speechbert.data import numbered, recognised, spans_of, word_table
 from speechssl.speechbert.model import WordEncoder, load_weights
@@ -45,7 +44,7 @@ def answer_codes(reader: Reader, items: Sequence[tuple[AudioWords, AudioWords]])
     embedding = reader.model.embedding
     embedding.codes, ids = numbered(recordings, embedding.embedding_dim)
     usable = [i for i, (_, passage) in enumerate(items) if len(passage.starts)]
-    spans = reader.read_many([(ids[id(items[i][0])], ids[id(items[i][1])]) for i in usable])
+    spans = reader.read([(ids[id(items[i][0])], ids[id(items[i][1])]) for i in usable])
     answers = [TimedAnswer(0.0, 0.0, 0.0)] * len(items)
     for i, span in zip(usable, spans, strict=True):
         passage = items[i][1]

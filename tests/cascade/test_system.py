@@ -17,9 +17,8 @@ from speechssl.cascade.system import Cascade, parse_rate, reference_words, simul
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual import decode
 from speechssl.dual.data import Layout
-from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel
-from speechssl.dual.system import TimedAnswer
+from speechssl.dual.system import Reader, TimedAnswer
 from speechssl.errors import InputError
 from speechssl.io import model_folder
 from speechssl.systems import load_systems

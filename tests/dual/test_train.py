@@ -16,13 +16,12 @@ from speechssl.config import TEXT_FAMILIES, EvalOptions, TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train
 from speechssl.dual.data import ExampleBatches, unit_examples
-from speechssl.dual.decode import Reader
 from speechssl.dual.model import load_reader, save_reader
-from speechssl.dual.system import answer_units
+from speechssl.dual.system import Reader, answer_units
 from speechssl.dual.train import QaOptions, best_of, learning_rates, swept, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.spoken_qa import score_questions
-from speechssl.int8 import dequantise, quantise
+from speechssl.io import dequantise, quantise
 from speechssl.textlm import TextCodec, load_text_encoder, load_tokenizer, symbol_encoder
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.storage import load_units
@@ -456,7 +455,7 @@ def test_a_reader_of_units_is_trained_from_every_family_and_answers_as_before_wh
     trained[family].load_state_dict(dequantise(quantise(trained[family].state_dict())))
     rng = np.random.default_rng(0)
     items = [(rng.integers(0, K, 5), rng.integers(0, K, size)) for size in (7, 16, 60)]
-    expected, found = (Reader(m, layout).read_many(items) for m in (trained[family].eval(), model))
+    expected, found = (Reader(m, layout).read(items) for m in (trained[family].eval(), model))
     for a, b in zip(expected, found, strict=True):
         assert (a.first, a.last) == (b.first, b.last) and a.score == pytest.approx(b.score, abs=1e-5)
     save_reader(tmp_path / "again", model, layout, {})
@@ -497,7 +496,7 @@ def test_text_qa_is_trained_from_them_too(by_name, checkpoint, tmp_path, family)
     codec = TextCodec(load_tokenizer(tmp_path / family, model.embedding.num_embeddings))
     ids, owners = codec.encode(["lost", "silver"])
     assert owners.tolist() == [0] * (owners == 0).sum() + [1] * (owners == 1).sum() and set(owners) == {0, 1}
-    span = Reader(model, layout).read(codec.encode(["lost"])[0], ids)
+    (span,) = Reader(model, layout).read([(codec.encode(["lost"])[0], ids)])
     assert 0 <= span.first <= span.last < len(ids)
 
 

@@ -10,8 +10,8 @@ from torch import nn
 from speechssl.cascade.data import TimedWord
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.data import ExampleBatches, Layout
-from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel
+from speechssl.dual.system import Reader
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS, matched, span_examples, spans_of, word_rows, word_table
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import AudioWords, answer_codes

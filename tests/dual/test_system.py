@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.dual.data import MAX_TOKENS, Window, windows
-from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Span, best_span, best_span_of_windows
+from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Span, best_span, best_span_of_windows
 from speechssl.metrics import frame_f1, overlap_score
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 
