@@ -311,7 +311,11 @@ def fit(
     watch = Watch(folder, options, audio_seconds, evaluation)
     evaluation = watch.evaluation
     if last is not None:
-        check_sums(last)
+        sums = last / SUMS  # a run that was killed before it wrote them left none
+        for name, wanted in read_json(sums).items() if sums.is_file() else ():
+            if hash_files([last / name]) != wanted:
+                remedy = f"delete {last} and give the same command, which goes on without it"
+                raise InputError(f"{last / name} is not as it was saved; {remedy}")
         watch.load(last)
         state = read_json(last / "trainer_state.json")
         if state["global_step"] >= options.steps or (evaluation and evaluation.is_over(state)):
@@ -369,7 +373,9 @@ def fit(
 
 def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Path) -> dict[str, Any]:
     """What `fit` returns. With an evaluation, the model gets the weights of its best checkpoint."""
-    result = {"steps": state["global_step"], "skipped": watch.skipped, "loss": _last_loss(state)} | agreed(watch.usage())
+    # of the last logging interval in which a batch was not dropped
+    loss = next((x["loss"] for x in reversed(state["log_history"]) if math.isfinite(x.get("loss", math.nan))), None)
+    result = {"steps": state["global_step"], "skipped": watch.skipped, "loss": loss} | agreed(watch.usage())
     evaluation = watch.evaluation
     if evaluation and (best := evaluation.best(state)):
         step, score = best
@@ -379,21 +385,7 @@ def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Pa
     return result
 
 
-def check_sums(checkpoint: Path) -> None:
-    """Raises InputError for a file that is not as it was saved. A run that was killed before it wrote the sums left none."""
-    path = checkpoint / SUMS
-    for name, wanted in read_json(path).items() if path.is_file() else ():
-        if hash_files([checkpoint / name]) != wanted:
-            remedy = f"delete {checkpoint} and give the same command, which goes on without it"
-            raise InputError(f"{checkpoint / name} is not as it was saved; {remedy}")
-
-
 def last_checkpoint(folder: Path) -> Path | None:
     """The latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the run was killed while saving."""
     whole = [p.parent for p in folder.glob("checkpoint-*/trainer_state.json") if re.search(r"-\d+$", p.parent.name)]
     return max(whole, key=lambda p: int(p.name.removeprefix("checkpoint-")), default=None)
-
-
-def _last_loss(state: Mapping[str, Any]) -> float | None:
-    """Training loss of the last logging interval in which a batch was not dropped."""
-    return next((x["loss"] for x in reversed(state["log_history"]) if math.isfinite(x.get("loss", math.nan))), None)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -66,25 +66,6 @@ class Alignment:
         return float(np.exp(-max(self.losses[inside].sum(), 0.0) / max(self.symbols[inside].sum(), 1)))
 
 
-class Aligner(Protocol):
-    """Gives known words their times. name: for messages; weights: a hash of the recogniser."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def weights(self) -> str: ...
-    def spells(self, text: str) -> float:
-        """The share of the letters of a text that the recogniser could write, 0 to 1; 1 for a text without letters."""
-        ...
-
-    def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
-        """samples: (N,) float32 at 16 kHz; words: one or more, each with something spoken in it (`is_spoken`).
-
-        Raises ValueError for words that cannot be those of this audio, such as more symbols than frames.
-        """
-        ...
-
-
 def is_spoken(character: str) -> bool:
     """Letters, digits, and signs that are read aloud."""
     return character.isalnum() or character in SIGNS or unicodedata.category(character) in ("Sc", "Sm", "So")
@@ -115,8 +96,9 @@ def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
 class CtcAligner:
     """Forced alignment with a CTC recogniser, in memory that grows with the recording by two numbers a frame.
 
-    log_probs: samples (N,) -> (T, V), T by the grid; symbols: V texts, "" for what writes nothing; separator: the symbol
-    between words, "" for none; blank: number of the blank; longest: seconds that `log_probs` is given at once.
+    name: for messages; weights: a hash of the recogniser; log_probs: samples (N,) -> (T, V), T by the grid; symbols: V texts, ""
+    for what writes nothing; separator: the symbol between words, "" for none; blank: number of the blank; longest: seconds that
+    `log_probs` is given at once.
     """
 
     name: str
@@ -144,6 +126,7 @@ class CtcAligner:
         return [columns[c] for c in plain] if all(c in columns for c in plain) else []
 
     def spells(self, text: str) -> float:
+        """The share of the letters of a text that the recogniser could write, 0 to 1; 1 for a text without letters."""
         letters = [c for c in text if c.isalpha()]
         return sum(bool(self._numbers(c)) for c in letters) / len(letters) if letters else 1.0
 
@@ -157,6 +140,10 @@ class CtcAligner:
         return [n for star, some in groupby(numbers, lambda n: n < 0) for n in ([-1] if star else some)]
 
     def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
+        """samples: (N,) float32 at 16 kHz; words: one or more, each with something spoken in it (`is_spoken`).
+
+        Raises ValueError for words that cannot be those of this audio, such as more symbols than frames.
+        """
         samples = check_samples(samples)
         spelt = [self.spelt(word) for word in words]
         used = sorted({n for word in spelt for n in word if n >= 0})
@@ -265,7 +252,7 @@ def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
 
 
 class WhisperAligner:
-    """Dynamic time warping over the cross-attention of Whisper's alignment heads, which the known tokens are given to.
+    """As `CtcAligner`, by dynamic time warping over the cross-attention of Whisper's alignment heads, given the known tokens.
 
     Audio beyond 30 s is cut at pauses, transcribed, and its words shared out by matching the transcripts with them.
     """
@@ -391,6 +378,8 @@ def shared_out(words: Sequence[str], recognised: Sequence[str]) -> np.ndarray:
 
 
 # ---- by name
+
+Aligner = CtcAligner | WhisperAligner
 
 
 def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:

@@ -15,10 +15,10 @@ from speechssl.cascade.data import Recogniser, TimedWord, Transcript, text_examp
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import Cascade, parse_rate, reference_words, simulated_words, timed_edits
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
-from speechssl.dual import decode
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel
 from speechssl.dual.system import Reader, TimedAnswer
+from speechssl.dual.system import Span as TokenSpan
 from speechssl.errors import InputError
 from speechssl.io import model_folder
 from speechssl.systems import load_systems
@@ -49,14 +49,14 @@ class FinderReader:
     def __init__(self, codec, answer):
         self.wanted, self.asked = codec.encode(answer.split())[0], []
 
-    def read_many(self, items):
+    def read(self, items):
         self.asked += items
         return [self._find(passage) for _, passage in items]
 
     def _find(self, passage):
         size = len(self.wanted)
         at = next(i for i in range(len(passage)) if np.array_equal(passage[i : i + size], self.wanted))
-        return decode.Span(at, at + size - 1, 1.0, 0.75)
+        return TokenSpan(at, at + size - 1, 1.0, 0.75)
 
 
 def cascade_of(recogniser, codec, reader):

@@ -108,15 +108,6 @@ def test_units_of_another_corpus_or_whose_card_does_not_say_what_made_them_are_r
     assert not (tmp_path / "dual").exists()
 
 
-def test_a_reader_of_units_from_before_there_was_a_precision_goes_on(corpus, tmp_path):
-    start = dual(corpus, tmp_path, "start")
-    rewrite_made_from(tmp_path, precision="fp32")
-    assert load_reader(dual_from(start, corpus, tmp_path, "next"))[2]["units"]["precision"] == "fp32"
-    rewrite_made_from(tmp_path, precision="bf16")
-    with pytest.raises(InputError, match="start was trained on other units"):
-        dual_from(start, corpus, tmp_path, "other")
-
-
 @pytest.mark.slow
 def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_with_no_others(corpus, tmp_path):
     start = dual(corpus, tmp_path, "start")
@@ -481,7 +472,7 @@ def test_another_text_encoder_under_the_same_name_is_another_input(by_name, chec
     with pytest.raises(InputError, match=r"made from other inputs \(text_weights differ"):
         made()
     path = tmp_path / "reader/made_from.json"
-    change_json(path, text_weights=None)  # of a folder from before they were noted
+    change_json(path, text_weights=None)  # of a folder whose encoder was fetched then
     with untouched(tmp_path / "reader"):
         made()
 
