@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,18 +51,6 @@ class WordSpan:
     confidence: float
 
 
-class WordReader(Protocol):
-    """Finds answers in words."""
-
-    def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """(question, passage) -> the best span of each passage; None where it has no word that can be read."""
-        ...
-
-    def limited(self, count: int) -> WordReader:
-        """One that reads no more windows of a passage than these, which are most like the question."""
-        ...
-
-
 @dataclass(frozen=True)
 class TextQa:
     """A reader, what the card of a system says of it, and what it adds to the system's name: nothing where it is the models' own.
@@ -70,7 +58,7 @@ class TextQa:
     threshold: "no answer" is the answer where it is worth more than the best span by more than this; None: there always is one.
     """
 
-    reader: WordReader
+    reader: TrainedReader | HuggingFaceReader
     card: dict[str, Any] = field(default_factory=dict)
     suffix: str = ""
     threshold: float | None = None
@@ -90,7 +78,7 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
     shift = options.shift or (folder / SHIFT if (folder / SHIFT).is_file() else None)
     added, shifted = load_shift(shift) if shift else (None, {})
     card |= {"shift": shifted} if added else {}
-    reader: WordReader
+    reader: TrainedReader | HuggingFaceReader
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder} has no config.json, so it is no reader; give a folder with {FILES['reader']}")
     if "symbols" not in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
@@ -144,9 +132,11 @@ class TrainedReader:
     reader: Reader
 
     def limited(self, count: int) -> TrainedReader:
+        """One that reads no more windows of a passage than these, which are most like the question."""
         return replace(self, reader=replace(self.reader, retrieve=count))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
+        """(question, passage) -> the best span of each passage; None where it has no word that can be read."""
         coded = [tuple(self.codec.encode([w.text for w in transcript.words]) for transcript in item) for item in items]
         usable = [i for i, (_, (ids, _)) in enumerate(coded) if len(ids)]
         spans = self.reader.read([(coded[i][0][0], coded[i][1][0]) for i in usable])
@@ -260,7 +250,7 @@ class HuggingFaceReader:
         self.model.to(device_of("auto"))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """As `WordReader`. The text of an answer is what the span holds of the passage, which may be a part of a word; with a
+        """As `TrainedReader`. The text of an answer is what the span holds of the passage, which may be a part of a word; with a
         tokeniser in Python it is whole words. Warns of questions that fill more than half of a window: they lose their tail.
         """
         positions = longest_sequence(self.model)
@@ -274,16 +264,34 @@ class HuggingFaceReader:
         if long := sum((one.part == 0).sum() > _most_asked(one, length) for one in joined):
             warnings.warn(f"{long} of {len(items)} questions lost what is beyond half of {length} tokens", stacklevel=3)
         sequences = [(ids, segments) for _, _, ids, segments, _ in cut]
-        device = next(self.model.parameters()).device
-        found = run_model(self._logits, device, sequences, self._collate, self.batch, self.bf16)
+
+        def logits(**inputs: torch.Tensor) -> torch.Tensor:
+            """(B, S, 2): start and end."""
+            made = self.model(**inputs)
+            return torch.stack([made.start_logits, made.end_logits], -1)
+
+        rows = run_model(logits, next(self.model.parameters()).device, sequences, self._collate, self.batch, self.bf16)
         scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
-        for (i, window, ids, _, offset), row in zip(cut, found, strict=True):
-            logits = row.double().numpy()
-            scored[i].append((window, logits[offset : offset + window.length], logits[self._null(ids)]))
-        return [
-            self._span(scored[i], joined[i], texts[i][1], passage.separator) if scored[i] else None
-            for i, (_, passage) in enumerate(items)
-        ]
+        for (i, window, ids, _, offset), row in zip(cut, rows, strict=True):
+            scores, null = row.double().numpy(), 0  # "no answer" stands at [CLS], or at what begins a sequence
+            for token in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id):
+                if token is not None and (ids == token).any():
+                    null = int((ids == token).argmax())
+                    break
+            scored[i].append((window, scores[offset : offset + window.length], scores[null]))
+        found: list[WordSpan | None] = []
+        for some, one, (_, words), (_, passage) in zip(scored, joined, texts, items, strict=True):
+            if not some:
+                found.append(None)
+                continue
+            span = best_span_of_windows(some, self.options.max_answer_length, 1.0, 1.0)
+            start, end = int(one.characters[span.first, 0]), int(one.characters[span.last, 1])
+            starts, ends = word_bounds(words, passage.separator)
+            first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
+            last = max(int(np.searchsorted(starts, end, "left")) - 1, first)
+            text = passage.separator.join(words)[start:end].strip() or words[first]
+            found.append(WordSpan(first, last, text, span.score, span.null, span.confidence))
+        return found
 
     def _windows(self, one: JoinedText, length: int) -> list[tuple[Window, np.ndarray, np.ndarray, int]]:
         """Windows as fast tokenisers cut them, each with its ids and segments (S,), and the position of its first passage token."""
@@ -302,13 +310,6 @@ class HuggingFaceReader:
             found.append((window, ids[taken], segments[taken], int(places[0])))
         return found
 
-    def _null(self, ids: np.ndarray) -> int:
-        """The position of [CLS], or of what begins a sequence."""
-        for token in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id):
-            if token is not None and (ids == token).any():
-                return int((ids == token).argmax())
-        return 0
-
     def _collate(self, sequences: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, torch.Tensor]:
         """The model's keyword arguments, (B, S) each. Padding is last whatever the tokeniser's side: no position depends on it."""
         ids, segments = ([torch.from_numpy(s[n]) for s in sequences] for n in (0, 1))
@@ -319,22 +320,6 @@ class HuggingFaceReader:
         if takes and getattr(self.model.config, "type_vocab_size", 2) > 1 and "token_type_ids" in self.tokenizer.model_input_names:
             inputs["token_type_ids"] = pad_sequence(segments, batch_first=True)
         return inputs
-
-    def _logits(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """(B, S, 2): start and end."""
-        found = self.model(**inputs)
-        return torch.stack([found.start_logits, found.end_logits], -1)
-
-    def _span(
-        self, scored: Sequence[tuple[Window, np.ndarray, np.ndarray]], one: JoinedText, words: Sequence[str], separator: str
-    ) -> WordSpan:
-        span = best_span_of_windows(scored, self.options.max_answer_length, 1.0, 1.0)
-        start, end = int(one.characters[span.first, 0]), int(one.characters[span.last, 1])
-        starts, ends = word_bounds(words, separator)
-        first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
-        last = max(int(np.searchsorted(starts, end, "left")) - 1, first)
-        text = separator.join(words)[start:end].strip() or words[first]
-        return WordSpan(first, last, text, span.score, span.null, span.confidence)
 
 
 def _most_asked(one: JoinedText, length: int) -> int:

@@ -97,19 +97,6 @@ def simulated_words(confusions: Confusions, wer: float, seed: int, record: Recor
     return Transcript(tuple(timed_edits(edits, spans)), joiner(record.language))
 
 
-def parse_rate(name: str) -> float:
-    """The word error rate of `cascade-simulated@30`: 0.3. Raises InputError for another name."""
-    try:
-        percent = float(name.removeprefix(f"{SIMULATED}@"))
-    except ValueError:
-        percent = math.nan
-    if not 0 < percent <= 100 * MOST:
-        raise InputError(
-            f"{name!r} has no word error rate; write {SIMULATED}@30 for 30 %, with a number above 0 and at most {100 * MOST:g}"
-        )
-    return percent / 100
-
-
 def reference_words(record: Record) -> list[Span]:
     """The words (zh: characters) of the reference with their times, nan where the manifest has none."""
     if not record.words:
@@ -180,8 +167,15 @@ def load_text(qa: TextQa, name: str) -> Cascade:
 
 
 def load_simulated(qa: TextQa, errors: Path, name: str, seed: int = 0) -> Cascade:
-    """errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %."""
-    wer = parse_rate(name)
+    """errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %; InputError for any other."""
+    try:
+        wer = float(name.removeprefix(f"{SIMULATED}@")) / 100
+    except ValueError:
+        wer = math.nan
+    if not 0 < wer <= MOST:
+        raise InputError(
+            f"{name!r} has no word error rate; write {SIMULATED}@30 for 30 %, with a number above 0 and at most {100 * MOST:g}"
+        )
     if not errors.is_file():
         raise InputError(f"{name} needs {errors}, which does not exist; fit it with `speechssl evaluate confusions`")
     card = {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([errors]), "seed": seed} | qa.card

@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 from speechssl.cascade.confusions import Confusions, Rates, Word, write_confusions
 from speechssl.cascade.data import Recogniser, TimedWord, Transcript, text_examples
 from speechssl.cascade.readers import TextQa, TrainedReader
-from speechssl.cascade.system import Cascade, parse_rate, reference_words, simulated_words, timed_edits
+from speechssl.cascade.system import Cascade, load_simulated, reference_words, simulated_words, timed_edits
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel
@@ -220,10 +221,9 @@ def test_without_times_there_are_none():
 
 
 def test_the_rate_is_in_the_name():
-    assert [parse_rate(f"cascade-simulated@{x}") for x in ("30", "2.5", "80")] == pytest.approx([0.3, 0.025, 0.8])
-    for name in ("", "@", "@x", "@0", "@81", "@nan"):
-        with pytest.raises(InputError, match="has no word error rate"):
-            parse_rate(f"cascade-simulated{name}")
+    for name in ("", "@", "@x", "@0", "@81", "@nan", "@2.5", "@80"):
+        with pytest.raises(InputError, match="has no word error rate" if name not in ("@2.5", "@80") else "does not exist"):
+            load_simulated(TextQa(None), Path("none.json"), f"cascade-simulated{name}")
 
 
 @pytest.fixture(scope="module")
