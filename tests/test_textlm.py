@@ -124,7 +124,7 @@ def test_rows_are_those_of_the_text_encoder(tokenizer, text_encoder, kind, assig
 def test_re_init_keeps_the_layers_and_draws_the_rows(tokenizer, text_encoder):
     model = text_encoder()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    encoder, table = symbol_encoder(model, tokenizer, SYMBOLS, "re-init")
+    encoder, table = symbol_encoder(model, tokenizer, 500, "re-init")  # more than there are words
     assert encoder is model
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
     assert table.weight.std().item() == pytest.approx(0.02, rel=0.1)
@@ -157,12 +157,6 @@ def test_the_seed_decides_encoder_and_table(tokenizer, text_encoder, assignment)
 def test_an_unknown_assignment_names_the_known(tokenizer, text_encoder):
     with pytest.raises(InputError, match="no assignment 'best'; choose one of most-frequent, released, least-frequent, random"):
         symbol_encoder(text_encoder(), tokenizer, SYMBOLS, "best")
-
-
-@pytest.mark.parametrize("assignment", ["re-init", "scratch"])
-def test_drawn_rows_need_no_words(tokenizer, text_encoder, assignment):
-    _, table = symbol_encoder(text_encoder(), tokenizer, 500, assignment)
-    assert table.weight.shape == (503, 32) and np.isfinite(table.weight.detach().numpy()).all()
 
 
 def other_tokenizer(**specials):
