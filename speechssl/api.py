@@ -122,8 +122,8 @@ class Cascade:
         if is_ctc_head(recogniser):
             raise InputError(f"{recogniser} belongs to an encoder; take Cascade.from_pretrained with their folder of models")
         options = ReaderOptions(str(reader), named=False)
-        found = load_recogniser(Path(), recogniser, None, language)
-        self.system, self.language = load_cascade(load_text_qa(Path(), options), *found), language
+        words = load_recogniser(Path(), recogniser, None, language)
+        self.system, self.language = load_cascade(load_text_qa(Path(), options), words), language
         self.about = f"{recogniser}, {reader}"
 
     def __repr__(self) -> str:

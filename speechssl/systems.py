@@ -121,7 +121,7 @@ def load_systems(
         if name.startswith("dual"):
             return load_dual(models / name, extractor_of(shared, load_codebook(models / "units.safetensors")), name, bf16)
         if name.startswith("cascade-"):
-            return load_cascade(text_qa(), *load_recogniser(models, name.removeprefix("cascade-"), shared, language))
+            return load_cascade(text_qa(), load_recogniser(models, name.removeprefix("cascade-"), shared, language))
         folder = models / "speechbert"
         if (folder / "card.json").is_file() and read_json(folder / "card.json").get("options", {}).get("spans") is False:
             raise InputError(
@@ -130,8 +130,8 @@ def load_systems(
         from speechssl.speechbert.system import load_speechbert  # its alignment takes half a second to import
 
         # words begin and end where the CTC head finds them, or (a bound) where the manifest has them
-        recogniser, made = (None, None) if name == "speechbert-aligned" else load_recogniser(models, "ctc", shared)
-        return load_speechbert(folder, shared, recogniser, made, bf16)
+        recogniser = None if name == "speechbert-aligned" else load_recogniser(models, "ctc", shared)
+        return load_speechbert(folder, shared, recogniser, bf16)
 
     return [load(name) for name in names]
 

@@ -123,8 +123,8 @@ def test_a_reader_with_other_windows_or_longest_answers_is_another_system(models
 
 def test_recognisers_of_their_own_need_no_encoder(models: Path, monkeypatch: pytest.MonkeyPatch):
     shutil.rmtree(models / "encoder")
-    other = SimpleNamespace(name="whisper-base")
-    monkeypatch.setattr(systems, "load_recogniser", lambda *_: (other, "openai/whisper-base"))
+    other = SimpleNamespace(name="whisper-base", card={})
+    monkeypatch.setattr(systems, "load_recogniser", lambda *_: other)
     assert [system.name for system in load_systems(models, ["cascade-openai/whisper-base", "text"])] == [
         "cascade-whisper-base",
         "text",

@@ -391,9 +391,9 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
     if recogniser == "pocketsphinx":
         raise InputError("pocketsphinx does not align; give --recogniser ctc, or a CTC or Whisper model of Hugging Face")
     if is_ctc_head(recogniser):
-        head, weights = load_recogniser(folder := model_folder(models), recogniser, shared_encoder(folder))
+        head = load_recogniser(folder := model_folder(models), recogniser, shared_encoder(folder))
         assert isinstance(head, CtcRecogniser)
-        return ctc_aligner(head, str(weights))
+        return ctc_aligner(head)
     from speechssl.cascade.engines import CtcCheckpoint, HuggingFaceRecogniser
 
     found = HuggingFaceRecogniser(recogniser, joiner(language), language)
@@ -404,8 +404,8 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
     return WhisperAligner(engine, found.name, weights, language)
 
 
-def ctc_aligner(head: CtcRecogniser, weights: str = "") -> CtcAligner:
+def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
     """A recogniser of ours as an aligner."""
     vocabulary = head.vocabulary
     given = head.log_probs, vocabulary.symbols, vocabulary.separator, BLANK, head.encoder.grid
-    return CtcAligner(head.name, weights, *given, HEAD_LONGEST)
+    return CtcAligner(head.name, str(head.card["asr"]), *given, HEAD_LONGEST)

@@ -49,9 +49,12 @@ class Transcript:
 
 @runtime_checkable
 class Recogniser(Protocol):
-    """Anything that turns speech into words with times. name: what tables of results call it."""
+    """Anything that turns speech into words with times. name: what tables of results call it; card: what the card of a system says
+    of it, `asr` (its name, or the hash of a head of ours) and, where a name does not say which, `asr_weights`.
+    """
 
     name: str
+    card: Mapping[str, Any]
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """samples: (N,) float32 mono at 16 kHz, full scale 1, of any length. Raises ValueError for any other shape."""

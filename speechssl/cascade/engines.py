@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class HuggingFaceRecogniser:
     """
 
     def __init__(self, source: Path | str, separator: str = " ", language: str | None = None) -> None:
-        self.name, self.separator, device = Path(source).name, separator, str(device_of("auto"))
+        self.name, self.separator, device, given = Path(source).name, separator, str(device_of("auto")), str(source)
         source = checkpoint_folder(source, "recogniser")
         config = _load(AutoConfig, source, "configuration")
         self.engine: CtcCheckpoint | WhisperCheckpoint
@@ -55,7 +55,8 @@ class HuggingFaceRecogniser:
         else:
             kind = (config.architectures or [config.model_type])[0]
             raise InputError(f"{source} is a {kind}, which has no word times; give a CTC model (...ForCTC) or Whisper")
-        self.weights = hash_files(next(found for pattern in WEIGHTS if (found := sorted(source.glob(pattern)))))
+        weights = hash_files(next(found for pattern in WEIGHTS if (found := sorted(source.glob(pattern)))))
+        self.card: Mapping[str, Any] = {"asr": given, "asr_weights": weights}
 
     @property
     def spoken_languages(self) -> Callable[[np.ndarray], dict[str, float]] | None:
@@ -211,6 +212,7 @@ class PocketSphinxRecogniser:
     name = "pocketsphinx"
 
     def __init__(self) -> None:
+        self.card: Mapping[str, Any] = {"asr": "pocketsphinx en-us"}
         self._own = threading.local()
         self._frame_rate = int(self._thread_decoder().config["frate"])
 

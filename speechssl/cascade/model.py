@@ -290,6 +290,7 @@ class CtcRecogniser:
         if (layer is None) != (head.shape.states > 1):
             raise ValueError("give a layer for a head of one hidden state, and none for a head that weighs several")
         self.encoder, self.head, self.vocabulary, self.name, self.layer = encoder, head.eval(), vocabulary, name, layer
+        self.card: Mapping[str, Any] = {"asr": None}  # of one that was loaded: the hash of its weights
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """Greedy decoding, with the times of the words on the likeliest path.
@@ -364,4 +365,5 @@ class CtcRecogniser:
         except (OSError, SafetensorError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"{weights} does not have the weights of its card ({reason}); restore it or train again") from error
+        recogniser.card = {"asr": card["weights"]}
         return recogniser

@@ -16,7 +16,7 @@ from speechssl.cascade.readers import TextQa
 from speechssl.data.records import Span
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json
+from speechssl.io import hash_files
 from speechssl.text import joiner, language_of, pieces
 
 TEXT_SYSTEMS = ("text", "cascade-given")
@@ -125,10 +125,8 @@ def is_ctc_head(engine: str) -> bool:
     return engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists())
 
 
-def load_recogniser(models: Path, engine: str, encoder: Any, language: str | None = None) -> tuple[Recogniser, Any]:
-    """A recogniser, and what the card of a system says of it.
-
-    engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`; `pocketsphinx`; or the folder or hub id of a Hugging
+def load_recogniser(models: Path, engine: str, encoder: Any, language: str | None = None) -> Recogniser:
+    """engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`; `pocketsphinx`; or the folder or hub id of a Hugging
     Face recogniser. language: of the speech, for Whisper. Raises InputError for a head that is missing or of another
     encoder.
     """
@@ -140,25 +138,19 @@ def load_recogniser(models: Path, engine: str, encoder: Any, language: str | Non
             )
         recogniser = CtcRecogniser.load(models / engine, encoder)
         recogniser.name = engine
-        return recogniser, read_json(models / engine / "card.json").get("weights", encoder.hash)
+        return recogniser
     from speechssl.cascade.engines import HuggingFaceRecogniser, PocketSphinxRecogniser
 
     if engine == "pocketsphinx":
-        return PocketSphinxRecogniser(), "pocketsphinx en-us"
-    return HuggingFaceRecogniser(engine, joiner(language or "en"), language and language_of(language)), engine
+        return PocketSphinxRecogniser()
+    return HuggingFaceRecogniser(engine, joiner(language or "en"), language and language_of(language))
 
 
-def recogniser_card(recogniser: Recogniser, made: Any) -> dict[str, Any]:
-    """What the card of a system says of its recogniser. made: as of `load_recogniser`; a name alone does not say which weights."""
-    weights = getattr(recogniser, "weights", None)
-    return {"asr": made} | ({"asr_weights": weights} if weights else {})
-
-
-def load_cascade(qa: TextQa, recogniser: Recogniser, made: Any) -> Cascade:
-    """recogniser, made: as of `load_recogniser`."""
+def load_cascade(qa: TextQa, recogniser: Recogniser) -> Cascade:
+    """The words of a recogniser, read."""
     name, detect = f"cascade-{recogniser.name}{qa.suffix}", getattr(recogniser, "spoken_languages", None)
     words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
-    return Cascade(name, words, qa, recogniser_card(recogniser, made) | qa.card, spoken_languages=detect)
+    return Cascade(name, words, qa, {**recogniser.card, **qa.card}, spoken_languages=detect)
 
 
 def load_text(qa: TextQa, name: str) -> Cascade:

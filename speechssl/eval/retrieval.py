@@ -40,7 +40,7 @@ from torch.nn import functional
 
 from speechssl.augment import Condition, parse_condition
 from speechssl.cascade.data import Record, Transcript
-from speechssl.cascade.system import given_words, load_recogniser, recogniser_card
+from speechssl.cascade.system import given_words, load_recogniser
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
 from speechssl.dual.data import collate, windows
 from speechssl.dual.model import load_reader
@@ -194,8 +194,8 @@ def load_retrievers(
             return source, lambda record, _: given_words(WRITTEN[source], record), {"reads": source}
         if source == UNITS:
             return source, of_samples(extractor.units), extractor.card
-        recogniser, made = load_recogniser(models, source, encoder, language)
-        return recogniser.name, of_samples(recogniser.transcribe), recogniser_card(recogniser, made)
+        recogniser = load_recogniser(models, source, encoder, language)
+        return recogniser.name, of_samples(recogniser.transcribe), dict(recogniser.card)
 
     sources = {source: load_source(source) for source in dict.fromkeys(source for _, source, _ in split)}
     embedders: dict[bool, Embedder] = {}  # of units, and of words

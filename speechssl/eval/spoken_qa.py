@@ -600,13 +600,13 @@ def fit_on_corpus(o: Confusions) -> str:
     if o.recogniser != GIVEN and not any(r.audio for r in every):
         raise InputError(f"{where} has no recordings for {o.recogniser}; prepare the corpus with --speak, or give another corpus")
     recogniser: Recogniser | None = None
-    made: object = GIVEN
     if o.recogniser != GIVEN:
         folder = model_folder(o.models)
-        recogniser, made = load_recogniser(folder, o.recogniser, shared_encoder(folder), data.language)
+        recogniser = load_recogniser(folder, o.recogniser, shared_encoder(folder), data.language)
     card: dict[str, Any] = {"corpus": o.corpus.resolve().name, "split": o.split, "data": data_hash(o.corpus, o.split)}
-    card |= {"asr": o.recogniser, "recogniser": made, "passages": len(data.passages)}
-    card |= {"asr_weights": getattr(recogniser, "weights", None)}
+    made = recogniser.card if recogniser else {"asr": GIVEN}
+    card |= {"asr": o.recogniser, "recogniser": made["asr"], "passages": len(data.passages)}
+    card |= {"asr_weights": made.get("asr_weights")}
     card |= {"condition": parsed.label, **distorter.card(parsed)}
     path = o.out / "confusions.json"
     if path.is_file() and not differing(confusions_card(path), card):

@@ -90,19 +90,15 @@ class SpeechBertSystem:
         return answer_codes(self.reader, items)
 
 
-def load_speechbert(
-    folder: Path, encoder: Any, recogniser: Recogniser | None = None, recogniser_card: Any = None, bf16: bool = False
-) -> SpeechBertSystem:
-    """The model in `folder`, on the features of this encoder.
-
-    recogniser: finds where words begin and end; None: the records do (`speechbert-aligned`). recogniser_card: what the card of the
-    system says of it. Raises InputError where the folder holds no SpeechBERT, or one of another encoder.
+def load_speechbert(folder: Path, encoder: Any, recogniser: Recogniser | None = None, bf16: bool = False) -> SpeechBertSystem:
+    """The model in `folder`, on the features of this encoder. recogniser: finds where words begin and end; None: the records do
+    (`speechbert-aligned`). Raises InputError where the folder holds no SpeechBERT, or one of another encoder.
     """
     words, model, layout, card = load_weights(folder)
     features = speechbert_features(folder, encoder, card)
     made = {"speechbert": card["weights"], "words": card["words"]["weights"], "features": card["features"]}
     made |= {"layout": card["layout"]}
-    made |= {"boundaries": recogniser_card if recogniser else "those of the corpus"} | ({"bf16": True} if bf16 else {})
+    made |= {"boundaries": recogniser.card["asr"] if recogniser else "those of the corpus"} | ({"bf16": True} if bf16 else {})
     return SpeechBertSystem(features, words, Reader(model, layout, bf16=bf16), recogniser, made)
 
 

@@ -107,17 +107,17 @@ def train_speechbert(
     out: Path,
     options: SpeechBertOptions,
     recogniser: CtcRecogniser | None = None,
-    recogniser_card: Any = None,
     start: Path | None = None,
 ) -> None:
     """Train (once) and save SpeechBERT in `out`; features are kept in `out`/features until it is done.
 
     features: of what the audio words are made. recogniser: cuts every recording a second time, as it will be when questions are
-    answered, and aligns the text of recordings without times; recogniser_card: what says which it is. start: see `text_model`.
+    answered, and aligns the text of recordings without times. start: see `text_model`.
     Raises InputError where `out` was made from other inputs, or there is nothing to learn from.
     """
     check_share(options.qa.batch, options.qa.short_batch, options.word_batch, options.masked_batch)
-    made = {"features": features.card, "recogniser": recogniser_card, "start": weights_of(start)}
+    made: dict[str, Any] = {"features": features.card, "recogniser": recogniser and recogniser.card["asr"]}
+    made |= {"start": weights_of(start)}
     made |= {"data": data_hash(corpus, options.qa.split)} | held_out_hash(corpus, options.qa.evaluation)
     if options.qa.evaluation.eval_every and not options.spans:
         raise InputError("--eval-every evaluates answers, which --no-spans does not train; leave out one of them")

@@ -13,7 +13,7 @@ import torch
 from speechssl.audio import resample
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.engines import DECODER, HuggingFaceRecogniser, PocketSphinxRecogniser, WhisperCheckpoint
-from speechssl.cascade.system import load_recogniser, recogniser_card
+from speechssl.cascade.system import load_recogniser
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import differing
 from speechssl.synth.synthesisers import Voice, speak
@@ -52,12 +52,12 @@ def test_ctc_words_or_characters_have_times_to_the_frame(ctc_folder, separator, 
 
 def test_other_weights_in_the_same_folder_are_another_recogniser(ctc_folder, tmp_path):
     folder = shutil.copytree(ctc_folder, tmp_path / "mine")
-    before, again = (recogniser_card(*load_recogniser(tmp_path, str(folder), None)) for _ in range(2))
+    before, again = (load_recogniser(tmp_path, str(folder), None).card for _ in range(2))
     model = transformers.Wav2Vec2ForCTC.from_pretrained(folder)
     with torch.no_grad():
         model.lm_head.bias += 1
     model.save_pretrained(folder)
-    assert before == again and differing(before, recogniser_card(*load_recogniser(tmp_path, str(folder), None))) == ["asr_weights"]
+    assert before == again and differing(before, load_recogniser(tmp_path, str(folder), None).card) == ["asr_weights"]
 
 
 def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):

@@ -14,7 +14,7 @@ from torch import nn
 from speechssl.cascade.confusions import Confusions, Rates, Word, write_confusions
 from speechssl.cascade.data import Recogniser, TimedWord, Transcript, text_examples
 from speechssl.cascade.readers import TextQa, TrainedReader
-from speechssl.cascade.system import Cascade, load_simulated, reference_words, simulated_words, timed_edits
+from speechssl.cascade.system import load_cascade, load_simulated, reference_words, simulated_words, timed_edits
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel
@@ -35,7 +35,7 @@ def transcript(words, separator=" ", step=0.5):
 class FakeRecogniser:
     """Recordings that say which words they hold: sample 0 is an index of `texts`."""
 
-    name = "fake"
+    name, card = "fake", {"asr": "fake"}
 
     def __init__(self, texts):
         self.texts = texts
@@ -61,8 +61,7 @@ class FinderReader:
 
 
 def cascade_of(recogniser, codec, reader):
-    words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
-    return Cascade(f"cascade-{recogniser.name}", words, TextQa(TrainedReader(codec, reader)), {})
+    return load_cascade(TextQa(TrainedReader(codec, reader)), recogniser)
 
 
 @pytest.fixture(scope="module")
