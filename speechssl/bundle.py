@@ -1,8 +1,4 @@
-"""A folder of models from its parts, wherever these lie: `encoder/`, `units.safetensors`, `dual/`, `ctc/`, `text-qa/`, ...
-
-`speechssl bundle` copies them into a folder that `--models` takes; `evaluate qa --encoder --codebook --reader` links them for as
-long as it runs. Parts that were not made for each other are refused, as wherever they are loaded.
-"""
+"""A folder of models from its parts, copied (`speechssl bundle`) or linked (`evaluate qa --encoder --codebook --reader`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The text side: text-pre-trained encoders and tokenisers, and symbols that are not their tokens as rows of their tables.
 
-Encoders come by folder, hub id, or `minilm`, the 6-layer BERT that a pip package carries. Of T5 and its kin the encoder half is
-taken (T5lephone, arXiv 2211.00586). Nothing is known of a family by its name: an encoder must read vectors in the place of tokens,
-both ways, which is tried when it is loaded.
+Nothing is known of a family by its name: an encoder must read vectors in the place of tokens, both ways, which is tried when it is
+loaded. Of T5 and its kin the encoder half is taken (T5lephone, arXiv 2211.00586).
 Letters: K symbols, V tokens in the vocabulary, U units of the longest token, N units, W width of a unit, E embedding width, B
 sequences, S tokens in a sequence.
 """

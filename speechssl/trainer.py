@@ -1,14 +1,10 @@
 """Training: one thin adapter over the Hugging Face Trainer.
 
-A training run is a module whose forward gives `{"loss": ...}` and a map from step number to batch. The batch of a step depends on
-(seed, step) only, so that a run that was killed and resumed sees the same batches and ends with the same weights.
-
-Several processes (`torchrun`, `accelerate launch`) divide every batch among them: steps and batch mean what they mean in one
-process, and so does the gradient, where the loss is a mean over the rows of the batch or takes its counts through
-`mean_of_processes`. The random numbers that the module draws, for dropout, depend on how many there are. The first process writes.
-
-A module can be evaluated on held-out items as it learns (`Evaluation`): its best checkpoint is kept beside the last, and is what it
-has at the end. Which is the best follows from the log in the checkpoint, so that a resumed run knows it too.
+A training run is a module whose forward gives `{"loss": ...}` and a map from step number to batch, which depends on (seed, step)
+only: a run that was killed and resumed sees the same batches and ends with the same weights.
+Several processes (`torchrun`, `accelerate launch`) divide every batch among them: steps, batch and gradient mean what they mean in
+one process, where the loss is a mean over the rows of the batch or takes its counts through `mean_of_processes`. Only dropout
+depends on how many there are. The first process writes.
 """
 
 from __future__ import annotations

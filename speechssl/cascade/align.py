@@ -1,10 +1,8 @@
-"""Times of known words in a recording of any length: CTC forced alignment in windows, and Whisper's cross-attention.
+"""Times of known words in a recording of any length, and how much less likely each is than what the recogniser would have written.
 
-Both give words their times and say, word by word, how much less likely the known text is than what the recogniser would have
-written itself: that is how a text is known that is not the one spoken. Words keep their spelling.
-Sources: of forced alignment Graves et al., ICML 2006, and torchaudio's `forced_align`; of windows whose part of the text is not
-known CTC-segmentation (Kürzinger et al., arXiv 2007.09127); of the symbol that stands for anything Pratap et al., arXiv
-2305.13516, section 3; of the times of Whisper's tokens github.com/openai/whisper, timing.py.
+Sources: CTC forced alignment: Graves et al., ICML 2006, torchaudio's `forced_align`; windows whose part of the text is not known:
+CTC-segmentation (Kürzinger et al., arXiv 2007.09127); a symbol that stands for anything: Pratap et al., arXiv 2305.13516, section
+3; times by Whisper's cross-attention: github.com/openai/whisper, timing.py.
 Letters: N samples, T frames, V symbols, W words, K tokens.
 """
 

@@ -1,19 +1,12 @@
 """CTC prefix beam search with a word n-gram language model and a lexicon, and these models.
 
-Search: Hannun et al., arXiv 1408.2873 (paths of the same text are summed). Which words are allowed, when the language model is
-asked and what it weighs are as in flashlight's lexicon decoder, with which SUPERB decodes: only words of the model, the best word
-that can still follow counted from its first letter on ("smearing"), and log-probabilities to the base 10 times `lm_weight`.
-Two things differ: of several paths of a prefix flashlight keeps the likeliest alone, here they are added up; and what can still
-follow is scored without context, there as the first word of a sentence (which decides what is dropped, not what a text scores).
-
+Search: Hannun et al., arXiv 1408.2873, with the lexicon, smearing and weights of flashlight's decoder, which SUPERB uses. Two
+things differ: all paths of a prefix are added up (flashlight keeps the likeliest), and what can still follow is scored without
+context (there as the first word of a sentence), which decides what is dropped, not what a text scores.
 Models: interpolated Kneser-Ney with one discount an order (Chen and Goodman 1999, section 2.7), closed under the words of the
-training texts and `<unk>`, which stands for every other. Logarithms are to the base 10 throughout, as in ARPA files and in KenLM,
-whose scores the published settings of beam search weigh. N-grams are kept in sorted arrays, 16 bytes each: the key of (w1 ... wn)
-is V times the row of (w1 ... wn-1) among the shorter ones, plus the number of wn. A model of 145 million of them takes 2.4 GB.
-
-ARPA files, plain or compressed (.gz), are what SRILM and KenLM write, and the official models of LibriSpeech (the format: Doug
-Paul's, as described in SRILM's manual, ngram-format): every line of a section holds a log-probability, the words of an n-gram, and,
-if longer ones begin with it, a back-off weight. KenLM's binary files are not read.
+training texts and `<unk>`. Logarithms are to the base 10, as in KenLM and in ARPA files (SRILM's manual, ngram-format), which are
+read plain or compressed (.gz). N-grams are kept in sorted arrays, 16 bytes each: the key of (w1 ... wn) is V times the row of
+(w1 ... wn-1) among the shorter ones, plus the number of wn.
 Letters: T frames, V symbols (of a model: words), N order, R rows (n-grams of one length), I tokens of the training texts.
 """
 

@@ -1,10 +1,8 @@
 """Recognisers that are not ours: Hugging Face checkpoints with word times, and PocketSphinx with its bundled US-English model.
 
-Two kinds of checkpoint give word times: CTC models on raw samples (wav2vec 2.0, HuBERT, WavLM and their kin; times from the frames
-of the likeliest path) and Whisper (times from its cross-attention, by `generate(return_timestamps="word")`). Any other kind is
-refused. Texts come as the model spells them, with its case and punctuation; normalise them before scoring.
-PocketSphinx needs no download and no GPU, and makes many errors: the bad end of a cascade. Its package (the
-extra `pocketsphinx`) holds the model.
+Word times come from the frames of the likeliest path of a CTC model on raw samples (wav2vec 2.0, HuBERT, WavLM and their kin), and
+from Whisper's cross-attention (`generate(return_timestamps="word")`). Texts come as the model spells them, with its case and
+punctuation. PocketSphinx makes many errors: the bad end of a cascade.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What reads words: text QA of `speechssl train text-qa`, or an extractive-QA checkpoint of Hugging Face.
 
-A checkpoint is asked as transformers' run_qa.py asks it: question and passage are texts that its own tokeniser joins, in windows of
-384 tokens that share 128; a span is worth its start and its end logit, for at most 30 tokens, and "no answer" both logits at [CLS],
-the least of all windows (arXiv 1810.04805, section 4.3). run_qa.py pairs the 20 best starts with the 20 best ends; here every pair
-is looked at. Nothing is known of a family by its name: a checkpoint is tried on a line of text when it is loaded.
+A checkpoint is asked as transformers' run_qa.py asks it (windows, joined by its own tokeniser; a span is worth both of its
+logits, "no answer" both at [CLS], the least of all windows: arXiv 1810.04805, section 4.3), but every pair of a start and an end is
+looked at, not those of the 20 best.
 Letters: B sequences, S tokens in a sequence, P tokens of a passage.
 """
 

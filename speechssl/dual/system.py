@@ -1,10 +1,8 @@
 """DUAL as a system (arXiv 2203.04911): encoder -> one layer -> k-means -> run-length units -> reader -> one span -> seconds.
 
-The reader runs all windows of a passage through the model and chooses one span over all of them. DUAL's code takes at most 275
-units with the greatest 0.4 log p(start) + 0.6 log p(end) among the 3 best of either; these weights are the defaults here. BERT on
-SQuAD (arXiv 1810.04805, section 4.2, run_squad.py) adds both logits as they are, for at most 30 word pieces among the 20 best: so
-text QA and SpeechBERT are decoded. Here every pair is looked at, and scores are given for the tokens of the window alone, so that
-no question is dropped and nothing outside the passage is chosen.
+DUAL's code takes at most 275 units with the greatest 0.4 log p(start) + 0.6 log p(end) among the 3 best of either, the
+defaults here. Text QA and SpeechBERT are decoded as BERT on SQuAD is (arXiv 1810.04805, section 4.2): the sum of both logits,
+at most 30 word pieces. Here every pair is looked at, and none outside the window.
 Letters: L tokens in a window, S in a sequence. Spans are inclusive at both ends.
 """
 

@@ -1,10 +1,8 @@
 """Multiple-choice questions as token ids, from units, words or audio words, and batches of them to train on.
 
-A story of five minutes is about 900 word pieces or 4,000 units: with four options 20 to 100 sequences a question, whose activations
-no small machine holds. A step reads some windows only. Half of them are those with most in common with the question and its
-options: where an answer is written they hold it most of the time. The other half is drawn at random, so that the combination learns
-to pass over windows that say nothing, of which a whole story is full. Answering reads all.
-Ids of audio words are those of spans: 3 + n is audio word n.
+A story of five minutes is 20 to 100 sequences a question, whose activations no small machine holds. So a step reads half of its
+windows from those with most in common with the question and its options, and half at random, so that the combination learns to pass
+over windows that say nothing. Answering reads all. Ids of audio words are those of spans: 3 + n is audio word n.
 Letters: B questions, O options, W windows, S tokens in a sequence, Q tokens in a question, P in a passage, A in a question and its
 options, N audio words, E embedding width.
 """

@@ -1,9 +1,8 @@
 """What SpeechBERT is trained on: recordings cut into audio words, and the batches of its first two stages.
 
-A recording is cut by the words of the manifest, or where that has none by aligning its text with the recogniser; and, where there
-is a recogniser, a second time by its output, as it will be when questions are answered. Of its words only the times count.
-Ids of spans: 0, 1 and 2 are [CLS], [SEP] and [PAD], 3 + n is audio word n. Ids of masked words: those below V are word pieces,
-V + n is audio word n.
+A recording is cut by the words of the manifest, or by aligning its text with the recogniser; and, where there is a recogniser, a
+second time by its output, as it will be when questions are answered.
+Ids of spans: 0, 1 and 2 are [CLS], [SEP] and [PAD], 3 + n is audio word n. Of masked words: word pieces, V + n is audio word n.
 Letters: F rows of features of all recordings, D their width, N words of all recordings, W words of one, B words or sequences of a
 batch, T rows of the longest of them, S positions, V vocabulary, E embedding width, P pieces of a word.
 """

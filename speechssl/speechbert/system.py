@@ -1,8 +1,7 @@
 """SpeechBERT as a system: recordings are encoded as audio words, and answers are seconds.
 
-Words begin and end where a recogniser finds them (`speechbert`: only the times of its words are used), or where the corpus has them
-(`speechbert-aligned`: words that were aligned with the reference text, which no system could have; an upper bound). The reader sees
-`[CLS] question [SEP] passage [SEP]` with a vector in the place of every word; its windows and its choice are DUAL's.
+Words begin and end where a recogniser finds them (`speechbert`: only their times are used), or where the corpus has them
+(`speechbert-aligned`: an upper bound, for no system could have these). Windows and choice are DUAL's.
 Letters: W words of one recording, E embedding width.
 """
 

@@ -1,10 +1,8 @@
 """Training of SpeechBERT: the autoencoder of audio words, masked words of text and speech, spans. Each stage resumes by itself.
 
-Published (arXiv 1910.11559): BERT-base, MFCCs, words by forced alignment. Here any encoder's layer or MFCCs; the codes are computed
-once, after the first stage, and stay as they are in the two others, as do the text embeddings that they were drawn to. To begin
-with a reader of words in the place of a text-pre-trained encoder is ours: it knows the questions of its corpus in writing. So is
-the transfer to another encoder: after continual pre-training the reader stays as it is, as DUAL's does with a transferred codebook
-(`units`), and the word encoder goes on from its own weights: the other encoder's features of a word in, the old code of it out.
+Published (arXiv 1910.11559): BERT-base, MFCCs, words by forced alignment. Ours: any encoder's layer; codes are computed once, after
+the first stage; a reader of words may take the place of the text encoder; and the transfer to another encoder, for which the word
+encoder learns to give the other's features of a word the old code of it, and the reader stays as it is.
 """
 
 from __future__ import annotations
