@@ -135,7 +135,7 @@ class Confusions:
 
     def _chances(self, texts: Sequence[Sequence[str]], rates: Sequence[Rates]) -> np.ndarray:
         """(B, N, 2) chance of each word's being substituted and deleted; their means over a text are those asked for."""
-        odds = {word: self._odds(word) for words in texts for word in words}
+        odds = {word: self._odds(word) for word in {word for words in texts for word in words}}
         every = np.array([[odds[word] for word in words] for words in texts])
         wanted, scale, found = np.array([own[:2] for own in rates]), np.ones((len(texts), 2)), np.empty_like(every)
         going = np.arange(len(texts))  # texts whose means are not yet what is wanted

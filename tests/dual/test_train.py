@@ -119,7 +119,7 @@ def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_wit
 def test_a_reader_goes_on_with_another_corpus(corpus, tmp_path):
     start = dual(corpus, tmp_path, "start")
     change_lines(corpus / "train/questions.jsonl", {"seconds": 0.4})
-    rewrite_made_from(tmp_path, precision="fp32", passages=2, corpus=data_hash(corpus, "train"))
+    rewrite_made_from(tmp_path, passages=2, corpus=data_hash(corpus, "train"))
     found = load_reader(dual_from(start, corpus, tmp_path, "next"))[2]
     assert found["units"]["corpus"] != load_reader(start)[2]["units"]["corpus"]
 
