@@ -124,7 +124,7 @@ def test_rows_are_those_of_the_text_encoder(tokenizer, text_encoder, kind, assig
 def test_re_init_keeps_the_layers_and_draws_the_rows(tokenizer, text_encoder):
     model = text_encoder()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    encoder, table = symbol_encoder(model, tokenizer, 500, "re-init")  # more than there are words
+    encoder, table = symbol_encoder(model, tokenizer, SYMBOLS, "re-init")
     assert encoder is model
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
     assert table.weight.std().item() == pytest.approx(0.02, rel=0.1)
@@ -134,7 +134,7 @@ def test_re_init_keeps_the_layers_and_draws_the_rows(tokenizer, text_encoder):
 
 def test_scratch_draws_everything(tokenizer, text_encoder):
     model = text_encoder()
-    encoder, table = symbol_encoder(model, tokenizer, SYMBOLS, "scratch", seed=7)
+    encoder, table = symbol_encoder(model, tokenizer, 500, "scratch", seed=7)  # more than there are words
     assert encoder is not model and encoder.config.to_dict() == model.config.to_dict()
     matrices = [n for n, p in model.named_parameters() if p.ndim == 2]
     state = model.state_dict()

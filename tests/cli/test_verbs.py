@@ -256,7 +256,7 @@ def test_options_become_three_stages(trained: list[Any], tmp_path: Path) -> None
 
 def test_no_steps_are_no_stage_and_mfccs_need_no_encoder(trained: list[Any], tmp_path: Path) -> None:
     assert main(["train", "speechbert", "corpus", "mfcc", str(tmp_path), "--mask-steps", "0"]) == 0
-    assert trained[0][3].masked is None and trained[0][1].encoder == "mfcc" and trained[0][4:] == (None, None, None)
+    assert trained[0][3].masked is None and trained[0][1].encoder == "mfcc" and trained[0][4:] == (None, None)
 
 
 @pytest.mark.parametrize(
