@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -239,7 +239,8 @@ def _calibrate(model: Confusions, references: Sequence[str]) -> tuple[tuple[floa
     """Rates to make so that those asked for are counted: corrected by what is counted on the texts of the fit."""
     every = list(islice(cycle(word for text in references for word in spelt_words(text, model.language)), _WORDS))
     texts = [every[at : at + _TEXT] for at in range(0, len(every), _TEXT)]
-    wanted = [tokens(" ".join(words), model.language) for words in texts]
+    coded = cache(lambda words: tokens(" ".join(words), model.language))  # many texts come again in the next round
+    wanted = [coded(tuple(words)) for words in texts]
     asked = [np.array(model.rates.scaled_to(level)) for level in LEVELS]
     made = list(asked)
     for _ in range(_ROUNDS):
@@ -247,7 +248,7 @@ def _calibrate(model: Confusions, references: Sequence[str]) -> tuple[tuple[floa
         found = model.made(texts * len(LEVELS), rates, names, 0)
         for level, one in enumerate(asked):
             edits = found[level * len(texts) : (level + 1) * len(texts)]
-            written = [tokens(" ".join(w for w, _ in e), model.language) for e in edits]
+            written = [coded(tuple(w for w, _ in e)) for e in edits]
             # the errors that were made, which chance has made a little more or fewer than were wanted
             first = [{i: w for w, i in reversed(e)} for e in edits]  # what is inserted comes second
             wrong = sum(w != t[i] for t, some in zip(texts, first, strict=True) for i, w in some.items())
