@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from speechssl.cascade.config import ReaderOptions
-from speechssl.cli import GROUPS, VERBS, config_of
 from speechssl.cli.parser import parser_of
+from speechssl.cli.verbs import GROUPS, VERBS, config_of
 from speechssl.config import DEVICE, ENCODERS, Amount, Range, argument, group, option, use_device
 from speechssl.errors import InputError
 

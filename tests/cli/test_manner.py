@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from speechssl.cli import VERBS, main, versions
+from speechssl.cli import main, versions
 from speechssl.cli.config import script
 from speechssl.cli.parser import Manner, take_manner
+from speechssl.cli.verbs import VERBS
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import write_json
 from speechssl.timing import shown_length

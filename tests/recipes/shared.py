@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from speechssl.cascade.engines import HuggingFaceRecogniser
-from speechssl.cli import config_of
 from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
 from speechssl.encoders.load import load_encoder
 from speechssl.textlm import load_text_encoder, longest_sequence
 

@@ -15,8 +15,9 @@ import yaml
 
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter, parse_condition
-from speechssl.cli import config_of, main
+from speechssl.cli import main
 from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
 from speechssl.data.records import load_corpus
 from speechssl.io import model_folder, read_json
 from speechssl.metrics import frame_f1

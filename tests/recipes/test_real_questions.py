@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from speechssl.cli import config_of
 from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.io import read_json, write_json
 from speechssl.results import read_rows

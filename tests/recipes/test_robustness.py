@@ -16,8 +16,8 @@ import torch
 import yaml
 from transformers import AutoTokenizer
 
-from speechssl.cli import config_of
 from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
 from speechssl.data.records import Passage, Question, write_records
 from speechssl.dual.model import load_reader
 from speechssl.io import model_folder, read_json, write_json

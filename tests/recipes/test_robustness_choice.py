@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 import yaml
 
-from speechssl.cli import config_of
 from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 

@@ -12,8 +12,8 @@ import pytest
 import soundfile
 import yaml
 
-from speechssl.cli import config_of
 from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
 from speechssl.results import read_rows
 from speechssl.superb.tasks import ORDER
 

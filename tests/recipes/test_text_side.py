@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.cli import config_of
 from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
 from speechssl.finetuning import METHODS
 from speechssl.io import read_json
 from speechssl.results import read_rows

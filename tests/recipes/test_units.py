@@ -10,8 +10,8 @@ import pytest
 import soundfile
 import yaml
 
-from speechssl.cli import config_of
 from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
 from speechssl.encoders.load import load_encoder
 from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
