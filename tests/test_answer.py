@@ -205,16 +205,17 @@ def test_a_call_that_fails_makes_no_folder_for_its_clip(speech: tuple[Path, Path
     assert not clip.parent.exists()
 
 
-@pytest.mark.parametrize("question", ["", "   ", "?!"])
-def test_a_question_without_words_is_refused(question: str) -> None:
-    with pytest.raises(InputError, match="has no words; give a text, or a recording"):
-        read_question(question)
-
-
-@pytest.mark.parametrize("question", ["speech.wav", "my question.mp3", "question.m4a", "recordings/q.webm"])
-def test_the_name_of_a_missing_recording_is_no_text(question: str) -> None:
-    with pytest.raises(InputError, match=f"{question} does not exist"):
-        read_question(question)
+@pytest.mark.parametrize(
+    ("message", "questions"),
+    [
+        ("has no words; give a text, or a recording", ["", "   ", "?!"]),
+        ("does not exist", ["speech.wav", "my question.mp3", "question.m4a", "recordings/q.webm"]),
+    ],
+)
+def test_a_question_without_words_and_the_name_of_a_missing_recording_are_refused(message: str, questions: list[str]) -> None:
+    for question in questions:
+        with pytest.raises(InputError, match=message):
+            read_question(question)
 
 
 @pytest.mark.parametrize("question", ["Who?", "Where is St. Paul.", "Who made Node.js?", "他是谁", "What is yahoo.com", "x" * 5000])
