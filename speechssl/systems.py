@@ -79,8 +79,8 @@ def load_systems(
 ) -> list[System]:
     """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<model>`, and
     `cascade-ctc-NAME` for the CTC head of that name; `speechbert` and `speechbert-aligned`; and what needs no audio: `text`,
-    `cascade-given` (`TextSystem`), `cascade-simulated@30` (`SimulatedCascade`). `dual@5`, `cascade-ctc@5`, ... read only the 5
-    windows of a passage that are most like the question (`dual.system.most_alike`).
+    `cascade-given` (transcripts of the corpus), `cascade-simulated@30` (its text with 30 % of errors). `dual@5`, `cascade-ctc@5`,
+    ... read only the 5 windows of a passage that are most like the question (`dual.system.most_alike`).
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
     encoder: of these models, where it has been loaded already. errors: of `evaluate confusions`; None: those of the models; seed:

@@ -71,14 +71,10 @@ class CtcVocabulary:
         known = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
         return [known[symbol] for symbol in symbols if symbol in known]
 
-    def words(self, text: str) -> list[str]:
-        """The words of a text; its characters where there is no separator."""
-        return text.split() if self.separator else [c for c in text if not c.isspace()]
-
     def encode(self, text: str) -> list[int]:
         """Symbol numbers of a normalised text. Raises ValueError for a character that is not among the symbols."""
         numbers = {symbol: i for i, symbol in enumerate(self.symbols)}
-        words = self.words(text)
+        words = text.split()  # without a separator, what they are joined to again
         if unknown := sorted(set("".join(words)) - (set(numbers) - {self.separator})):
             raise ValueError(f"the character {unknown[0]!r} is not in the vocabulary; normalise the text first")
         return [numbers[c] for c in self.separator.join(words)]

@@ -58,7 +58,7 @@ def test_encode_and_decode_agree_with_the_table():
     assert ENGLISH.decode(ENGLISH.encode("it's me")) == "it's me"
     assert ENGLISH.encode("") == [] and ENGLISH.decode([]) == ""
     chinese = CtcVocabulary.of_characters(["你好 吗", "好"])  # characters are words, and spaces are nothing
-    assert chinese.symbols == ("<blank>", *sorted("你好吗")) and chinese.words("好 你") == ["好", "你"]
+    assert chinese.symbols == ("<blank>", *sorted("你好吗"))
     assert chinese.decode(chinese.encode("好 你")) == "好你"
     for text in ("Hello", "naïve", "a|b", "3"):
         with pytest.raises(ValueError, match="not in the vocabulary"):
