@@ -22,8 +22,7 @@ from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import file_hashes, load_encoder
-from speechssl.int8 import dequantise, quantise
-from speechssl.io import hash_files, read_json, replacing, write_json
+from speechssl.io import dequantise, hash_files, quantise, read_json, replacing, write_json
 from speechssl.results import read_rows
 
 LIMIT = 45.0  # MB

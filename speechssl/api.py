@@ -28,7 +28,7 @@ from speechssl.cascade.data import Transcript
 from speechssl.cascade.readers import load_text_qa
 from speechssl.cascade.system import is_ctc_head, load_cascade, load_recogniser
 from speechssl.config import shipped
-from speechssl.dual.system import TimedAnswer, dual_of
+from speechssl.dual.system import TimedAnswer, load_dual
 from speechssl.encoders.load import SpeechEncoder, load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.config import Qa
@@ -91,7 +91,7 @@ class Dual:
         """
         self.units = units = units if isinstance(units, Units) else Units.from_pretrained(units)
         self.reader = str(reader)
-        self.system = dual_of(_reader(reader), units.extractor)
+        self.system = load_dual(_reader(reader), units.extractor)
 
     def __repr__(self) -> str:
         return f"Dual({self.reader} on {self.units!r})"
@@ -122,8 +122,8 @@ class Cascade:
         if is_ctc_head(recogniser):
             raise InputError(f"{recogniser} belongs to an encoder; take Cascade.from_pretrained with their folder of models")
         options = ReaderOptions(str(reader), named=False)
-        found = load_recogniser(Path(), recogniser, None, language)
-        self.system, self.language = load_cascade(load_text_qa(Path(), options), *found), language
+        words = load_recogniser(Path(), recogniser, None, language)
+        self.system, self.language = load_cascade(load_text_qa(Path(), options), words), language
         self.about = f"{recogniser}, {reader}"
 
     def __repr__(self) -> str:

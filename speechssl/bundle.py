@@ -1,8 +1,4 @@
-"""A folder of models from its parts, wherever these lie: `encoder/`, `units.safetensors`, `dual/`, `ctc/`, `text-qa/`, ...
-
-`speechssl bundle` copies them into a folder that `--models` takes; `evaluate qa --encoder --codebook --reader` links them for as
-long as it runs. Parts that were not made for each other are refused, as wherever they are loaded.
-"""
+"""A folder of models from its parts, copied (`speechssl bundle`) or linked (`evaluate qa --encoder --codebook --reader`)."""
 
 from __future__ import annotations
 
@@ -23,7 +19,19 @@ from speechssl.io import SHIPPED, WEIGHTS, checkpoint_folder, hash_files, hash_j
 from speechssl.systems import load_systems
 from speechssl.units.kmeans import load_codebook
 
-FOLDERS = {"dual": "DUAL reader", "speechbert": "SpeechBERT", "text_qa": "text QA", "ctc": "ctc-recogniser"}  # what cards call them
+KINDS = {  # part -> what its card may call it
+    "dual": ("DUAL reader",),
+    "speechbert": ("SpeechBERT",),
+    "text_qa": ("text QA",),
+    "ctc": ("ctc-recogniser",),
+    "reader": ("DUAL reader", "text QA"),
+}
+SYSTEMS = {  # system -> parts it needs beside the encoder
+    "dual": ("units", "dual"),
+    "cascade-ctc": ("ctc", "text-qa"),
+    "speechbert": ("ctc", "speechbert"),
+    "text": ("text-qa",),
+}
 LEFT_OUT = ("checkpoints", "sweep", "made_from.json", ".*")  # of a training folder
 
 
@@ -42,19 +50,21 @@ class Parts:
     def folders(self) -> dict[str, Path]:
         """Name in a folder of models -> where the part lies. Raises InputError for a part that is missing or something else."""
         found: dict[str, Path] = {}
-        for part, kind in FOLDERS.items():
-            if (given := getattr(self, part)) is not None:
-                found[part.replace("_", "-")] = _folder(given, (kind,), f"--{part.replace('_', '-')}")
-        if self.reader is not None:
-            folder = _folder(self.reader, ("DUAL reader", "text QA"), "--reader")
-            found["dual" if _kind(folder) == "DUAL reader" else "text-qa"] = folder
+        for part, kinds in KINDS.items():
+            if (given := getattr(self, part)) is None:
+                continue
+            name, text = part.replace("_", "-"), "text QA" in kinds  # which may be a checkpoint of Hugging Face
+            folder = shipped(Path(given)) or Path(given)
+            folder = checkpoint_folder(folder, "reader") if text else folder
+            if not folder.is_dir():
+                raise InputError(f"--{name} {given} is not a folder; give one that `speechssl train` wrote")
+            card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+            kind = str(card.get("what") or card.get("kind") or "")
+            if kind not in kinds and (kind or not text or not (folder / "config.json").is_file()):
+                what = f"holds a {kind}" if kind else "has no card that says what it is"
+                raise InputError(f"--{name} {given} {what}, and a {' or '.join(kinds)} is wanted; give its folder")
+            found[name if part != "reader" else "dual" if kind == "DUAL reader" else "text-qa"] = folder
         return found
-
-    @property
-    def files(self) -> bool:
-        """Whether the encoder is no folder of Hugging Face, and has to be converted."""
-        here = Path(self.encoder).is_file() or self.encoder.startswith(BUNDLE)
-        return here and not (SHIPPED / self.encoder / "config.json").is_file()
 
 
 def bundle(parts: Parts, out: Path) -> dict[str, Any]:
@@ -84,14 +94,6 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
         return step.finish({"what": "models", "systems": systems, "parts": inputs})
 
 
-SYSTEMS = {  # system -> parts it needs beside the encoder
-    "dual": ("units", "dual"),
-    "cascade-ctc": ("ctc", "text-qa"),
-    "speechbert": ("ctc", "speechbert"),
-    "text": ("text-qa",),
-}
-
-
 @contextmanager
 def linked(parts: Parts) -> Iterator[Path]:
     """A folder of models that links the parts, and is removed at the end. Raises InputError as `Parts.folders`."""
@@ -118,7 +120,8 @@ def named_as_given(parts: Parts, out: Path) -> Iterator[None]:
 
 def place(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None:
     """Copy or link the parts into a folder under the names that a folder of models has."""
-    if parts.files:
+    file = Path(parts.encoder).is_file() or parts.encoder.startswith(BUNDLE)
+    if file and not (SHIPPED / parts.encoder / "config.json").is_file():  # no folder of Hugging Face
         convert(parts.encoder, out / "encoder", "huggingface")
     else:
         source = SHIPPED / parts.encoder
@@ -131,21 +134,3 @@ def place(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None
             (out / name).symlink_to(folder.resolve())
     if parts.codebook is not None:
         load_codebook(parts.codebook).save(out / "units.safetensors")
-
-
-def _kind(folder: Path) -> str:
-    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-    return str(card.get("what") or card.get("kind") or "")
-
-
-def _folder(given: Path | str, kinds: tuple[str, ...], option: str) -> Path:
-    if "text QA" in kinds:  # which may be a checkpoint of Hugging Face
-        folder = checkpoint_folder(shipped(Path(given)) or given, "reader")
-    else:
-        folder = shipped(Path(given)) or Path(given)
-    if not folder.is_dir():
-        raise InputError(f"{option} {given} is not a folder; give one that `speechssl train` wrote")
-    if (kind := _kind(folder)) not in kinds and not (not kind and "text QA" in kinds and (folder / "config.json").is_file()):
-        what = f"holds a {kind}" if kind else "has no card that says what it is"
-        raise InputError(f"{option} {given} {what}, and a {' or '.join(kinds)} is wanted; give its folder")
-    return folder

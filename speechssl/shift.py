@@ -44,18 +44,11 @@ def check_layer(encoder: nn.Module, layer: int) -> None:
         raise InputError(f"the encoder has no layer {layer}; choose 0 (what its first layer reads) to {count}")
 
 
-@contextmanager
-def changed(encoder: nn.Module, layer: int, change: Change) -> Iterator[None]:
-    """Within the block, what `change` makes of a layer's output takes its place. Raises InputError where there is no such layer."""
-    handle = change_layer(encoder, layer, change)
-    try:
-        yield
-    finally:
-        handle.remove()
+def changed(encoder: nn.Module, layer: int, change: Change) -> torch.utils.hooks.RemovableHandle:
+    """What `change` makes of a layer's output takes its place, until the handle is removed or its `with` block ends.
 
-
-def change_layer(encoder: nn.Module, layer: int, change: Change) -> torch.utils.hooks.RemovableHandle:
-    """As `changed`, until the handle that is returned is removed."""
+    Raises InputError where there is no such layer.
+    """
     check_layer(encoder, layer)
     layers = layers_of(encoder)
 
@@ -102,7 +95,7 @@ class Shift:
                 f"the shift has {len(self.vector)} numbers and the encoder a width of {encoder.config.hidden_size}; make "  # type: ignore[union-attr]
                 "one of this encoder with `speechssl text vector`"
             )
-        change_layer(encoder, self.layer, lambda hidden: hidden + self.vector.to(hidden))
+        changed(encoder, self.layer, lambda hidden: hidden + self.vector.to(hidden))
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

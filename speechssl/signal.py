@@ -16,7 +16,6 @@ from speechssl.errors import MissingExtra
 LEVEL_FRAME = 0.02  # seconds over which power is measured
 ACTIVE = "active"
 SNR_OVER = (ACTIVE, "signal")  # what of the speech an SNR is measured over: the active parts, or all of it
-RANGE_FRAME = 0.05  # seconds over which levels are compared: less than a syllable
 FADE = 0.05  # seconds of cross-fade where a short noise is joined to itself
 MARGIN_DB = 15.9  # ITU-T P.56 (12/2011), method B: active speech is what lies less than this below the active level
 
@@ -53,20 +52,6 @@ def decibels(power: float) -> float:
 def rms_level(samples: np.ndarray) -> float:
     """RMS level in dB below full scale (RMS 1), pauses and all; -inf for silence. samples: (N,)."""
     return decibels(float(np.mean(np.square(samples, dtype=np.float64))))
-
-
-def level_range(samples: np.ndarray) -> float:
-    """Between which levels a recording changes, in dB: from the 5th to the 95th percentile of its frames of RANGE_FRAME, without
-    the first and the last, of which there must be others. samples: (N,).
-
-    Of differences between samples, so that a hum counts less than the sounds of speech above it.
-    """
-    size = round(RANGE_FRAME * SAMPLE_RATE)
-    frames = samples[: len(samples) // size * size].reshape(-1, size)[1:-1]
-    blocks = np.array_split(frames, len(frames) // 1000 + 1)  # an hour is not held twice
-    power = np.concatenate([np.square(np.diff(block, axis=1), dtype=np.float64).mean(axis=1) for block in blocks])
-    low, high = np.percentile(10 * np.log10(power + 1e-12), (5, 95))
-    return float(high - low)
 
 
 def speech_level(samples: np.ndarray, over: str = ACTIVE) -> float:

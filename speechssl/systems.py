@@ -1,9 +1,7 @@
-"""The systems of spoken question answering: what each of them offers, how they are loaded by name, and `QA`, which loads them once
-and answers many questions (`speechssl.QA`, `speechssl answer`).
+"""The systems of spoken question answering by name, and `QA`, which loads them once and answers many questions.
 
-A model folder holds `encoder/`, `units.safetensors` (+ card), `dual/`, `ctc/`, `text-qa/` and `speechbert/`, whole or in part.
-`speechssl.models` carries one, `people-en`, whose encoder was trained on noisy speech. Each part has a card; parts that do
-not belong together are refused when they are loaded.
+A model folder holds `encoder/`, `units.safetensors` (+ card), `dual/`, `ctc/`, `text-qa/` and `speechbert/`, whole or in part; one
+ships, `people-en`. Parts that do not belong together are refused when they are loaded.
 """
 
 from __future__ import annotations
@@ -37,9 +35,10 @@ from speechssl.dual.system import Dual, TimedAnswer, load_dual
 from speechssl.encoders.load import SharedEncoder, shared_encoder
 from speechssl.errors import InputError
 from speechssl.io import DEFAULT, found_checkpoint, model_folder, read_json
-from speechssl.signal import level_range
 from speechssl.terms import NGRAM
 from speechssl.text import language_of
+from speechssl.units.features import extractor_of
+from speechssl.units.kmeans import load_codebook
 
 
 class System(Protocol):
@@ -80,8 +79,8 @@ def load_systems(
 ) -> list[System]:
     """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<model>`, and
     `cascade-ctc-NAME` for the CTC head of that name; `speechbert` and `speechbert-aligned`; and what needs no audio: `text`,
-    `cascade-given` (`TextSystem`), `cascade-simulated@30` (`SimulatedCascade`). `dual@5`, `cascade-ctc@5`, ... read only the 5
-    windows of a passage that are most like the question (`dual.decode.most_alike`).
+    `cascade-given` (transcripts of the corpus), `cascade-simulated@30` (its text with 30 % of errors). `dual@5`, `cascade-ctc@5`,
+    ... read only the 5 windows of a passage that are most like the question (`dual.system.most_alike`).
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
     encoder: of these models, where it has been loaded already. errors: of `evaluate confusions`; None: those of the models; seed:
@@ -118,11 +117,11 @@ def load_systems(
         if name in TEXT_SYSTEMS:
             return load_text(text_qa(), name)
         if name.startswith(SIMULATED):
-            return load_simulated(text_qa(), confusions_path(models, errors), name, seed)
+            return load_simulated(text_qa(), errors or models / "confusions.json", name, seed)
         if name.startswith("dual"):
-            return load_dual(models / name, models / "units.safetensors", shared, name, bf16)
+            return load_dual(models / name, extractor_of(shared, load_codebook(models / "units.safetensors")), name, bf16)
         if name.startswith("cascade-"):
-            return load_cascade(text_qa(), *load_recogniser(models, name.removeprefix("cascade-"), shared, language))
+            return load_cascade(text_qa(), load_recogniser(models, name.removeprefix("cascade-"), shared, language))
         folder = models / "speechbert"
         if (folder / "card.json").is_file() and read_json(folder / "card.json").get("options", {}).get("spans") is False:
             raise InputError(
@@ -131,8 +130,8 @@ def load_systems(
         from speechssl.speechbert.system import load_speechbert  # its alignment takes half a second to import
 
         # words begin and end where the CTC head finds them, or (a bound) where the manifest has them
-        recogniser, made = (None, None) if name == "speechbert-aligned" else load_recogniser(models, "ctc", shared)
-        return load_speechbert(folder, shared, recogniser, made, bf16)
+        recogniser = None if name == "speechbert-aligned" else load_recogniser(models, "ctc", shared)
+        return load_speechbert(folder, shared, recogniser, bf16)
 
     return [load(name) for name in names]
 
@@ -149,11 +148,6 @@ def default_systems(models: Path) -> list[str]:
     if not found:
         raise InputError(f"{models} has neither dual/ nor ctc/; name what it has with --systems")
     return found
-
-
-def confusions_path(models: Path, errors: Path | None = None) -> Path:
-    """Where the simulated errors are. errors: as of `load_systems`."""
-    return errors or models / "confusions.json"
 
 
 # ---- questions asked of recordings
@@ -211,7 +205,7 @@ class QA:
             systems, best = best_systems(folder, self.language)
             reader = reader or best
         if not systems:
-            raise InputError(f"there are no systems to ask; name some, or give models with dual/ or ctc/ ({folder} has neither)")
+            raise InputError("there are no systems to ask; name some")
         if textual := [name for name in systems if name in TEXT_SYSTEMS or name.startswith(SIMULATED)]:
             raise InputError(f"{textual[0]} reads transcripts and cannot listen; choose dual, speechbert, or cascade-ENGINE")
         reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
@@ -285,13 +279,13 @@ class QA:
 def best_systems(models: Path, language: str = "en") -> tuple[list[str], str | None]:
     """What is there: DUAL of `models`; and the cascade of the best Whisper and the best reader of real questions that lie on this
     machine (the folder of checkpoints, the hub's cache), or else that of `models`. Also the reader, None for that of `models`.
-    language: of the speech; for another than English, Whispers of English alone are no choice.
+    language: of the speech; for another than English, Whispers of English alone are no choice. Raises InputError for no system.
     """
     recognisers = [name for name in RECOGNISERS if language == "en" or not name.endswith(".en")]
     recogniser, reader = (next(filter(found_checkpoint, names), None) for names in (recognisers, READERS))
     if recogniser and reader:
         return ["dual"] * (models / "dual").is_dir() + [f"cascade-{recogniser}"], reader
-    return [name for name, part in (("dual", "dual"), ("cascade-ctc", "ctc")) if (models / part).is_dir()], None
+    return default_systems(models), None
 
 
 def answer(
@@ -333,6 +327,20 @@ def read_speech(source: Path | str | np.ndarray) -> np.ndarray:
     if not isinstance(source, np.ndarray) and len(samples) >= SAMPLE_RATE and level_range(samples) < STEADY:
         raise InputError(f"{source} holds no speech, but a steady sound (its level does not change); check the recording")
     return samples
+
+
+def level_range(samples: np.ndarray) -> float:
+    """Between which levels a recording changes, in dB: from the 5th to the 95th percentile of its frames of 50 ms (less than a
+    syllable), without the first and the last, of which there must be others. samples: (N,).
+
+    Of differences between samples, so that a hum counts less than the sounds of speech above it.
+    """
+    size = SAMPLE_RATE // 20
+    frames = samples[: len(samples) // size * size].reshape(-1, size)[1:-1]
+    blocks = np.array_split(frames, len(frames) // 1000 + 1)  # an hour is not held twice
+    power = np.concatenate([np.square(np.diff(block, axis=1), dtype=np.float64).mean(axis=1) for block in blocks])
+    low, high = np.percentile(10 * np.log10(power + 1e-12), (5, 95))
+    return float(high - low)
 
 
 def check_language(

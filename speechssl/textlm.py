@@ -1,17 +1,7 @@
 """The text side: text-pre-trained encoders and tokenisers, and symbols that are not their tokens as rows of their tables.
 
-Encoders come by folder, hub id, or `minilm`, the 6-layer BERT that a pip package carries. Of T5 and its kin the encoder half is
-taken (T5lephone, arXiv 2211.00586). Nothing is known of a family by its name: an encoder must read vectors in the place of tokens,
-both ways, which is tried when it is loaded.
-Units (DUAL, arXiv 2203.04911, section 4.4 and table 3): five assignments of rows to units, and what DUAL's released code does in
-the place of the first, `released`. Which token a unit gets is arbitrary in all of them; the idea is that of 2103.07162.
-Characters, for a language that the text encoder does not know, where no other is at hand: the layers are pre-trained, what a
-character means is learnt from the corpus (2103.07162).
-Sub-word units, for what a recogniser confuses, so that it looks alike to the reader: those of ODSQA's authors (1808.02280) and of
-Spoken-SQuAD's (1804.00320). A token's pronunciation is read by a small convolution, whose maximum over the units is added to the
-token's embedding (theirs is set beside it; a pre-trained encoder has no room for that). For Chinese the initial, final and tone of
-every character, for English the phones of espeak-ng. A token is pronounced by itself: of a character with several readings the
-commonest is taken.
+Nothing is known of a family by its name: an encoder must read vectors in the place of tokens, both ways, which is tried when it is
+loaded. Of T5 and its kin the encoder half is taken (T5lephone, arXiv 2211.00586).
 Letters: K symbols, V tokens in the vocabulary, U units of the longest token, N units, W width of a unit, E embedding width, B
 sequences, S tokens in a sequence.
 """
@@ -166,23 +156,17 @@ def why_unfit(model: PreTrainedModel) -> str:
     return "it reads from left to right only" if plain.equal(changed) else "it reads padding" if plain.equal(masked) else ""
 
 
-def has_vocabulary(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether it has more than its specials: transformers makes an empty one where a folder has none."""
-    special = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
-    return len(special.symmetric_difference(tokenizer.get_vocab().values())) > 1
-
-
 def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
-    """The tokeniser of a checkpoint. Raises InputError, with the remedy, where there is none (of which transformers makes an empty
-    one, whose ids mean nothing to a model).
-    """
+    """The tokeniser of a checkpoint. Raises InputError, with the remedy, where there is none."""
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # transformers, tokenizers and the hub client each raise their own
         raise InputError(f"cannot load the tokeniser in {source} ({reason_of(error)}); {remedy}") from error
-    if not has_vocabulary(tokenizer):
+    # where a folder has none, transformers makes an empty one, of specials alone
+    special = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
+    if len(special.symmetric_difference(tokenizer.get_vocab().values())) <= 1:
         raise InputError(f"{source} has no tokeniser; {remedy}")
     return tokenizer
 
@@ -305,7 +289,8 @@ def checkpoint_gradients(encoder: PreTrainedModel, name: str) -> None:
         encoder.gradient_checkpointing_enable({"use_reentrant": False})
 
 
-# ---- units and characters as rows of the embedding table
+# ---- units as rows of the embedding table (DUAL, arXiv 2203.04911, section 4.4 and table 3): five assignments, and what DUAL's
+# released code does in the place of the first. Which token a unit gets is arbitrary in all of them; the idea is that of 2103.07162
 
 ASSIGNMENTS = ("most-frequent", "released", "least-frequent", "random", "re-init", "scratch")
 RELEASED = 5  # the id of the first unit in DUAL's train.py, whose Longformer has specials before it
@@ -397,6 +382,9 @@ def rows_named(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> li
     return [ids[symbol] for symbol in symbols]
 
 
+# ---- characters, for a language that the text encoder does not know, where no other is at hand: the layers are pre-trained, what a
+# character means is learnt from the corpus (arXiv 2103.07162)
+
 UNKNOWN, MASK, SPECIALS_OF_CHARACTERS = "[UNK]", "[MASK]", ("[CLS]", "[SEP]", "[PAD]")
 
 
@@ -437,6 +425,11 @@ def character_encoder(
             table.weight[characters.mask_token_id] = rows[tokenizer.mask_token_id].to(table.weight)
     return encoder, table, characters
 
+
+# ---- sub-word units, so that what a recogniser confuses looks alike to the reader: those of ODSQA's authors (arXiv 1808.02280) and
+# of Spoken-SQuAD's (1804.00320). A small convolution reads a token's pronunciation; its maximum over the units is added to the
+# token's embedding (theirs is set beside it; a pre-trained encoder has no room for that). A token is pronounced by itself: of a
+# character with several readings the commonest is taken
 
 SUBWORDS = ("none", "pinyin", "phones")
 LONGEST = 12  # units of a token; what follows is left out

@@ -1,14 +1,10 @@
 """Training: one thin adapter over the Hugging Face Trainer.
 
-A training run is a module whose forward gives `{"loss": ...}` and a map from step number to batch. The batch of a step depends on
-(seed, step) only, so that a run that was killed and resumed sees the same batches and ends with the same weights.
-
-Several processes (`torchrun`, `accelerate launch`) divide every batch among them: steps and batch mean what they mean in one
-process, and so does the gradient, where the loss is a mean over the rows of the batch or takes its counts through
-`mean_of_processes`. The random numbers that the module draws, for dropout, depend on how many there are. The first process writes.
-
-A module can be evaluated on held-out items as it learns (`Evaluation`): its best checkpoint is kept beside the last, and is what it
-has at the end. Which is the best follows from the log in the checkpoint, so that a resumed run knows it too.
+A training run is a module whose forward gives `{"loss": ...}` and a map from step number to batch, which depends on (seed, step)
+only: a run that was killed and resumed sees the same batches and ends with the same weights.
+Several processes (`torchrun`, `accelerate launch`) divide every batch among them: steps, batch and gradient mean what they mean in
+one process, where the loss is a mean over the rows of the batch or takes its counts through `mean_of_processes`. Only dropout
+depends on how many there are. The first process writes.
 """
 
 from __future__ import annotations
@@ -311,7 +307,11 @@ def fit(
     watch = Watch(folder, options, audio_seconds, evaluation)
     evaluation = watch.evaluation
     if last is not None:
-        check_sums(last)
+        sums = last / SUMS  # a run that was killed before it wrote them left none
+        for name, wanted in read_json(sums).items() if sums.is_file() else ():
+            if hash_files([last / name]) != wanted:
+                remedy = f"delete {last} and give the same command, which goes on without it"
+                raise InputError(f"{last / name} is not as it was saved; {remedy}")
         watch.load(last)
         state = read_json(last / "trainer_state.json")
         if state["global_step"] >= options.steps or (evaluation and evaluation.is_over(state)):
@@ -369,7 +369,9 @@ def fit(
 
 def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Path) -> dict[str, Any]:
     """What `fit` returns. With an evaluation, the model gets the weights of its best checkpoint."""
-    result = {"steps": state["global_step"], "skipped": watch.skipped, "loss": _last_loss(state)} | agreed(watch.usage())
+    # of the last logging interval in which a batch was not dropped
+    loss = next((x["loss"] for x in reversed(state["log_history"]) if math.isfinite(x.get("loss", math.nan))), None)
+    result = {"steps": state["global_step"], "skipped": watch.skipped, "loss": loss} | agreed(watch.usage())
     evaluation = watch.evaluation
     if evaluation and (best := evaluation.best(state)):
         step, score = best
@@ -379,21 +381,7 @@ def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Pa
     return result
 
 
-def check_sums(checkpoint: Path) -> None:
-    """Raises InputError for a file that is not as it was saved. A run that was killed before it wrote the sums left none."""
-    path = checkpoint / SUMS
-    for name, wanted in read_json(path).items() if path.is_file() else ():
-        if hash_files([checkpoint / name]) != wanted:
-            remedy = f"delete {checkpoint} and give the same command, which goes on without it"
-            raise InputError(f"{checkpoint / name} is not as it was saved; {remedy}")
-
-
 def last_checkpoint(folder: Path) -> Path | None:
     """The latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the run was killed while saving."""
     whole = [p.parent for p in folder.glob("checkpoint-*/trainer_state.json") if re.search(r"-\d+$", p.parent.name)]
     return max(whole, key=lambda p: int(p.name.removeprefix("checkpoint-")), default=None)
-
-
-def _last_loss(state: Mapping[str, Any]) -> float | None:
-    """Training loss of the last logging interval in which a batch was not dropped."""
-    return next((x["loss"] for x in reversed(state["log_history"]) if math.isfinite(x.get("loss", math.nan))), None)

@@ -17,7 +17,6 @@ from speechssl.signal import (
     equalise,
     fit_length,
     generator,
-    level_range,
     mix,
     other_voice,
     pitch_shift,
@@ -41,14 +40,6 @@ def steady(n: int = SAMPLE_RATE, seed: int = 0, level: float = 0.05) -> np.ndarr
 
 def rms_db(samples: np.ndarray) -> float:
     return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64))))
-
-
-def test_the_range_of_levels_is_that_of_the_loud_and_the_soft_parts_but_not_of_a_click() -> None:
-    sound = steady(10 * SAMPLE_RATE)
-    assert level_range(sound) < 1
-    assert level_range(np.concatenate([sound, 0.1 * sound])) == pytest.approx(20, abs=1)
-    sound[80_000] = 1.0
-    assert level_range(sound) < 1 and level_range(np.resize(sound, 130 * SAMPLE_RATE)) < 1
 
 
 @PROPERTY

@@ -15,8 +15,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from speechssl.encoders.load import file_hashes, load_encoder
-from speechssl.int8 import dequantise, quantise
-from speechssl.io import read_json, replacing, write_json
+from speechssl.io import dequantise, quantise, read_json, replacing, write_json
 from speechssl.units.kmeans import load_codebook
 
 LICENCE = {

@@ -1,10 +1,8 @@
-"""Times of known words in a recording of any length: CTC forced alignment in windows, and Whisper's cross-attention.
+"""Times of known words in a recording of any length, and how much less likely each is than what the recogniser would have written.
 
-Both give words their times and say, word by word, how much less likely the known text is than what the recogniser would have
-written itself: that is how a text is known that is not the one spoken. Words keep their spelling.
-Sources: of forced alignment Graves et al., ICML 2006, and torchaudio's `forced_align`; of windows whose part of the text is not
-known CTC-segmentation (Kürzinger et al., arXiv 2007.09127); of the symbol that stands for anything Pratap et al., arXiv
-2305.13516, section 3; of the times of Whisper's tokens github.com/openai/whisper, timing.py.
+Sources: CTC forced alignment: Graves et al., ICML 2006, torchaudio's `forced_align`; windows whose part of the text is not known:
+CTC-segmentation (Kürzinger et al., arXiv 2007.09127); a symbol that stands for anything: Pratap et al., arXiv 2305.13516, section
+3; times by Whisper's cross-attention: github.com/openai/whisper, timing.py.
 Letters: N samples, T frames, V symbols, W words, K tokens.
 """
 
@@ -16,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -66,25 +64,6 @@ class Alignment:
         return float(np.exp(-max(self.losses[inside].sum(), 0.0) / max(self.symbols[inside].sum(), 1)))
 
 
-class Aligner(Protocol):
-    """Gives known words their times. name: for messages; weights: a hash of the recogniser."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def weights(self) -> str: ...
-    def spells(self, text: str) -> float:
-        """The share of the letters of a text that the recogniser could write, 0 to 1; 1 for a text without letters."""
-        ...
-
-    def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
-        """samples: (N,) float32 at 16 kHz; words: one or more, each with something spoken in it (`is_spoken`).
-
-        Raises ValueError for words that cannot be those of this audio, such as more symbols than frames.
-        """
-        ...
-
-
 def is_spoken(character: str) -> bool:
     """Letters, digits, and signs that are read aloud."""
     return character.isalnum() or character in SIGNS or unicodedata.category(character) in ("Sc", "Sm", "So")
@@ -115,8 +94,9 @@ def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
 class CtcAligner:
     """Forced alignment with a CTC recogniser, in memory that grows with the recording by two numbers a frame.
 
-    log_probs: samples (N,) -> (T, V), T by the grid; symbols: V texts, "" for what writes nothing; separator: the symbol
-    between words, "" for none; blank: number of the blank; longest: seconds that `log_probs` is given at once.
+    name: for messages; weights: a hash of the recogniser; log_probs: samples (N,) -> (T, V), T by the grid; symbols: V texts, ""
+    for what writes nothing; separator: the symbol between words, "" for none; blank: number of the blank; longest: seconds that
+    `log_probs` is given at once.
     """
 
     name: str
@@ -144,6 +124,7 @@ class CtcAligner:
         return [columns[c] for c in plain] if all(c in columns for c in plain) else []
 
     def spells(self, text: str) -> float:
+        """The share of the letters of a text that the recogniser could write, 0 to 1; 1 for a text without letters."""
         letters = [c for c in text if c.isalpha()]
         return sum(bool(self._numbers(c)) for c in letters) / len(letters) if letters else 1.0
 
@@ -157,6 +138,10 @@ class CtcAligner:
         return [n for star, some in groupby(numbers, lambda n: n < 0) for n in ([-1] if star else some)]
 
     def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
+        """samples: (N,) float32 at 16 kHz; words: one or more, each with something spoken in it (`is_spoken`).
+
+        Raises ValueError for words that cannot be those of this audio, such as more symbols than frames.
+        """
         samples = check_samples(samples)
         spelt = [self.spelt(word) for word in words]
         used = sorted({n for word in spelt for n in word if n >= 0})
@@ -265,7 +250,7 @@ def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
 
 
 class WhisperAligner:
-    """Dynamic time warping over the cross-attention of Whisper's alignment heads, which the known tokens are given to.
+    """As `CtcAligner`, by dynamic time warping over the cross-attention of Whisper's alignment heads, given the known tokens.
 
     Audio beyond 30 s is cut at pauses, transcribed, and its words shared out by matching the transcripts with them.
     """
@@ -392,6 +377,8 @@ def shared_out(words: Sequence[str], recognised: Sequence[str]) -> np.ndarray:
 
 # ---- by name
 
+Aligner = CtcAligner | WhisperAligner
+
 
 def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
     """models: a shipped set or a folder of models; recogniser: as of `load_recogniser`; language: of the texts.
@@ -402,9 +389,9 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
     if recogniser == "pocketsphinx":
         raise InputError("pocketsphinx does not align; give --recogniser ctc, or a CTC or Whisper model of Hugging Face")
     if is_ctc_head(recogniser):
-        head, weights = load_recogniser(folder := model_folder(models), recogniser, shared_encoder(folder))
+        head = load_recogniser(folder := model_folder(models), recogniser, shared_encoder(folder))
         assert isinstance(head, CtcRecogniser)
-        return ctc_aligner(head, str(weights))
+        return ctc_aligner(head)
     from speechssl.cascade.engines import CtcCheckpoint, HuggingFaceRecogniser
 
     found = HuggingFaceRecogniser(recogniser, joiner(language), language)
@@ -415,8 +402,8 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
     return WhisperAligner(engine, found.name, weights, language)
 
 
-def ctc_aligner(head: CtcRecogniser, weights: str = "") -> CtcAligner:
+def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
     """A recogniser of ours as an aligner."""
     vocabulary = head.vocabulary
     given = head.log_probs, vocabulary.symbols, vocabulary.separator, BLANK, head.encoder.grid
-    return CtcAligner(head.name, weights, *given, HEAD_LONGEST)
+    return CtcAligner(head.name, str(head.card["asr"]), *given, HEAD_LONGEST)

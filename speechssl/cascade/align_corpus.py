@@ -1,8 +1,7 @@
 """`speechssl align`: a prepared corpus again, with times of its words and answers from its texts and recordings.
 
-The manifests are written anew, recordings stay where they are. Words are those of the text (of the transcript where there is
-no text) as they are spelt there; words and answers that have times stay as they are. A recording whose text is not what is
-spoken is set aside with the reason; an answer whose words are not recognised in their place gets no times.
+Words are those of the text (of the transcript where there is no text) as they are spelt there. What has times keeps them;
+recordings stay where they are. What is not spoken as it is written is set aside, or gets no times.
 """
 
 from __future__ import annotations

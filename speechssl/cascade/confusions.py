@@ -6,20 +6,18 @@ the odds of a word's being substituted are those of the fit times a, those of it
 that the expected rates of this text are what is asked for: words that are hard stay harder than others, and the shares of
 substitutions, deletions and insertions are those of the fit. A word that was seen too rarely is substituted by a word of the
 recognised vocabulary that is about as far from it by letters (zh: of its pinyin with the tone) as a real confusion (the distance
-is drawn from the fit).
-
-Of errors side by side fewer may be counted than were made, so that `calibration` says which rates to make for those asked for.
+is drawn from the fit). Of errors side by side fewer may be counted than were made; `calibration` says which rates to make.
 The random part of a text depends on the seed and its id alone: errors at a low rate are among those at a higher one.
-`confusions.json` holds a fitted model with the card that says what it was fitted on.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +46,7 @@ def spelt_words(text: str, language: str) -> list[str]:
     return tokens(text, language) if language_of(language) == "zh" else spelt(text).split()
 
 
+@lru_cache(maxsize=100_000)
 def _letters(word: str, language: str) -> str:
     """What distances are counted on."""
     return syllables(word) if language_of(language) == "zh" else word
@@ -97,7 +96,7 @@ class Confusions:
     distances: tuple[float, ...]
     rates: Rates
     calibration: tuple[tuple[float, Rates], ...] = ()
-    cache: dict[str, tuple[list[str], np.ndarray]] = field(default_factory=dict, compare=False, repr=False)
+    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # of what drawing asks for again and again
 
     def simulate(self, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
         """What a recogniser with this word error rate might have made of the words, in order.
@@ -114,34 +113,39 @@ class Confusions:
             asked = np.array([0.0, *(level for level, _ in self.calibration)])
             made = np.array([[0.0] * 3, *(r for _, r in self.calibration)])
             rates = Rates(*(float(np.interp(wer, asked, column)) for column in made.T))
-        return self.made(words, rates, name, seed)
+        return self.made([words], [rates], [name], seed)[0] if words else []
 
-    def made(self, words: Sequence[str], rates: Rates, name: str, seed: int) -> list[Edit]:
-        """Errors at these rates, as they are made; where they stand side by side fewer are counted."""
-        generator = np.random.default_rng(int(hash_json([seed, name]), 16))
-        draws = generator.random((len(words), 4)).tolist()  # what happens, what it is taken for (two draws), what comes after
-        chances = self._chances(words, rates).tolist() if words else []
-        left = max(1 - rates.deleted, 0.1)  # no word is inserted after a deleted one
-        edits: list[Edit] = []
-        for i, (word, (what, first, second, after)) in enumerate(zip(words, draws, strict=True)):
-            substituted, deleted = chances[i]
-            if what < deleted:
-                continue
-            edits.append((self._taken_for(word, first, second) if what > 1 - substituted else word, i))
-            if self.inserted and after < rates.inserted / left:
-                edits.append((_drawn(self.inserted, after * left / rates.inserted), i))
-        return edits
+    def made(self, texts: Sequence[Sequence[str]], rates: Sequence[Rates], names: Sequence[str], seed: int) -> list[list[Edit]]:
+        """Errors at these rates in texts of one length, as they are made; where they stand side by side fewer are counted."""
+        found = []
+        for words, own, name, chances in zip(texts, rates, names, self._chances(texts, rates).tolist(), strict=True):
+            # what happens to a word, what it is taken for (two draws), what comes after it
+            draws = np.random.default_rng(int(hash_json([seed, name]), 16)).random((len(words), 4)).tolist()
+            left = max(1 - own.deleted, 0.1)  # no word is inserted after a deleted one
+            edits: list[Edit] = []
+            for i, (word, (what, first, second, after)) in enumerate(zip(words, draws, strict=True)):
+                substituted, deleted = chances[i]
+                if what < deleted:
+                    continue
+                edits.append((self._taken_for(word, first, second) if what > 1 - substituted else word, i))
+                if self.inserted and after < own.inserted / left:
+                    edits.append((self._drawn(None, self.inserted, after * left / own.inserted), i))
+            found.append(edits)
+        return found
 
-    def _chances(self, words: Sequence[str], rates: Rates) -> np.ndarray:
-        """(N, 2) chance of each word's being substituted and deleted; their means are those asked for."""
-        odds, wanted, scale = np.array([self._odds(w) for w in words]), np.array(rates[:2]), np.ones(2)
+    def _chances(self, texts: Sequence[Sequence[str]], rates: Sequence[Rates]) -> np.ndarray:
+        """(B, N, 2) chance of each word's being substituted and deleted; their means over a text are those asked for."""
+        odds = {word: self._odds(word) for word in {word for words in texts for word in words}}
+        every = np.array([[odds[word] for word in words] for words in texts])
+        wanted, scale, found = np.array([own[:2] for own in rates]), np.ones((len(texts), 2)), np.empty_like(every)
+        going = np.arange(len(texts))  # texts whose means are not yet what is wanted
         for _ in range(200):
-            scaled = odds * scale
-            found = scaled / (1 + scaled.sum(axis=1, keepdims=True))
-            mean = found.mean(axis=0)
-            if np.abs(mean - wanted).max() < 1e-5:
-                break
-            scale *= wanted / np.maximum(mean, 1e-12)
+            scaled = every[going] * scale[going, None]
+            found[going] = scaled / (1 + scaled.sum(axis=2, keepdims=True))
+            mean = found[going].mean(axis=1)
+            far = ~(np.abs(mean - wanted[going]).max(axis=1) < 1e-5)
+            going = going[far]
+            scale[going] *= wanted[going] / np.maximum(mean[far], 1e-12)
         return found
 
     def _odds(self, word: str) -> tuple[float, float]:
@@ -167,29 +171,28 @@ class Confusions:
         known = self.words.get(word, Word())
         trusted = known.substituted / (known.substituted + 1)
         if first < trusted:
-            return _drawn(known.taken_for, first / trusted)
-        if word not in self.cache:
+            return self._drawn(word, known.taken_for, first / trusted)
+        if (word, None) not in self.cache:
             others = [w for w in self.vocabulary if w != word]
-            others_spelt = [self._spelling[w] for w in others]
-            distances = cdist([_letters(word, self.language)], others_spelt, scorer=Levenshtein.normalized_distance)[0]
-            self.cache[word] = others, distances
-        others, distances = self.cache[word]
+            spelling = [_letters(w, self.language) for w in others]
+            distances = cdist([_letters(word, self.language)], spelling, scorer=Levenshtein.normalized_distance)[0]
+            self.cache[word, None] = others, distances
+        others, distances = self.cache[word, None]
         if not others or not self.distances:
             return word
         wanted = self.distances[int((first - trusted) / (1 - trusted) * len(self.distances))]
-        gaps = np.abs(distances - wanted)
-        near = np.flatnonzero(gaps <= gaps.min() + NEAR)
-        return _drawn({others[i]: self.vocabulary[others[i]] for i in near}, second)
+        if (word, wanted) not in self.cache:
+            gaps = np.abs(distances - wanted)
+            near = np.flatnonzero(gaps <= gaps.min() + NEAR)
+            self.cache[word, wanted] = {others[i]: self.vocabulary[others[i]] for i in near}
+        return self._drawn((word, wanted), self.cache[word, wanted], second)
 
-    @cached_property
-    def _spelling(self) -> dict[str, str]:
-        return {word: _letters(word, self.language) for word in self.vocabulary}
-
-
-def _drawn(counts: Mapping[str, int], chance: float) -> str:
-    """A word by how often it occurs. chance: uniform in [0, 1)."""
-    names, cumulated = list(counts), np.cumsum(list(counts.values()), dtype=np.float64)
-    return names[min(int(np.searchsorted(cumulated, chance * cumulated[-1], side="right")), len(names) - 1)]
+    def _drawn(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
+        """A word by how often it occurs. key: of these counts; chance: uniform in [0, 1)."""
+        if ("drawn", key) not in self.cache:
+            self.cache["drawn", key] = list(counts), np.cumsum(list(counts.values()), dtype=np.float64).tolist()
+        names, cumulated = self.cache["drawn", key]
+        return names[min(bisect_right(cumulated, chance * cumulated[-1]), len(names) - 1)]
 
 
 def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusions:
@@ -224,7 +227,10 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
 
 def counted(pairs: Sequence[tuple[str, str]], language: str) -> Rates:
     """The rates of errors as WER counts them (`text.tokens`). pairs: reference and recognised texts."""
-    coded = [(tokens(a, language), tokens(b, language)) for a, b in pairs]
+    return _rates([(tokens(a, language), tokens(b, language)) for a, b in pairs])
+
+
+def _rates(coded: Sequence[tuple[list[str], list[str]]]) -> Rates:
     names, total = Counter(e.tag for a, b in coded for e in Levenshtein.editops(a, b)), max(sum(len(a) for a, _ in coded), 1)
     return Rates(names["replace"] / total, names["delete"] / total, names["insert"] / total)
 
@@ -233,22 +239,24 @@ def _calibrate(model: Confusions, references: Sequence[str]) -> tuple[tuple[floa
     """Rates to make so that those asked for are counted: corrected by what is counted on the texts of the fit."""
     every = list(islice(cycle(word for text in references for word in spelt_words(text, model.language)), _WORDS))
     texts = [every[at : at + _TEXT] for at in range(0, len(every), _TEXT)]
-    found: list[tuple[float, Rates]] = []
-    for level in LEVELS:
-        asked = np.array(model.rates.scaled_to(level))
-        made = asked
-        for _ in range(_ROUNDS):
-            edits = [model.made(t, Rates(*made), f"{i}", 0) for i, t in enumerate(texts)]
-            written = [(" ".join(t), " ".join(w for w, _ in e)) for t, e in zip(texts, edits, strict=True)]
+    coded = cache(lambda words: tokens(" ".join(words), model.language))  # many texts come again in the next round
+    wanted = [coded(tuple(words)) for words in texts]
+    asked = [np.array(model.rates.scaled_to(level)) for level in LEVELS]
+    made = list(asked)
+    for _ in range(_ROUNDS):
+        rates, names = [Rates(*some) for some in made for _ in texts], [f"{i}" for i in range(len(texts))] * len(LEVELS)
+        found = model.made(texts * len(LEVELS), rates, names, 0)
+        for level, one in enumerate(asked):
+            edits = found[level * len(texts) : (level + 1) * len(texts)]
+            written = [coded(tuple(w for w, _ in e)) for e in edits]
             # the errors that were made, which chance has made a little more or fewer than were wanted
             first = [{i: w for w, i in reversed(e)} for e in edits]  # what is inserted comes second
             wrong = sum(w != t[i] for t, some in zip(texts, first, strict=True) for i, w in some.items())
             kept = sum(map(len, first))
             realised = np.array([wrong, len(every) - kept, sum(map(len, edits)) - kept]) / max(len(every), 1)
-            made = np.maximum(asked + realised - np.array(counted(written, model.language)), 0.0)
-            made[:2] *= min(1.0, 0.98 / max(made[:2].sum(), 1e-9))  # no more words wrong than there are
-        found.append((level, Rates(*map(float, made))))
-    return tuple(found)
+            made[level] = np.maximum(one + realised - np.array(_rates(list(zip(wanted, written, strict=True)))), 0.0)
+            made[level][:2] *= min(1.0, 0.98 / max(made[level][:2].sum(), 1e-9))  # no more words wrong than there are
+    return tuple((level, Rates(*map(float, some))) for level, some in zip(LEVELS, made, strict=True))
 
 
 def write_confusions(path: Path | str, model: Confusions, card: Mapping[str, Any]) -> None:

@@ -5,16 +5,15 @@ recordings, kept on disk, and questions about written passages.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from speechssl.audio import read_audio
 from speechssl.data.records import Corpus, Passage, Question
 from speechssl.dual.data import Example, answer_times
 from speechssl.encoders.load import single_threaded
@@ -22,6 +21,8 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, replacing, write_json
 from speechssl.text import pieces
 from speechssl.textlm import TextCodec
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,12 @@ class Transcript:
 
 @runtime_checkable
 class Recogniser(Protocol):
-    """Anything that turns speech into words with times. name: what tables of results call it."""
+    """Anything that turns speech into words with times. name: what tables of results call it; card: what the card of a system says
+    of it, `asr` (its name, or the hash of a head of ours) and, where a name does not say which, `asr_weights`.
+    """
 
     name: str
+    card: Mapping[str, Any]
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """samples: (N,) float32 mono at 16 kHz, full scale 1, of any length. Raises ValueError for any other shape."""
@@ -118,18 +122,18 @@ Record = Passage | Question
 
 
 def features_on_disk(
-    data: Corpus, records: Sequence[Record], encode: Callable[[Record, np.ndarray], tuple[np.ndarray, Any]], folder: Path, what: str
+    recordings: Mapping[str, T], encode: Callable[[T], tuple[np.ndarray, Any]], folder: Path, what: str
 ) -> tuple[np.ndarray, dict[str, tuple[int, int]], dict[str, Any]]:
     """Features of recordings, computed once, in one float16 array on disk (F, ...); the rows [first, last) of every recording in
-    it; and what else `encode` says of a recording.
+    it, by id; and what else `encode` says of a recording.
 
-    encode: record, samples (N,) -> rows (T, ...) and something that JSON can hold. A recording that cannot be read or encoded has
-    no rows, and is listed. what: they are for.
+    encode: recording -> rows (T, ...) and something that JSON can hold. A recording for which it raises InputError or ValueError
+    has no rows, and is listed. what: they are for.
     """
 
-    def one(record: Record) -> tuple[np.ndarray, Any] | str:
+    def one(recording: T) -> tuple[np.ndarray, Any] | str:
         try:
-            rows, more = encode(record, read_audio(data.path(record)))
+            rows, more = encode(recording)
             return rows.astype(np.float16), more
         except (InputError, ValueError) as error:
             return str(error)
@@ -138,13 +142,14 @@ def features_on_disk(
     if not index.is_file():
         stops, facts, failed, shape = [0], {}, {}, (0,)
         with replacing(path) as temporary, temporary.open("wb") as file, single_threaded(torch.get_num_threads()) as pool:
-            made = tqdm(pool.map(one, records), total=len(records), desc=what, unit="file", disable=not records)
-            for record, result in zip(records, made, strict=True):
+            made = pool.map(one, recordings.values())
+            bar = tqdm(made, total=len(recordings), desc=what, unit="file", disable=not recordings)
+            for name, result in zip(recordings, bar, strict=True):
                 stops.append(stops[-1])
                 if isinstance(result, str):
-                    failed[record.id] = result
+                    failed[name] = result
                     continue
-                rows, facts[record.id] = result
+                rows, facts[name] = result
                 file.write(rows.tobytes())
                 stops[-1] += len(rows)
                 shape = rows.shape[1:]
@@ -153,7 +158,7 @@ def features_on_disk(
     found = read_json(index)
     sizes = found["stops"][-1], *found["shape"]
     array = np.memmap(path, np.float16, "r", shape=sizes) if sizes[0] else np.zeros(sizes, np.float16)
-    return array, dict(zip((r.id for r in records), itertools.pairwise(found["stops"]), strict=True)), found["facts"]
+    return array, dict(zip(recordings, itertools.pairwise(found["stops"]), strict=True)), found["facts"]
 
 
 # ---- questions about written passages

@@ -1,19 +1,12 @@
 """CTC prefix beam search with a word n-gram language model and a lexicon, and these models.
 
-Search: Hannun et al., arXiv 1408.2873 (paths of the same text are summed). Which words are allowed, when the language model is
-asked and what it weighs are as in flashlight's lexicon decoder, with which SUPERB decodes: only words of the model, the best word
-that can still follow counted from its first letter on ("smearing"), and log-probabilities to the base 10 times `lm_weight`.
-Two things differ: of several paths of a prefix flashlight keeps the likeliest alone, here they are added up; and what can still
-follow is scored without context, there as the first word of a sentence (which decides what is dropped, not what a text scores).
-
+Search: Hannun et al., arXiv 1408.2873, with the lexicon, smearing and weights of flashlight's decoder, which SUPERB uses. Two
+things differ: all paths of a prefix are added up (flashlight keeps the likeliest), and what can still follow is scored without
+context (there as the first word of a sentence), which decides what is dropped, not what a text scores.
 Models: interpolated Kneser-Ney with one discount an order (Chen and Goodman 1999, section 2.7), closed under the words of the
-training texts and `<unk>`, which stands for every other. Logarithms are to the base 10 throughout, as in ARPA files and in KenLM,
-whose scores the published settings of beam search weigh. N-grams are kept in sorted arrays, 16 bytes each: the key of (w1 ... wn)
-is V times the row of (w1 ... wn-1) among the shorter ones, plus the number of wn. A model of 145 million of them takes 2.4 GB.
-
-ARPA files, plain or compressed (.gz), are what SRILM and KenLM write, and the official models of LibriSpeech (the format: Doug
-Paul's, as described in SRILM's manual, ngram-format): every line of a section holds a log-probability, the words of an n-gram, and,
-if longer ones begin with it, a back-off weight. KenLM's binary files are not read.
+training texts and `<unk>`. Logarithms are to the base 10, as in KenLM and in ARPA files (SRILM's manual, ngram-format), which are
+read plain or compressed (.gz). N-grams are kept in sorted arrays, 16 bytes each: the key of (w1 ... wn) is V times the row of
+(w1 ... wn-1) among the shorter ones, plus the number of wn.
 Letters: T frames, V symbols (of a model: words), N order, R rows (n-grams of one length), I tokens of the training texts.
 """
 
@@ -26,7 +19,7 @@ import re
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -273,8 +266,6 @@ class BeamOptions:
     lm_weight: float = 2.0  # nats for each unit of log10 probability
     word_score: float = -1.0  # nats for each word
     threshold: float = 25.0  # nats below the best prefix at which others are dropped
-    symbols: int = 0  # the likeliest symbols of a frame that are tried; 0: all
-    unknown_score: float = -math.inf  # nats for a word that the model does not have; -inf: it is not allowed
 
 
 @dataclass(frozen=True)
@@ -302,7 +293,7 @@ class Lexicon:
         self.words = [word for word, _, _ in kept]
         self.numbers = [number for _, _, number in kept]
         self.scores = np.array([-score for _, score, _ in kept])
-        self.root = self._stem("", 0, len(kept))
+        self.root = Stem(0, len(kept), 0.0, -1)
         self._known: dict[tuple[str, int], Stem | None] = {}
 
     def find(self, prefix: str, within: Stem) -> Stem | None:
@@ -311,18 +302,17 @@ class Lexicon:
         if key not in self._known:
             first = bisect_left(self.words, prefix, within.first, within.last)
             last = bisect_left(self.words, prefix + _LAST, first, within.last)
-            self._known[key] = self._stem(prefix, first, last) if first < last else None
+            whole, found = first < last and self.words[first] == prefix, self.scores[first:last]
+            stem = Stem(first, last, float(found.max()), self.numbers[first] if whole else -1) if first < last else None
+            self._known[key] = stem
         return self._known[key]
 
-    def _stem(self, prefix: str, first: int, last: int) -> Stem:
-        whole = first < last and self.words[first] == prefix
-        best = float(self.scores[first:last].max()) if first < last else -math.inf
-        return Stem(first, last, best, self.numbers[first] if whole else -1)
 
-
-@dataclass(frozen=True)
+@dataclass
 class _Prefix:
-    """A text so far, and its score by the language model."""
+    """A text so far, its score by the language model, and the log-probabilities of all its paths: those that end in a blank, and
+    those that do not.
+    """
 
     text: str  # whole words, each with a space after it, and the beginning of the next
     begun: int  # where that beginning begins
@@ -330,18 +320,7 @@ class _Prefix:
     context: tuple[int, ...]  # of the language model
     score: float  # nats of the language model and the word scores for whole words
     ahead: float  # and for the word that has begun: what the best that it can become would score without its context
-    stem: Stem | None  # None: no word of the lexicon begins so
-
-    @property
-    def total(self) -> float:
-        return self.score + self.ahead
-
-
-@dataclass
-class _Paths:
-    """Log-probabilities of all paths of a prefix: those that end in a blank, and those that do not."""
-
-    prefix: _Prefix
+    stem: Stem
     blank: float = -math.inf
     symbol: float = -math.inf
 
@@ -351,7 +330,7 @@ class _Paths:
 
     @property
     def rank(self) -> float:
-        return self.acoustic + self.prefix.total
+        return self.acoustic + (self.score + self.ahead)
 
 
 @dataclass(eq=False)
@@ -373,29 +352,35 @@ class BeamDecoder:
     def decode(self, log_probs: Tensor) -> str:
         """The best text of (T, V) log-probabilities; a word that is not whole at the end is left out if that cannot be helped."""
         self._scores.clear()  # of one recording they are asked for again and again, of many they would fill the memory
-        root = _Prefix("", 0, BLANK, self.model.start, 0.0, 0.0, self.lexicon.root)
-        found = [_Paths(root, blank=0.0)]
+        found = [_Prefix("", 0, BLANK, self.model.start, 0.0, 0.0, self.lexicon.root, blank=0.0)]
         for frame in log_probs.double().cpu().numpy():
             found = self._step(found, frame)
-        return self._best(found)
+        ended: dict[str, tuple[float, float]] = {}  # texts that are whole words: all their paths, and the language model
+        for prefix in found:
+            whole = self._whole(prefix, prefix.text + " ") if len(prefix.text) > prefix.begun else prefix
+            if whole is not None:
+                end = whole.score + self._language(whole.context, self.model.numbers[END])
+                ended[whole.text] = (_add(prefix.acoustic, ended.get(whole.text, (-math.inf,))[0]), end)
+        if not ended:
+            return found[0].text[: found[0].begun].strip()
+        return max(ended, key=lambda text: sum(ended[text])).strip()
 
-    def _step(self, found: list[_Paths], frame: np.ndarray) -> list[_Paths]:
+    def _step(self, found: list[_Prefix], frame: np.ndarray) -> list[_Prefix]:
         """The prefixes after one more frame. frame: (V,)."""
-        order = np.argsort(-frame, kind="stable")[: self.options.symbols or None]
-        tried, scores = [int(symbol) for symbol in order if symbol != BLANK], frame.tolist()
-        following: dict[str, _Paths] = {}
+        tried = [int(symbol) for symbol in np.argsort(-frame, kind="stable") if symbol != BLANK]
+        scores, following = frame.tolist(), dict[str, _Prefix]()
         floor = max(p.rank for p in found) + scores[BLANK] - self.options.threshold
-        for paths in found:
-            prefix, acoustic = paths.prefix, paths.acoustic
-            there = following.setdefault(prefix.text, _Paths(prefix))  # nothing new: a blank, or the last symbol goes on
+        for prefix in found:
+            acoustic, base = prefix.acoustic, prefix.rank
+            # nothing new: a blank, or the last symbol goes on
+            there = following.setdefault(prefix.text, replace(prefix, blank=-math.inf, symbol=-math.inf))
             there.blank = _add(there.blank, acoustic + scores[BLANK])
             if prefix.last != BLANK:
-                there.symbol = _add(there.symbol, paths.symbol + scores[prefix.last])
-            base = acoustic + prefix.total
+                there.symbol = _add(there.symbol, prefix.symbol + scores[prefix.last])
             for symbol in tried:
                 if base + scores[symbol] < floor:
                     break  # the symbols come from the likeliest on
-                before = paths.blank if symbol == prefix.last else acoustic
+                before = prefix.blank if symbol == prefix.last else acoustic
                 if before == -math.inf:
                     continue
                 text = prefix.text + (" " if symbol == self._separator else self.vocabulary.symbols[symbol])
@@ -403,7 +388,7 @@ class BeamDecoder:
                     longer = self._longer(prefix, text, symbol)
                     if longer is None:
                         continue
-                    following[text] = _Paths(longer)
+                    following[text] = longer
                 following[text].symbol = _add(following[text].symbol, before + scores[symbol])
         ranked = sorted(following.values(), key=lambda p: -p.rank)[: self.options.beam]
         return [p for p in ranked if p.rank >= ranked[0].rank - self.options.threshold]
@@ -412,43 +397,24 @@ class BeamDecoder:
         """One symbol more; None where the lexicon forbids it, or a word would be empty."""
         if symbol == self._separator:
             return self._whole(prefix, text) if len(prefix.text) > prefix.begun else None
-        stem = None if prefix.stem is None else self.lexicon.find(text[prefix.begun :], prefix.stem)
-        unknown = float(self.model.ngrams[0].log_probs[self.model.numbers[UNKNOWN]])
-        ahead = self._value(stem.best) if stem else self._value(unknown) + self.options.unknown_score
-        if ahead == -math.inf:
+        stem = self.lexicon.find(text[prefix.begun :], prefix.stem)
+        if stem is None:
             return None
+        ahead = self.options.lm_weight * stem.best
         return _Prefix(text, prefix.begun, symbol, prefix.context, prefix.score, ahead, stem)
 
     def _whole(self, prefix: _Prefix, text: str) -> _Prefix | None:
         """With the word that has begun ended; None where it is none."""
-        known = prefix.stem is not None and prefix.stem.word >= 0
-        word = prefix.stem.word if prefix.stem and known else self.model.numbers[UNKNOWN]
-        bonus = self.options.word_score + (0.0 if known else self.options.unknown_score)
-        score = prefix.score + bonus + self._value(self._log_prob(prefix.context, word))
-        if score == -math.inf:
+        word = prefix.stem.word
+        if word < 0:
             return None
+        score = prefix.score + self.options.word_score + self._language(prefix.context, word)
         return _Prefix(text, len(text), self._separator, self.model.after(prefix.context, word), score, 0.0, self.lexicon.root)
 
-    def _best(self, found: list[_Paths]) -> str:
-        """The text of the best prefix that is whole words once the last has ended."""
-        ended: dict[str, tuple[float, float]] = {}
-        for paths in found:
-            prefix: _Prefix | None = paths.prefix
-            if len(paths.prefix.text) > paths.prefix.begun:
-                prefix = self._whole(paths.prefix, paths.prefix.text + " ")
-            if prefix is not None:
-                end = prefix.score + self._value(self._log_prob(prefix.context, self.model.numbers[END]))
-                ended[prefix.text] = (_add(paths.acoustic, ended.get(prefix.text, (-math.inf,))[0]), end)
-        if not ended:
-            return found[0].prefix.text[: found[0].prefix.begun].strip()
-        return max(ended, key=lambda text: sum(ended[text])).strip()
-
-    def _value(self, log10: float) -> float:
-        return self.options.lm_weight * log10 if self.options.lm_weight else 0.0
-
-    def _log_prob(self, context: tuple[int, ...], word: int) -> float:
+    def _language(self, context: tuple[int, ...], word: int) -> float:
+        """Nats of a word in its context."""
         if (context, word) not in self._scores:
-            self._scores[context, word] = self.model.log_prob(context, word)
+            self._scores[context, word] = self.options.lm_weight * self.model.log_prob(context, word)
         return self._scores[context, word]
 
 

@@ -1,10 +1,8 @@
 """Recognisers that are not ours: Hugging Face checkpoints with word times, and PocketSphinx with its bundled US-English model.
 
-Two kinds of checkpoint give word times: CTC models on raw samples (wav2vec 2.0, HuBERT, WavLM and their kin; times from the frames
-of the likeliest path) and Whisper (times from its cross-attention, by `generate(return_timestamps="word")`). Any other kind is
-refused. Texts come as the model spells them, with its case and punctuation; normalise them before scoring.
-PocketSphinx needs no download and no GPU, and makes many errors: the bad end of a cascade. Its package (the
-extra `pocketsphinx`) holds the model.
+Word times come from the frames of the likeliest path of a CTC model on raw samples (wav2vec 2.0, HuBERT, WavLM and their kin), and
+from Whisper's cross-attention (`generate(return_timestamps="word")`). Texts come as the model spells them, with its case and
+punctuation. PocketSphinx makes many errors: the bad end of a cascade.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from transformers import AutoConfig, AutoFeatureExtractor, AutoModelForCTC, Auto
 
 from speechssl.cascade.data import TimedWord, Transcript, check_samples, transcribe_pieces
 from speechssl.cascade.model import greedy_spans, timed_words
-from speechssl.dual.decode import device_of
+from speechssl.dual.system import device_of
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import WEIGHTS, checkpoint_folder, hash_files
 from speechssl.timing import FrameGrid
@@ -44,7 +42,7 @@ class HuggingFaceRecogniser:
     """
 
     def __init__(self, source: Path | str, separator: str = " ", language: str | None = None) -> None:
-        self.name, self.separator, device = Path(source).name, separator, str(device_of("auto"))
+        self.name, self.separator, device, given = Path(source).name, separator, str(device_of("auto")), str(source)
         source = checkpoint_folder(source, "recogniser")
         config = _load(AutoConfig, source, "configuration")
         self.engine: CtcCheckpoint | WhisperCheckpoint
@@ -55,7 +53,8 @@ class HuggingFaceRecogniser:
         else:
             kind = (config.architectures or [config.model_type])[0]
             raise InputError(f"{source} is a {kind}, which has no word times; give a CTC model (...ForCTC) or Whisper")
-        self.weights = hash_files(next(found for pattern in WEIGHTS if (found := sorted(source.glob(pattern)))))
+        weights = hash_files(next(found for pattern in WEIGHTS if (found := sorted(source.glob(pattern)))))
+        self.card: Mapping[str, Any] = {"asr": given, "asr_weights": weights}
 
     @property
     def spoken_languages(self) -> Callable[[np.ndarray], dict[str, float]] | None:
@@ -211,6 +210,7 @@ class PocketSphinxRecogniser:
     name = "pocketsphinx"
 
     def __init__(self) -> None:
+        self.card: Mapping[str, Any] = {"asr": "pocketsphinx en-us"}
         self._own = threading.local()
         self._frame_rate = int(self._thread_decoder().config["frate"])
 

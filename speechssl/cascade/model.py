@@ -24,8 +24,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from speechssl.cascade.data import TimedWord, Transcript, check_samples
 from speechssl.errors import InputError
-from speechssl.int8 import dequantise
-from speechssl.io import hash_files, read_json, replacing, write_json
+from speechssl.io import dequantise, hash_files, read_json, replacing, write_json
 from speechssl.timing import FrameGrid
 
 BLANK = 0
@@ -72,14 +71,10 @@ class CtcVocabulary:
         known = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
         return [known[symbol] for symbol in symbols if symbol in known]
 
-    def words(self, text: str) -> list[str]:
-        """The words of a text; its characters where there is no separator."""
-        return text.split() if self.separator else [c for c in text if not c.isspace()]
-
     def encode(self, text: str) -> list[int]:
         """Symbol numbers of a normalised text. Raises ValueError for a character that is not among the symbols."""
         numbers = {symbol: i for i, symbol in enumerate(self.symbols)}
-        words = self.words(text)
+        words = text.split()  # without a separator, what they are joined to again
         if unknown := sorted(set("".join(words)) - (set(numbers) - {self.separator})):
             raise ValueError(f"the character {unknown[0]!r} is not in the vocabulary; normalise the text first")
         return [numbers[c] for c in self.separator.join(words)]
@@ -291,6 +286,7 @@ class CtcRecogniser:
         if (layer is None) != (head.shape.states > 1):
             raise ValueError("give a layer for a head of one hidden state, and none for a head that weighs several")
         self.encoder, self.head, self.vocabulary, self.name, self.layer = encoder, head.eval(), vocabulary, name, layer
+        self.card: Mapping[str, Any] = {"asr": None}  # of one that was loaded: the hash of its weights
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """Greedy decoding, with the times of the words on the likeliest path.
@@ -365,4 +361,5 @@ class CtcRecogniser:
         except (OSError, SafetensorError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"{weights} does not have the weights of its card ({reason}); restore it or train again") from error
+        recogniser.card = {"asr": card["weights"]}
         return recogniser

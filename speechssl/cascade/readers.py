@@ -1,9 +1,8 @@
 """What reads words: text QA of `speechssl train text-qa`, or an extractive-QA checkpoint of Hugging Face.
 
-A checkpoint is asked as transformers' run_qa.py asks it: question and passage are texts that its own tokeniser joins, in windows of
-384 tokens that share 128; a span is worth its start and its end logit, for at most 30 tokens, and "no answer" both logits at [CLS],
-the least of all windows (arXiv 1810.04805, section 4.3). run_qa.py pairs the 20 best starts with the 20 best ends; here every pair
-is looked at. Nothing is known of a family by its name: a checkpoint is tried on a line of text when it is loaded.
+A checkpoint is asked as transformers' run_qa.py asks it (windows, joined by its own tokeniser; a span is worth both of its
+logits, "no answer" both at [CLS], the least of all windows: arXiv 1810.04805, section 4.3), but every pair of a start and an end is
+looked at, not those of the 20 best.
 Letters: B sequences, S tokens in a sequence, P tokens of a passage.
 """
 
@@ -15,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +24,8 @@ from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.config import TEXT_FAMILIES, shipped
 from speechssl.dual.data import Window
-from speechssl.dual.decode import Reader, best_span_of_windows, device_of, most_alike, run_model
 from speechssl.dual.model import load_reader
+from speechssl.dual.system import Reader, best_span_of_windows, device_of, most_alike, run_model
 from speechssl.errors import InputError
 from speechssl.io import FILES, WEIGHTS, checkpoint_folder, hash_files, read_json
 from speechssl.shift import SHIFT, load_shift
@@ -51,18 +50,6 @@ class WordSpan:
     confidence: float
 
 
-class WordReader(Protocol):
-    """Finds answers in words."""
-
-    def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """(question, passage) -> the best span of each passage; None where it has no word that can be read."""
-        ...
-
-    def limited(self, count: int) -> WordReader:
-        """One that reads no more windows of a passage than these, which are most like the question."""
-        ...
-
-
 @dataclass(frozen=True)
 class TextQa:
     """A reader, what the card of a system says of it, and what it adds to the system's name: nothing where it is the models' own.
@@ -70,7 +57,7 @@ class TextQa:
     threshold: "no answer" is the answer where it is worth more than the best span by more than this; None: there always is one.
     """
 
-    reader: WordReader
+    reader: TrainedReader | HuggingFaceReader
     card: dict[str, Any] = field(default_factory=dict)
     suffix: str = ""
     threshold: float | None = None
@@ -81,6 +68,8 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
 
     Raises InputError where it cannot be found, loaded whole, or used, and for lengths that a reader trained here has in its card.
     """
+    if options.null_threshold is not None and not math.isfinite(options.null_threshold):
+        raise InputError(f"--null-threshold {options.null_threshold} is no threshold; give a number, or leave it out")
     folder = find_reader(models, options.reader)
     card: dict[str, Any] = {"reader": options.reader} if options.reader else {}
     card |= {"bf16": True} if bf16 else {}
@@ -88,7 +77,7 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
     shift = options.shift or (folder / SHIFT if (folder / SHIFT).is_file() else None)
     added, shifted = load_shift(shift) if shift else (None, {})
     card |= {"shift": shifted} if added else {}
-    reader: WordReader
+    reader: TrainedReader | HuggingFaceReader
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder} has no config.json, so it is no reader; give a folder with {FILES['reader']}")
     if "symbols" not in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
@@ -142,12 +131,14 @@ class TrainedReader:
     reader: Reader
 
     def limited(self, count: int) -> TrainedReader:
+        """One that reads no more windows of a passage than these, which are most like the question."""
         return replace(self, reader=replace(self.reader, retrieve=count))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
+        """(question, passage) -> the best span of each passage; None where it has no word that can be read."""
         coded = [tuple(self.codec.encode([w.text for w in transcript.words]) for transcript in item) for item in items]
         usable = [i for i, (_, (ids, _)) in enumerate(coded) if len(ids)]
-        spans = self.reader.read_many([(coded[i][0][0], coded[i][1][0]) for i in usable])
+        spans = self.reader.read([(coded[i][0][0], coded[i][1][0]) for i in usable])
         found: list[WordSpan | None] = [None] * len(items)
         for i, span in zip(usable, spans, strict=True):
             passage, owners = items[i][1], coded[i][1][1]
@@ -258,7 +249,7 @@ class HuggingFaceReader:
         self.model.to(device_of("auto"))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """As `WordReader`. The text of an answer is what the span holds of the passage, which may be a part of a word; with a
+        """As `TrainedReader`. The text of an answer is what the span holds of the passage, which may be a part of a word; with a
         tokeniser in Python it is whole words. Warns of questions that fill more than half of a window: they lose their tail.
         """
         positions = longest_sequence(self.model)
@@ -272,16 +263,34 @@ class HuggingFaceReader:
         if long := sum((one.part == 0).sum() > _most_asked(one, length) for one in joined):
             warnings.warn(f"{long} of {len(items)} questions lost what is beyond half of {length} tokens", stacklevel=3)
         sequences = [(ids, segments) for _, _, ids, segments, _ in cut]
-        device = next(self.model.parameters()).device
-        found = run_model(self._logits, device, sequences, self._collate, self.batch, self.bf16)
+
+        def logits(**inputs: torch.Tensor) -> torch.Tensor:
+            """(B, S, 2): start and end."""
+            made = self.model(**inputs)
+            return torch.stack([made.start_logits, made.end_logits], -1)
+
+        rows = run_model(logits, next(self.model.parameters()).device, sequences, self._collate, self.batch, self.bf16)
         scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
-        for (i, window, ids, _, offset), row in zip(cut, found, strict=True):
-            logits = row.double().numpy()
-            scored[i].append((window, logits[offset : offset + window.length], logits[self._null(ids)]))
-        return [
-            self._span(scored[i], joined[i], texts[i][1], passage.separator) if scored[i] else None
-            for i, (_, passage) in enumerate(items)
-        ]
+        for (i, window, ids, _, offset), row in zip(cut, rows, strict=True):
+            scores, null = row.double().numpy(), 0  # "no answer" stands at [CLS], or at what begins a sequence
+            for token in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id):
+                if token is not None and (ids == token).any():
+                    null = int((ids == token).argmax())
+                    break
+            scored[i].append((window, scores[offset : offset + window.length], scores[null]))
+        found: list[WordSpan | None] = []
+        for some, one, (_, words), (_, passage) in zip(scored, joined, texts, items, strict=True):
+            if not some:
+                found.append(None)
+                continue
+            span = best_span_of_windows(some, self.options.max_answer_length, 1.0, 1.0)
+            start, end = int(one.characters[span.first, 0]), int(one.characters[span.last, 1])
+            starts, ends = word_bounds(words, passage.separator)
+            first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
+            last = max(int(np.searchsorted(starts, end, "left")) - 1, first)
+            text = passage.separator.join(words)[start:end].strip() or words[first]
+            found.append(WordSpan(first, last, text, span.score, span.null, span.confidence))
+        return found
 
     def _windows(self, one: JoinedText, length: int) -> list[tuple[Window, np.ndarray, np.ndarray, int]]:
         """Windows as fast tokenisers cut them, each with its ids and segments (S,), and the position of its first passage token."""
@@ -300,13 +309,6 @@ class HuggingFaceReader:
             found.append((window, ids[taken], segments[taken], int(places[0])))
         return found
 
-    def _null(self, ids: np.ndarray) -> int:
-        """The position of [CLS], or of what begins a sequence."""
-        for token in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id):
-            if token is not None and (ids == token).any():
-                return int((ids == token).argmax())
-        return 0
-
     def _collate(self, sequences: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, torch.Tensor]:
         """The model's keyword arguments, (B, S) each. Padding is last whatever the tokeniser's side: no position depends on it."""
         ids, segments = ([torch.from_numpy(s[n]) for s in sequences] for n in (0, 1))
@@ -317,22 +319,6 @@ class HuggingFaceReader:
         if takes and getattr(self.model.config, "type_vocab_size", 2) > 1 and "token_type_ids" in self.tokenizer.model_input_names:
             inputs["token_type_ids"] = pad_sequence(segments, batch_first=True)
         return inputs
-
-    def _logits(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """(B, S, 2): start and end."""
-        found = self.model(**inputs)
-        return torch.stack([found.start_logits, found.end_logits], -1)
-
-    def _span(
-        self, scored: Sequence[tuple[Window, np.ndarray, np.ndarray]], one: JoinedText, words: Sequence[str], separator: str
-    ) -> WordSpan:
-        span = best_span_of_windows(scored, self.options.max_answer_length, 1.0, 1.0)
-        start, end = int(one.characters[span.first, 0]), int(one.characters[span.last, 1])
-        starts, ends = word_bounds(words, separator)
-        first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
-        last = max(int(np.searchsorted(starts, end, "left")) - 1, first)
-        text = separator.join(words)[start:end].strip() or words[first]
-        return WordSpan(first, last, text, span.score, span.null, span.confidence)
 
 
 def _most_asked(one: JoinedText, length: int) -> int:

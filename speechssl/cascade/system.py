@@ -16,7 +16,7 @@ from speechssl.cascade.readers import TextQa
 from speechssl.data.records import Span
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json
+from speechssl.io import hash_files
 from speechssl.text import joiner, language_of, pieces
 
 TEXT_SYSTEMS = ("text", "cascade-given")
@@ -97,19 +97,6 @@ def simulated_words(confusions: Confusions, wer: float, seed: int, record: Recor
     return Transcript(tuple(timed_edits(edits, spans)), joiner(record.language))
 
 
-def parse_rate(name: str) -> float:
-    """The word error rate of `cascade-simulated@30`: 0.3. Raises InputError for another name."""
-    try:
-        percent = float(name.removeprefix(f"{SIMULATED}@"))
-    except ValueError:
-        percent = math.nan
-    if not 0 < percent <= 100 * MOST:
-        raise InputError(
-            f"{name!r} has no word error rate; write {SIMULATED}@30 for 30 %, with a number above 0 and at most {100 * MOST:g}"
-        )
-    return percent / 100
-
-
 def reference_words(record: Record) -> list[Span]:
     """The words (zh: characters) of the reference with their times, nan where the manifest has none."""
     if not record.words:
@@ -138,10 +125,8 @@ def is_ctc_head(engine: str) -> bool:
     return engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists())
 
 
-def load_recogniser(models: Path, engine: str, encoder: Any, language: str | None = None) -> tuple[Recogniser, Any]:
-    """A recogniser, and what the card of a system says of it.
-
-    engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`; `pocketsphinx`; or the folder or hub id of a Hugging
+def load_recogniser(models: Path, engine: str, encoder: Any, language: str | None = None) -> Recogniser:
+    """engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`; `pocketsphinx`; or the folder or hub id of a Hugging
     Face recogniser. language: of the speech, for Whisper. Raises InputError for a head that is missing or of another
     encoder.
     """
@@ -153,25 +138,19 @@ def load_recogniser(models: Path, engine: str, encoder: Any, language: str | Non
             )
         recogniser = CtcRecogniser.load(models / engine, encoder)
         recogniser.name = engine
-        return recogniser, read_json(models / engine / "card.json").get("weights", encoder.hash)
+        return recogniser
     from speechssl.cascade.engines import HuggingFaceRecogniser, PocketSphinxRecogniser
 
     if engine == "pocketsphinx":
-        return PocketSphinxRecogniser(), "pocketsphinx en-us"
-    return HuggingFaceRecogniser(engine, joiner(language or "en"), language and language_of(language)), engine
+        return PocketSphinxRecogniser()
+    return HuggingFaceRecogniser(engine, joiner(language or "en"), language and language_of(language))
 
 
-def recogniser_card(recogniser: Recogniser, made: Any) -> dict[str, Any]:
-    """What the card of a system says of its recogniser. made: as of `load_recogniser`; a name alone does not say which weights."""
-    weights = getattr(recogniser, "weights", None)
-    return {"asr": made} | ({"asr_weights": weights} if weights else {})
-
-
-def load_cascade(qa: TextQa, recogniser: Recogniser, made: Any) -> Cascade:
-    """recogniser, made: as of `load_recogniser`."""
+def load_cascade(qa: TextQa, recogniser: Recogniser) -> Cascade:
+    """The words of a recogniser, read."""
     name, detect = f"cascade-{recogniser.name}{qa.suffix}", getattr(recogniser, "spoken_languages", None)
     words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
-    return Cascade(name, words, qa, recogniser_card(recogniser, made) | qa.card, spoken_languages=detect)
+    return Cascade(name, words, qa, {**recogniser.card, **qa.card}, spoken_languages=detect)
 
 
 def load_text(qa: TextQa, name: str) -> Cascade:
@@ -180,8 +159,15 @@ def load_text(qa: TextQa, name: str) -> Cascade:
 
 
 def load_simulated(qa: TextQa, errors: Path, name: str, seed: int = 0) -> Cascade:
-    """errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %."""
-    wer = parse_rate(name)
+    """errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %; InputError for any other."""
+    try:
+        wer = float(name.removeprefix(f"{SIMULATED}@")) / 100
+    except ValueError:
+        wer = math.nan
+    if not 0 < wer <= MOST:
+        raise InputError(
+            f"{name!r} has no word error rate; write {SIMULATED}@30 for 30 %, with a number above 0 and at most {100 * MOST:g}"
+        )
     if not errors.is_file():
         raise InputError(f"{name} needs {errors}, which does not exist; fit it with `speechssl evaluate confusions`")
     card = {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([errors]), "seed": seed} | qa.card

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
+from speechssl.audio import read_audio
 from speechssl.cascade.config import CtcOptions
 from speechssl.cascade.data import Record, features_on_disk, text_examples
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
@@ -24,8 +25,8 @@ from speechssl.config import settings
 from speechssl.data.records import Corpus, Span, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Layout
-from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     answer_in_batches,
     asked,
@@ -78,15 +79,16 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
             raise InputError(f"{corpus / split} has no passages; prepare the corpus with some")
         english = language_of(data.language) == "en"
 
-        def encode(record: Record, samples: np.ndarray) -> tuple[np.ndarray, None]:
+        def encode(record: Record) -> tuple[np.ndarray, None]:
             """(T, D) of one layer, or (T, L, D) of all."""
+            samples = read_audio(data.path(record))
             if layer is not None:
                 return encoder.features(samples, layer).numpy(), None
             return encoder.hidden_states(samples).cpu().transpose(0, 1).contiguous().numpy(), None
 
         records = [r for r in data.records if r.words]
         with main_first():
-            features, bounds, _ = features_on_disk(data, records, encode, out / "features", "features for CTC")
+            features, bounds, _ = features_on_disk({r.id: r for r in records}, encode, out / "features", "features for CTC")
         left_out = re.compile("[^a-z']" if english else r"[\W_]")  # what the vocabulary cannot spell
         recordings = []
         for record in records:
@@ -127,7 +129,7 @@ def recognition(recogniser: CtcRecogniser, data: Corpus, options: CtcOptions, en
             f"{data.root / data.split} has no recording with a text to evaluate on while training; name another split with "
             "--eval-split, or leave out --eval-every"
         )
-    features, bounds, _ = features_on_disk(data, records, encode, folder, "features for evaluation")
+    features, bounds, _ = features_on_disk({r.id: r for r in records}, encode, folder, "features for evaluation")
 
     def transcribed(record: Record) -> str:
         first, last = bounds[record.id]

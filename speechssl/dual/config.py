@@ -53,7 +53,7 @@ class QaOptions:
     empty: float = 0.1  # share of windows without the answer
     window: Count = option(320, "passage tokens per window")
     stride: Count = option(160, "passage tokens between the beginnings of two windows")
-    answer: Count = option(275, "longest answer, in tokens")  # DUAL's; `speechssl.dual.decode.MAX_TOKENS`
+    answer: Count = option(275, "longest answer, in tokens")  # DUAL's; `speechssl.dual.data.MAX_TOKENS`
     dropout: bool = option(False, DROPOUT)
     short_window: Whole = option(0, "passage tokens per window in the first --short-steps steps")
     short_steps: Whole = option(0, "number of steps on short windows, before those on whole windows")

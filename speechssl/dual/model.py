@@ -2,7 +2,7 @@
 
 Both vectors are dotted with every output of the encoder and give the logits of an answer's start and end. DUAL reads units with it
 (arXiv 2203.04911), the cascade word pieces, SpeechBERT audio words. On disk a reader is a folder with config, weights, layout and
-card; matrices are kept as int8 (`int8.py`), everything else as it is.
+card; matrices are kept as int8 (`io.quantise`), everything else as it is.
 Letters: B sequences, S tokens in a sequence, E embedding width.
 """
 
@@ -22,10 +22,10 @@ from torch import nn
 from torch.nn import functional
 
 from speechssl.dual.data import Layout, window_mask
+from speechssl.encoders.hubert import Unset
 from speechssl.errors import InputError
 from speechssl.finetuning import add, added
-from speechssl.int8 import dequantise, quantise
-from speechssl.io import hash_files, read_json, replacing, write_json
+from speechssl.io import dequantise, hash_files, quantise, read_json, replacing, write_json
 from speechssl.textlm import SubwordUnits, make_encoder
 
 if TYPE_CHECKING:  # both take seconds to import, and who only answers needs none
@@ -61,12 +61,6 @@ class EncoderInputs:
         if segments is not None and self.global_attention:
             given["global_attention_mask"] = (1 - segments) * mask
         return given
-
-
-class Unset(nn.Linear):
-    """A linear map whose weights are read from a file: none are drawn, which takes a while."""
-
-    def reset_parameters(self) -> None: ...
 
 
 class Bert(nn.Module):

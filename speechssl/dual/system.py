@@ -1,22 +1,190 @@
-"""DUAL: spoken question answering without text (arXiv 2203.04911).
+"""DUAL as a system (arXiv 2203.04911): encoder -> one layer -> k-means -> run-length units -> reader -> one span -> seconds.
 
-Encoder -> features of one layer -> k-means -> run-length units -> rows of a text encoder's embedding table -> span head -> seconds.
+DUAL's code takes at most 275 units with the greatest 0.4 log p(start) + 0.6 log p(end) among the 3 best of either, the
+defaults here. Text QA and SpeechBERT are decoded as BERT on SQuAD is (arXiv 1810.04805, section 4.2): the sum of both logits,
+at most 30 word pieces. Here every pair is looked at, and none outside the window.
+Letters: L tokens in a window, S in a sequence. Spans are inclusive at both ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from speechssl.dual.decode import Reader
+import numpy as np
+import torch
+
+from speechssl.dual.data import MAX_TOKENS, Layout, Window, collate, windows
 from speechssl.dual.model import load_reader
-from speechssl.encoders.load import SpeechEncoder
 from speechssl.errors import InputError
+from speechssl.terms import ngrams, tfidf
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
-from speechssl.units.features import UnitExtractor, extractor_of
-from speechssl.units.kmeans import load_codebook
+from speechssl.units.features import UnitExtractor
+
+START_WEIGHT = 0.4
+END_WEIGHT = 0.6
+
+
+@dataclass(frozen=True)
+class Span:
+    """Tokens first..last, both inclusive. score: weighted sum of the start and the end score, higher is better.
+
+    confidence, null: in [0, 1], and the score of "no answer"; of the span of a whole passage, see `best_span_of_windows`.
+    """
+
+    first: int
+    last: int
+    score: float
+    confidence: float = 1.0
+    null: float = -math.inf
+
+
+def best_span(
+    start: np.ndarray | Sequence[float],
+    end: np.ndarray | Sequence[float],
+    max_length: int = MAX_TOKENS,
+    start_weight: float = START_WEIGHT,
+    end_weight: float = END_WEIGHT,
+) -> Span:
+    """The span with the greatest start_weight * start[first] + end_weight * end[last], where first <= last < first + max_length.
+
+    start, end: (L,) log-probabilities, or logits (these differ by a constant only); -inf excludes a position. Of equal spans the
+    one that ends first, and then the shortest, is chosen.
+    Raises ValueError for vectors of different sizes, without elements, with NaN or +inf, or when every span is excluded.
+    """
+    starts, ends = np.asarray(start, np.float64), np.asarray(end, np.float64)
+    if starts.ndim != 1 or starts.shape != ends.shape or not len(starts):
+        raise ValueError(f"start scores {starts.shape} and end scores {ends.shape} do not describe a window")
+    if not (starts < np.inf).all() or not (ends < np.inf).all():
+        raise ValueError("scores must be without NaN or +inf")
+    if max_length < 1 or min(start_weight, end_weight) <= 0:
+        raise ValueError("max_length must be at least 1 and both weights positive")
+    width = min(max_length, len(starts))
+    padded = np.concatenate([np.full(width - 1, -np.inf), start_weight * starts])
+    # Row l of the view is padded[l : l + width], the starts l - width + 1 .. l. Reversed, scores[l, w] is the score of the span
+    # that ends at l, w tokens after its start; -inf where it would start before 0.
+    scores = np.lib.stride_tricks.sliding_window_view(padded, width)[:, ::-1] + (end_weight * ends)[:, None]
+    last, back = divmod(int(scores.argmax()), width)
+    if np.isneginf(scores[last, back]):
+        raise ValueError("every span is excluded: no position may both start and end one within max_length")
+    return Span(last - back, last, float(scores[last, back]))
+
+
+def best_span_of_windows(
+    scored: Sequence[tuple[Window, np.ndarray, np.ndarray]],
+    max_length: int = MAX_TOKENS,
+    start_weight: float = START_WEIGHT,
+    end_weight: float = END_WEIGHT,
+) -> Span:
+    """The best span over all windows, in tokens of the passage; by logits: these compare between windows, log-probabilities do not.
+
+    scored: windows with start and end logits (L, 2), and those at [CLS] (2,), the score of "no answer here".
+    With one window this is DUAL's choice; T5lephone (arXiv 2211.00586, its code) has weights 1, 1 and a stride of 256.
+    confidence = exp(s) / (sum over windows of exp(s_w) + exp(s_null)), where s is the chosen score, s_w the best score
+    of window w (a span found in two windows counts once), and s_null the least score of "no answer" of any window: a window
+    without the answer should point at [CLS], so only what every window says about "no answer" counts. null: s_null.
+    Raises ValueError without windows, for scores that do not fit their window, or as `best_span` does.
+    """
+    if not scored:
+        raise ValueError("there are no windows to choose from")
+    tops: dict[tuple[int, int], Span] = {}
+    for window, logits, _ in scored:
+        if len(logits) != window.length:
+            raise ValueError(f"{len(logits)} scores do not fit a window of {window.length} tokens")
+        span = best_span(logits[:, 0], logits[:, 1], max_length, start_weight, end_weight)
+        place = span.first + window.first, span.last + window.first
+        if place not in tops or span.score > tops[place].score:
+            tops[place] = Span(*place, span.score)
+    best = min(tops.values(), key=lambda s: (-s.score, s.last, -s.first))
+    null = min(start_weight * float(cls[0]) + end_weight * float(cls[1]) for _, _, cls in scored)
+    rivals = np.asarray([*(s.score for s in tops.values()), null], np.float64)
+    most = rivals.max()
+    return replace(best, confidence=float(np.exp(best.score - most) / np.exp(rivals - most).sum()), null=null)
+
+
+def device_of(name: str) -> torch.device:
+    """name: of torch, or `auto`: a GPU where there is one."""
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+
+
+@torch.inference_mode()
+def run_model(
+    model: Callable[..., torch.Tensor],
+    device: torch.device,
+    sequences: Sequence[tuple[np.ndarray, Any]],
+    collated: Callable[[Sequence[tuple[np.ndarray, Any]]], Mapping[str, torch.Tensor]],
+    batch: int,
+    bf16: bool,
+) -> list[torch.Tensor]:
+    """What a model gives for every sequence, in their order, float32 on the CPU.
+
+    sequences: ids (S,) with what else `collated` makes the model's arguments of. They are run in batches of about one length, for
+    as little padding as may be: a result may have padding at its end.
+    """
+    found: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
+    order = sorted(range(len(sequences)), key=lambda n: len(sequences[n][0]))
+    for start in range(0, len(order), batch):
+        part = order[start : start + batch]
+        inputs = {name: value.to(device) for name, value in collated([sequences[n] for n in part]).items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            rows = model(**inputs).float().cpu()
+        for n, row in zip(part, rows, strict=True):
+            found[n] = row
+    return found
+
+
+def most_alike(
+    every: tuple[Window, ...], question: np.ndarray, passage: np.ndarray, count: int | None, ngram: int = 1
+) -> tuple[Window, ...]:
+    """Of more than `count` windows those that are most like the question, in their order (TF-IDF of n-grams, whose document
+    frequencies are those of the windows). question, passage: token ids; count: None: all.
+    """
+    if count is None or len(every) <= count:
+        return every
+    documents = [ngrams(passage[w.first : w.stop].tolist(), ngram) for w in every]
+    (scores,) = tfidf([ngrams(question.tolist(), ngram)], documents)
+    return tuple(every[i] for i in sorted(np.argsort(-scores, kind="stable")[:count]))
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A trained SpanModel that answers. It is moved to its device."""
+
+    model: Any
+    layout: Layout
+    batch: int = 16
+    bf16: bool = False
+    device: str = "auto"  # a GPU where there is one
+    retrieve: int | None = None  # windows of a passage that are read; None: all
+    ngram: int = 1  # tokens of the n-grams by which they are retrieved
+
+    def __post_init__(self) -> None:
+        self.model.to(device_of(self.device))
+
+    def read(self, items: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[Span]:
+        """(question, passage), token ids, -> the best span of each passage. Warns of questions that are longer than the layout
+        allows: they lose their tail. Raises ValueError for an empty passage.
+        """
+        layout = self.layout
+        if long := sum(len(question) > layout.question for question, _ in items):
+            warnings.warn(f"{long} of {len(items)} questions lost what is beyond {layout.question} tokens", stacklevel=3)
+        cut: list[tuple[int, Window]] = []
+        for i, (question, passage) in enumerate(items):
+            every = windows(len(passage), layout.size, layout.stride)
+            cut += [(i, window) for window in most_alike(every, question, passage, self.retrieve, self.ngram)]
+        sequences = [layout.sequence(items[i][0], items[i][1][w.first : w.stop]) for i, w in cut]
+        device = next(self.model.parameters()).device
+        found = run_model(self.model.logits, device, sequences, partial(collate, pad=layout.pad), self.batch, self.bf16)
+        scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
+        for (i, window), (_, offset), row in zip(cut, sequences, found, strict=True):
+            logits = row.double().numpy()
+            scored[i].append((window, logits[offset : offset + window.length], logits[0]))
+        return [best_span_of_windows(some, layout.answer, layout.start_weight, layout.end_weight) for some in scored]
 
 
 @dataclass(frozen=True)
@@ -27,6 +195,15 @@ class TimedAnswer:
     end: float
     confidence: float
     text: str | None = None
+
+
+def answer_units(reader: Reader, grid: FrameGrid, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
+    """(question, passage) units -> answers. grid: of the frames of the units."""
+    spans = reader.read([(question.units, passage.units) for question, passage in items])
+    return [
+        TimedAnswer(*interval_of_units(grid, passage, s.first, s.last), s.confidence)
+        for s, (_, passage) in zip(spans, items, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -48,33 +225,16 @@ class Dual:
         return answer_units(self.reader, self.extractor.grid, items)
 
 
-def answer_units(reader: Reader, grid: FrameGrid, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
-    """(question, passage) units -> answers. grid: of the frames of the units."""
-    spans = reader.read_many([(question.units, passage.units) for question, passage in items])
-    return [
-        TimedAnswer(*interval_of_units(grid, passage, s.first, s.last), s.confidence)
-        for s, (_, passage) in zip(spans, items, strict=True)
-    ]
-
-
-def load_dual(folder: Path, codebook: Path, encoder: SpeechEncoder, name: str = "dual", bf16: bool = False) -> Dual:
-    """The reader in `folder`, of the units of this codebook or of those that it was transferred from.
-
-    Raises InputError when the codebook or the reader were made for other units.
-    """
-    return dual_of(folder, extractor_of(encoder, load_codebook(codebook)), name, bf16)
-
-
-def dual_of(folder: Path, extractor: UnitExtractor, name: str = "dual", bf16: bool = False) -> Dual:
-    """The reader in `folder` of these units. Raises InputError as `load_dual`."""
+def load_dual(folder: Path, extractor: UnitExtractor, name: str = "dual", bf16: bool = False) -> Dual:
+    """The reader in `folder`. Raises InputError where it was made for units that mean something else."""
     model, layout, card = load_reader(folder, answering=True)
-    check_units_of(folder, card, extractor, Path(extractor.codebook.name))
+    check_units_of(folder, card, extractor)
     made = {"dual": card["weights"], "layout": card["layout"], **extractor.card} | ({"bf16": True} if bf16 else {})
     return Dual(extractor, Reader(model, layout, bf16=bf16), made, name)
 
 
-def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor, codebook: Path) -> None:
+def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor) -> None:
     """Raises InputError where the reader in `folder`, with this card, was trained on units that mean something else."""
     units = card.get("units")
     if not isinstance(units, dict) or units.get("codebook") not in extractor.codebook.names:
-        raise InputError(f"{folder} was trained on other units than those of {codebook}; train it again")
+        raise InputError(f"{folder} was trained on other units than those of {extractor.codebook.name}; train it again")

@@ -24,9 +24,8 @@ from speechssl.config import EvalOptions, settings
 from speechssl.data.records import Corpus, Question, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, answer_times, check_times, unit_examples, unit_source
-from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.model import SpanModel, load_reader, save_reader
-from speechssl.dual.system import answer_units
+from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, answer_units
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.finetuning import merged, train_only, trained_parameters
 from speechssl.io import CARD, MADE_FROM, hash_of_weights, locked, read_json, stage, write_json
@@ -129,7 +128,7 @@ def best_of(out: Path) -> str:
     return f"; the best checkpoint, of step {best['step']} of {made['steps']}: {score}"
 
 
-# ---- --sweep: one training a learning rate; OUT becomes the best of them
+# ---- --sweep: one training a learning rate
 # OUT/sweep/learning-rate=1e-05 and so on are finished runs, which a killed sweep finds again. OUT gets a copy of the best, and is
 # then a run as any other, with the scores of all on its card.
 
@@ -180,30 +179,21 @@ def swept(out: Path, sweep: str | None, options: Any, train: Callable[[Path, Any
     best = max(found, key=lambda row: row["score"])
     with main_first():
         if is_main():
-            _take(out / FOLDER / f"learning-rate={best['learning_rate']:g}", out, found)
-            print(_table(found, best))
-
-
-def _take(run: Path, out: Path, found: list[dict[str, Any]]) -> None:
-    """Copy a run into `out`, its card last."""
-    card = read_json(run / CARD) | {"sweep": found}
-    if (out / CARD).is_file() and read_json(out / CARD) == card:
-        return
-    with locked(out, wait=False):
-        for path in out.iterdir():  # what an earlier sweep of fewer rates left; the card first, lest it look done
-            if path.name != FOLDER and path.is_file():
-                path.unlink()
-        shutil.rmtree(out / "checkpoints", ignore_errors=True)
-        shutil.copytree(run, out, ignore=shutil.ignore_patterns(CARD), dirs_exist_ok=True)
-        write_json(out / CARD, card)
-
-
-def _table(found: list[dict[str, Any]], best: dict[str, Any]) -> str:
-    metric, split = SHOWN[best["metric"]], best["split"]
-    rows = [("learning rate", f"{metric}, {split}", "step")]
-    rows += [(f"{r['learning_rate']:g}", f"{100 * r['score']:.1f}", f"{r['step']}{' (best)' if r is best else ''}") for r in found]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+            run = out / FOLDER / f"learning-rate={best['learning_rate']:g}"
+            card = read_json(run / CARD) | {"sweep": found}
+            if not (out / CARD).is_file() or read_json(out / CARD) != card:
+                with locked(out, wait=False):
+                    for path in out.iterdir():  # what an earlier sweep of fewer rates left
+                        if path.name != FOLDER and path.is_file():
+                            path.unlink()
+                    shutil.rmtree(out / "checkpoints", ignore_errors=True)
+                    shutil.copytree(run, out, ignore=shutil.ignore_patterns(CARD), dirs_exist_ok=True)
+                    write_json(out / CARD, card)  # last: without it, the copy is not whole
+            score = f"{SHOWN[best['metric']]}, {best['split']}"
+            print(f"learning rate  {score}  step")
+            for row in found:
+                mark = " (best)" if row is best else ""
+                print(f"{row['learning_rate']:<13g}  {100 * row['score']:<{len(score)}.1f}  {row['step']}{mark}")
 
 
 def train_dual(
@@ -240,8 +230,7 @@ def train_dual(
         if start:
             model, _, card = load_reader(start)
             # trained on these units, of any corpus, or on those whose codebook was transferred
-            before = card.get("units")
-            before = {"precision": "fp32"} | before if isinstance(before, dict) else {}
+            before = card.get("units") or {}
             names = {*before, *source}.difference(("corpus", "split", "passages"))
             if before.get("codebook") not in codebooks[1:] and any(before.get(name) != source.get(name) for name in names):
                 remedy = "start from one trained on these, or leave out --start"
@@ -287,13 +276,13 @@ def held_out_units(corpus: Path, units: Path, source: dict[str, Any], split: str
 
 
 def weights_of(reader: Path | None) -> str | None:
-    """The hash of its weights, as its card says it."""
+    """The hash of its weights."""
     return read_json(reader / "card.json").get("weights") if reader else None
 
 
 def start_of(out: Path, text_encoder: str, reader: Path | None) -> dict[str, Any]:
     """What `made_from.json` says of that which training begins from: a reader, or the weights of a text encoder, for its name may
-    come to mean another. A folder that says nothing of these (it is older, or they were fetched then) is gone on with as it is.
+    come to mean another. A folder that says nothing of these (they were fetched then) is gone on with as it is.
     """
     made: dict[str, Any] = {"start": weights_of(reader)}
     silent = (out / MADE_FROM).is_file() and not read_json(out / MADE_FROM).get("text_weights")
@@ -342,7 +331,7 @@ def fit_spans(
     if cut and is_main():
         tqdm.write(f"{cut} of {len(examples)} questions are cut to {layout.question} tokens (--max-question)", file=sys.stderr)
     card = card | {"examples": len(examples), "cut_questions": cut}
-    fit_reader(model, example_batches(examples, layout, options), layout, options, out, card, evaluation=evaluation)
+    fit_reader(model, example_batches(examples, layout, options), layout, options, out, card, evaluation)
 
 
 def fit_reader(
@@ -352,15 +341,14 @@ def fit_reader(
     options: Any,
     out: Path,
     card: dict[str, Any],
-    question: str = "--max-question",
     evaluation: Evaluation | None = None,
 ) -> None:
     """Fit a reader of any kind, and save it in `out` with its card: the best checkpoint where it is evaluated, else the last.
 
-    options: `QaOptions`, or those of multiple choice; question: as of `check_positions`. Raises InputError for windows that do not
-    fit the encoder, or an encoder without gradient checkpointing where that is asked for, or as `train_only` does.
+    options: `QaOptions`, or those of multiple choice. Raises InputError for windows that do not fit the encoder, or an encoder
+    without gradient checkpointing where that is asked for, or as `train_only` does.
     """
-    check_positions(model.encoder, layout, options.text_encoder, question)
+    check_positions(model.encoder, layout, options.text_encoder)
     train_only(model.encoder, options.trained)
     if not options.dropout:
         without_dropout(model.encoder)
@@ -374,14 +362,11 @@ def fit_reader(
             save_reader(out, model, layout, card | {"options": settings(options), "training": result})
 
 
-def check_positions(encoder: PreTrainedModel, layout: Layout, name: str, question: str = "--max-question") -> None:
-    """Raises InputError where a question and a window are longer than what the encoder has positions for.
-
-    question: the option that says how many tokens of what is asked are kept.
-    """
+def check_positions(encoder: PreTrainedModel, layout: Layout, name: str) -> None:
+    """Raises InputError where a question and a window are longer than what the encoder has positions for."""
     longest = longest_sequence(encoder)
     if longest is not None and layout.size + layout.question + 3 > longest:
         raise InputError(
             f"a window of {layout.size} tokens with a question of up to {layout.question} and 3 more does not fit into the "
-            f"{longest} positions of {name}; give a smaller --window or {question}"
+            f"{longest} positions of {name}; give a smaller --window or --max-question"
         )

@@ -135,7 +135,7 @@ class Hubert:
 
 
 class Unset(nn.Linear):
-    """A linear map whose weights are read from a file: none are drawn."""
+    """A linear map whose weights are read from a file: none are drawn, which takes a while."""
 
     def reset_parameters(self) -> None: ...
 

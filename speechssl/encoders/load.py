@@ -35,8 +35,7 @@ from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
 from speechssl.encoders.hubert import FastEngine, convolution_dtype, is_known, modules_of, nothing
 from speechssl.errors import InputError, first_line
-from speechssl.int8 import dequantise, load_quantised
-from speechssl.io import SHIPPED, checkpoint_folder, hash_bytes, hash_files, hash_json, read_json
+from speechssl.io import SHIPPED, checkpoint_folder, dequantise, hash_bytes, hash_files, hash_json, load_quantised, read_json
 from speechssl.timing import FrameGrid
 
 if TYPE_CHECKING:  # here and below: it takes seconds to import, and what ships is encoded without it (`_weights_alone`)

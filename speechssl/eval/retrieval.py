@@ -39,12 +39,11 @@ from torch.nn import functional
 
 from speechssl.augment import Condition, parse_condition
 from speechssl.cascade.data import Record, Transcript
-from speechssl.cascade.system import given_words, load_recogniser, recogniser_card
+from speechssl.cascade.system import given_words, load_recogniser
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
 from speechssl.dual.data import collate, windows
-from speechssl.dual.decode import device_of, run_model
 from speechssl.dual.model import load_reader
-from speechssl.dual.system import check_units_of
+from speechssl.dual.system import check_units_of, device_of, run_model
 from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError
 from speechssl.eval.config import Retrieval
@@ -142,7 +141,7 @@ def embedder_of_words(name: str, bf16: bool) -> Embedder:
 def embedder_of_units(models: Path, extractor: UnitExtractor) -> Embedder:
     """By the table of the DUAL in a model folder. Raises InputError where it is missing or of other units."""
     model, layout, card = load_reader(models / "dual")
-    check_units_of(models / "dual", card, extractor, models / "units.safetensors")
+    check_units_of(models / "dual", card, extractor)
     table = model.embedding.to(device_of("auto"))
     specials = layout.cls, layout.sep, layout.pad
     return Embedder(lambda ids, mask: mean_pooled(table(ids), mask), lambda runs: runs.units, specials, {"dual": card["weights"]})
@@ -193,8 +192,8 @@ def load_retrievers(
         if source == UNITS:
             name, encode, card = source, remember_last(extractor.units), extractor.card
         else:
-            recogniser, made = load_recogniser(models, source, encoder, language)
-            name, encode, card = recogniser.name, remember_last(recogniser.transcribe), recogniser_card(recogniser, made)
+            recogniser = load_recogniser(models, source, encoder, language)
+            name, encode, card = recogniser.name, remember_last(recogniser.transcribe), dict(recogniser.card)
         return name, lambda _, samples: encode(samples), card
 
     sources = {source: load_source(source) for source in dict.fromkeys(source for _, source, _ in split)}

@@ -38,7 +38,7 @@ from speechssl.multiple_choice.model import chosen, longest_options, score_choic
 from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQuestion, WrittenChoice, load_choice_systems
 from speechssl.results import Row, append_rows, read_rows, results_table, seconds_range, snr_note
 from speechssl.stats import Interval, mean_interval, ratio_interval
-from speechssl.systems import confusions_path, default_systems, load_systems
+from speechssl.systems import default_systems, load_systems
 from speechssl.text import answer_tokens, error_metric
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def run_evaluation(o: Qa) -> str:
     if "cascade-given" in names and not any(transcripts):
         raise InputError(f"{o.corpus / o.split} has no transcripts for cascade-given; use the system text")
     if any(name.startswith(SIMULATED) for name in names):
-        path = confusions_path(folder, o.errors)
+        path = o.errors or folder / "confusions.json"
         card = confusions_card(path) if path.is_file() else {}  # a file that is missing is reported where it is read
         if card.get("data") == data_hash(o.corpus, o.split):
             raise InputError(
@@ -587,13 +587,13 @@ def fit_on_corpus(o: Confusions) -> str:
     if o.recogniser != GIVEN and not any(r.audio for r in every):
         raise InputError(f"{where} has no recordings for {o.recogniser}; prepare the corpus with --speak, or give another corpus")
     recogniser: Recogniser | None = None
-    made: object = GIVEN
     if o.recogniser != GIVEN:
         folder = model_folder(o.models)
-        recogniser, made = load_recogniser(folder, o.recogniser, shared_encoder(folder), data.language)
+        recogniser = load_recogniser(folder, o.recogniser, shared_encoder(folder), data.language)
     card: dict[str, Any] = {"corpus": o.corpus.resolve().name, "split": o.split, "data": data_hash(o.corpus, o.split)}
-    card |= {"asr": o.recogniser, "recogniser": made, "passages": len(data.passages)}
-    card |= {"asr_weights": getattr(recogniser, "weights", None)}
+    made = recogniser.card if recogniser else {"asr": GIVEN}
+    card |= {"asr": o.recogniser, "recogniser": made["asr"], "passages": len(data.passages)}
+    card |= {"asr_weights": made.get("asr_weights")}
     card |= {"condition": parsed.label, **distorter.card(parsed)}
     path = o.out / "confusions.json"
     if path.is_file() and not differing(confusions_card(path), card):

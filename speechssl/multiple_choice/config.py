@@ -119,11 +119,9 @@ class TrainChoice:
     def _speechbert(self) -> Any:
         from speechssl.cascade.model import CtcRecogniser
         from speechssl.encoders.load import SharedEncoder, load_encoder
-        from speechssl.io import read_json
         from speechssl.speechbert.system import load_speechbert
 
         folder, recogniser = shipped(self.speechbert), shipped(self.recogniser)
         assert folder is not None and recogniser is not None and self.encoder is not None
         shared = SharedEncoder(load_encoder(self.encoder))  # SpeechBERT and recogniser read the same layers of one recording
-        words = CtcRecogniser.load(recogniser, shared)  # type: ignore[arg-type]
-        return load_speechbert(folder, shared, words, read_json(recogniser / "card.json")["weights"])
+        return load_speechbert(folder, shared, CtcRecogniser.load(recogniser, shared))

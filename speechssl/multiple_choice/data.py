@@ -1,10 +1,8 @@
 """Multiple-choice questions as token ids, from units, words or audio words, and batches of them to train on.
 
-A story of five minutes is about 900 word pieces or 4,000 units: with four options 20 to 100 sequences a question, whose activations
-no small machine holds. A step reads some windows only. Half of them are those with most in common with the question and its
-options: where an answer is written they hold it most of the time. The other half is drawn at random, so that the combination learns
-to pass over windows that say nothing, of which a whole story is full. Answering reads all.
-Ids of audio words are those of spans: 3 + n is audio word n.
+A story of five minutes is 20 to 100 sequences a question, whose activations no small machine holds. So a step reads half of its
+windows from those with most in common with the question and its options, and half at random, so that the combination learns to pass
+over windows that say nothing. Answering reads all. Ids of audio words are those of spans: 3 + n is audio word n.
 Letters: B questions, O options, W windows, S tokens in a sequence, Q tokens in a question, P in a passage, A in a question and its
 options, N audio words, E embedding width.
 """
@@ -20,17 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch.nn import functional
-from tqdm import tqdm
 
 from speechssl.audio import read_audio
-from speechssl.data.files import Recording
+from speechssl.cascade.data import features_on_disk
 from speechssl.data.records import Corpus, Passage, Question
 from speechssl.dual.data import Layout, Window, collate, draw_batch, replace_tokens, windows
-from speechssl.encoders.load import single_threaded
-from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import replacing
+from speechssl.errors import InputError
 from speechssl.speechbert.data import SPECIALS, numbered
 from speechssl.text import pieces
 from speechssl.textlm import TextCodec
@@ -177,49 +171,39 @@ def code_examples(
     return codes, *choice_examples(data, lambda question: recorded(ids, question, "audio words"), layout, order)
 
 
-def choice_recordings(data: Corpus) -> list[Recording]:
-    """Those of the multiple-choice questions, their options and their passages.
+def choice_recordings(data: Corpus) -> dict[str, Path]:
+    """Files, by id, of the multiple-choice questions, their options and their passages.
 
     Raises InputError where not one question has all of its recordings.
     """
     asked = {q.passage for q in data.choices}
     records: list[Passage | Question] = [*(p for p in data.passages.values() if p.id in asked), *data.choices]
-    found = [Recording(record.id, data.root / record.audio) for record in records if record.audio]
     spoken = [q for q in data.choices if q.option_audio]
     if not any(q.audio and data.passages[q.passage].audio for q in spoken):
         where = data.root / data.split
         raise InputError(f"{where} has no multiple-choice question with recordings of all its parts; prepare it with --speak")
-    return found + [Recording(i, data.root / a) for q in spoken for i, a in zip(q.option_ids, q.option_audio, strict=True)]
+    found = {record.id: record.audio for record in records if record.audio}
+    for q in spoken:
+        found |= dict(zip(q.option_ids, q.option_audio, strict=True))
+    return {name: data.root / audio for name, audio in found.items()}
 
 
-def encode_recordings(system: Any, recordings: Sequence[Recording], path: Path) -> dict[str, np.ndarray]:
-    """id -> codes (W, E) float32 of every recording that has words. They are kept in the file `path`. system: SpeechBertSystem.
+def encode_recordings(system: Any, paths: Mapping[str, Path], folder: Path) -> dict[str, np.ndarray]:
+    """id -> codes (W, E) float32 of every recording that has words, kept in `folder`. system: SpeechBertSystem.
 
     Recordings that cannot be read, or have no words, are set aside and listed. Raises InputError where none is left.
     """
 
-    def one(recording: Recording) -> torch.Tensor | str:
-        try:
-            codes = system.encode(None, read_audio(recording.path)).codes
-        except (InputError, ValueError) as error:
-            return str(error)
-        return torch.from_numpy(codes).half() if len(codes) else "no word was recognised in it"
+    def encode(path: Path) -> tuple[np.ndarray, None]:
+        codes = system.encode(None, read_audio(path)).codes
+        if not len(codes):
+            raise ValueError("no word was recognised in it")
+        return codes, None
 
-    if not path.is_file():
-        with single_threaded(torch.get_num_threads()) as pool:
-            made = list(tqdm(pool.map(one, recordings), total=len(recordings), desc="audio words", unit="file"))
-        found = dict(zip((r.id for r in recordings), made, strict=True))
-        failed = {name: why for name, why in found.items() if isinstance(why, str)}
-        tell_set_aside(failed, "audio words")
-        if len(failed) == len(found):
-            why = next(iter(failed.values()))
-            raise InputError(
-                f"no word was recognised in any of the {len(found)} recordings (the first: {why}); check --recogniser and audio"
-            )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            save_file({name: rows for name, rows in found.items() if not isinstance(rows, str)}, temporary)
-    return {name: rows.float().numpy() for name, rows in load_file(path).items()}
+    codes, bounds, _ = features_on_disk(paths, encode, folder, "audio words")
+    if not len(codes):
+        raise InputError(f"no word was recognised in any of the {len(paths)} recordings; check --recogniser and audio")
+    return {name: np.asarray(codes[first:last], np.float32) for name, (first, last) in bounds.items() if last > first}
 
 
 @dataclass(frozen=True)

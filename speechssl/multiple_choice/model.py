@@ -1,20 +1,10 @@
 """Multiple choice over any token sequence: every window of a story is read with every option, and the options compete.
 
-Units and word pieces are read by this same model. The sequence is `[CLS] question [SEP] option [SEP] window [SEP]`. A window gives
-an option evidence; the evidence of all windows is combined into the option's score by a combination that is learned; the scores of
-the options of one question are normalised together.
-
-How many options are right is part of the question: the TOEFL prints it beside those with several ("click on 2 answers"), and a
-corpus knows it as the length of `correct`. With the number k known, a set S of k options has the probability
-
-    P(S | k) = exp(sum of the scores in S) / sum over all sets T of k options of exp(sum of the scores in T),
-
-the conditional Bernoulli distribution (Chen and Liu 1997, Statistica Sinica 7); for k = 1 it is the softmax. The k best options are
-its mode.
-
-Set accuracy: the options chosen are exactly the right ones, one or several. Accuracy: the same on the questions with one right
-option. Systems know how many options are right, and so do the baselines.
-
+The sequence is `[CLS] question [SEP] option [SEP] window [SEP]`. A window gives an option evidence; a learned combination of all
+windows gives the option's score. How many options are right, k, is part of the question (the TOEFL prints it). A set S of k options
+has the probability exp(sum of the scores in S) / sum over all sets T of k options of exp(sum of the scores in T), the conditional
+Bernoulli distribution (Chen and Liu 1997, Statistica Sinica 7); for k = 1 it is the softmax. The k best options are its mode.
+Set accuracy: the options chosen are exactly the right ones. Accuracy: the same on the questions with one right option.
 Letters: B questions, O options, W windows, S tokens in a sequence, H hidden width, E embedding width.
 """
 
@@ -35,8 +25,8 @@ from transformers import PreTrainedModel
 
 from speechssl.data.records import Question
 from speechssl.dual.data import Layout, collate, window_mask
-from speechssl.dual.decode import device_of, run_model
 from speechssl.dual.model import IGNORED, EncoderInputs, load_model
+from speechssl.dual.system import device_of, run_model
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from speechssl.cascade.data import Transcript
-from speechssl.cascade.system import load_recogniser, recogniser_card
+from speechssl.cascade.system import load_recogniser
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import check_units_of
 from speechssl.encoders.load import shared_encoder
@@ -144,30 +144,29 @@ def load_choice_systems(
         folder = model_folder(models)
         encoder = encoder or shared_encoder(folder)
         if name == "units":
-            codebook = folder / "units.safetensors"
-            extractor = extractor_of(encoder, load_codebook(codebook))
+            extractor = extractor_of(encoder, load_codebook(folder / "units.safetensors"))
             part, reader, card = load(folder, "units")
-            check_units_of(part, card, extractor, codebook)
+            check_units_of(part, card, extractor)
             made = {"choice_units": card["weights"], "layout": card["layout"], **extractor.card} | precision
             encode = functools.partial(_encoded, extractor.units)
             found.append(SpokenChoice(name, encode, lambda runs: runs.units, reader, made))
         elif name == "speechbert":
             part, reader, card = load(folder, "speechbert")
-            system = load_speechbert(folder / "speechbert", encoder, *load_recogniser(folder, "ctc", encoder), bf16=bf16)
+            system = load_speechbert(folder / "speechbert", encoder, load_recogniser(folder, "ctc", encoder), bf16)
             if not isinstance(card.get("speechbert"), dict) or card["speechbert"].get("words") != system.card["words"]:
                 raise InputError(f"{part} was trained on other audio words than {folder / 'speechbert'} makes; train it again")
             reader.model.embedding = CodeEmbedding(reader.model.embedding)
             made = {"choice_speechbert": card["weights"], **system.card, "layout": card["layout"]}  # SpeechBERT's reads nothing
             found.append(SpokenChoice(name, system.encode, None, reader, made))
         else:
-            recogniser, asr = load_recogniser(folder, name.removeprefix("cascade-"), encoder, language)
+            recogniser = load_recogniser(folder, name.removeprefix("cascade-"), encoder, language)
             codec, reader, card = load_words(folder)
 
             def ids(transcript: Transcript, codec: TextCodec = codec) -> np.ndarray:
                 return codec.encode([word.text for word in transcript.words])[0]
 
             encode = functools.partial(_encoded, recogniser.transcribe)
-            found.append(SpokenChoice(f"cascade-{recogniser.name}", encode, ids, reader, recogniser_card(recogniser, asr) | card))
+            found.append(SpokenChoice(f"cascade-{recogniser.name}", encode, ids, reader, {**recogniser.card, **card}))
     return found
 
 

@@ -84,19 +84,18 @@ class Train:
         words = replace(both, steps=self.word_steps, learning_rate=self.word_learning_rate, bf16=WORDS.bf16)
         masked = replace(both, steps=self.mask_steps, learning_rate=self.mask_learning_rate) if self.mask_steps else None
         options = replace(self.options, qa=self.qa, words=words, masked=masked)
-        features, recogniser, card = self._features()
+        features, recogniser = self._features()
 
         def train(out: Path, qa: QaOptions) -> None:
-            train_speechbert(self.corpus, features, out, replace(options, qa=qa), recogniser, card, shipped(self.start))
+            train_speechbert(self.corpus, features, out, replace(options, qa=qa), recogniser, shipped(self.start))
 
         swept(self.out, self.sweep, self.qa, train)
         print(f"{self.out}: SpeechBERT{best_of(self.out)}")
 
     def _features(self) -> Any:
-        """Features, the recogniser and the hash of its weights; both of these None without one."""
+        """Features, and the recogniser or None."""
         from speechssl.cascade.model import CtcRecogniser
         from speechssl.encoders.load import SharedEncoder, load_encoder
-        from speechssl.io import read_json
         from speechssl.units.features import encoder_features, load_features
 
         folder = shipped(self.recogniser)
@@ -105,12 +104,10 @@ class Train:
                 raise InputError(f"mfcc has no layer {self.layer}; leave out --layer")
             if folder is not None:
                 raise InputError(f"the recogniser {folder} reads an encoder's layers, not mfcc; leave out --recogniser")
-            return load_features("mfcc", 0), None, None
+            return load_features("mfcc", 0), None
         shared = SharedEncoder(load_encoder(self.encoder))  # features and recogniser read the same layers of one recording
         features = encoder_features(shared, self.layer, 1)  # type: ignore[arg-type]
-        if folder is None:
-            return features, None, None
-        return features, CtcRecogniser.load(folder, shared), read_json(folder / "card.json")["weights"]  # type: ignore[arg-type]
+        return features, None if folder is None else CtcRecogniser.load(folder, shared)
 
 
 @dataclass(frozen=True)

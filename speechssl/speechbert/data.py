@@ -1,9 +1,8 @@
 """What SpeechBERT is trained on: recordings cut into audio words, and the batches of its first two stages.
 
-A recording is cut by the words of the manifest, or where that has none by aligning its text with the recogniser; and, where there
-is a recogniser, a second time by its output, as it will be when questions are answered. Of its words only the times count.
-Ids of spans: 0, 1 and 2 are [CLS], [SEP] and [PAD], 3 + n is audio word n. Ids of masked words: those below V are word pieces,
-V + n is audio word n.
+A recording is cut by the words of the manifest, or by aligning its text with the recogniser; and, where there is a recogniser, a
+second time by its output, as it will be when questions are answered.
+Ids of spans: 0, 1 and 2 are [CLS], [SEP] and [PAD], 3 + n is audio word n. Of masked words: word pieces, V + n is audio word n.
 Letters: F rows of features of all recordings, D their width, N words of all recordings, W words of one, B words or sequences of a
 batch, T rows of the longest of them, S positions, V vocabulary, E embedding width, P pieces of a word.
 """
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.audio import SAMPLE_RATE
+from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.align import core, ctc_aligner, widened
 from speechssl.cascade.data import features_on_disk
 from speechssl.cascade.model import CtcRecogniser
@@ -130,13 +129,14 @@ def encode_corpus(data: Corpus, features: Features, recogniser: CtcRecogniser | 
     Recordings that cannot be read or have no words are set aside and listed. Raises InputError where none is left.
     """
 
-    def encode(record: Passage | Question, samples: np.ndarray) -> tuple[np.ndarray, list[list[Any]]]:
+    def encode(record: Passage | Question) -> tuple[np.ndarray, list[list[Any]]]:
+        samples = read_audio(data.path(record))
         rows = torch.cat(list(features.stream(samples))).cpu().numpy()
         known = known_words(record, samples, recogniser)
         ways = [known] if recogniser is None else [known, matched(recognised(recogniser, samples), known)]
         return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
 
-    array, bounds, words = features_on_disk(data, data.records, encode, folder, "audio words")
+    array, bounds, words = features_on_disk({r.id: r for r in data.records}, encode, folder, "audio words")
     cuts = {name: [tuple(Span(*word) for word in way) for way in ways] for name, ways in words.items()}
     if not cuts:
         raise InputError(f"no recording of {data.root / data.split} has words with times; SpeechBERT cannot be trained on it")

@@ -1,11 +1,9 @@
 """SpeechBERT (arXiv 1910.11559): an autoencoder makes vectors of audio words, and a text encoder reads them beside word pieces.
 
-Section 2.1: a recurrent encoder turns the features of a word into one code, a recurrent decoder makes the features of the code (so
-that the code knows how the word sounds), and the L1 distance of the code to the text embedding is made small (so that the text
-encoder can read it). A word of several pieces has the mean of their embeddings.
-Section 2.2: masked words are predicted, in text and in speech, by one encoder. Of 15 % of the positions 80 % are masked, 10 %
-replaced, 10 % kept (BERT). The target of an audio word is its text; where that has several pieces, the mean of their losses. The
-text embeddings stay as they are: the codes of the audio words were drawn to them.
+Section 2.1: a recurrent encoder turns the features of a word into one code, a recurrent decoder makes the features of the code, and
+the L1 distance of the code to the text embedding (of several pieces: their mean) is made small.
+Section 2.2: masked words are predicted, in text and in speech, by one encoder, as BERT's (15 %, 80 % masked, 10 % replaced).
+The target of an audio word is its text; of several pieces, the mean of their losses. The text embeddings stay as they are.
 Letters: B words or sequences, T rows of features, D their width, E embedding width, H LSTM width, N audio words, S positions, V
 vocabulary, P pieces.
 """
@@ -26,8 +24,7 @@ from speechssl.cascade.model import run_lstm
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.errors import InputError
-from speechssl.int8 import dequantise, quantise
-from speechssl.io import hash_files, read_json, replacing
+from speechssl.io import dequantise, hash_files, quantise, read_json, replacing
 from speechssl.speechbert.data import NONE, WordTable, padded
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none

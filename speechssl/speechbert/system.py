@@ -1,8 +1,7 @@
 """SpeechBERT as a system: recordings are encoded as audio words, and answers are seconds.
 
-Words begin and end where a recogniser finds them (`speechbert`: only the times of its words are used), or where the corpus has them
-(`speechbert-aligned`: words that were aligned with the reference text, which no system could have; an upper bound). The reader sees
-`[CLS] question [SEP] passage [SEP]` with a vector in the place of every word; its windows and its choice are DUAL's.
+Words begin and end where a recogniser finds them (`speechbert`: only their times are used), or where the corpus has them
+(`speechbert-aligned`: an upper bound, for no system could have these). Windows and choice are DUAL's.
 Letters: W words of one recording, E embedding width.
 """
 
@@ -19,8 +18,7 @@ import torch
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.data import Recogniser
 from speechssl.data.records import Passage, Question
-from speechssl.dual.decode import Reader
-from speechssl.dual.system import TimedAnswer
+from speechssl.dual.system import Reader, TimedAnswer
 from speechssl.errors import InputError
 from speechssl.speechbert.data import numbered, recognised, spans_of, word_table
 from speechssl.speechbert.model import WordEncoder, load_weights
@@ -45,7 +43,7 @@ def answer_codes(reader: Reader, items: Sequence[tuple[AudioWords, AudioWords]])
     embedding = reader.model.embedding
     embedding.codes, ids = numbered(recordings, embedding.embedding_dim)
     usable = [i for i, (_, passage) in enumerate(items) if len(passage.starts)]
-    spans = reader.read_many([(ids[id(items[i][0])], ids[id(items[i][1])]) for i in usable])
+    spans = reader.read([(ids[id(items[i][0])], ids[id(items[i][1])]) for i in usable])
     answers = [TimedAnswer(0.0, 0.0, 0.0)] * len(items)
     for i, span in zip(usable, spans, strict=True):
         passage = items[i][1]
@@ -91,19 +89,15 @@ class SpeechBertSystem:
         return answer_codes(self.reader, items)
 
 
-def load_speechbert(
-    folder: Path, encoder: Any, recogniser: Recogniser | None = None, recogniser_card: Any = None, bf16: bool = False
-) -> SpeechBertSystem:
-    """The model in `folder`, on the features of this encoder.
-
-    recogniser: finds where words begin and end; None: the records do (`speechbert-aligned`). recogniser_card: what the card of the
-    system says of it. Raises InputError where the folder holds no SpeechBERT, or one of another encoder.
+def load_speechbert(folder: Path, encoder: Any, recogniser: Recogniser | None = None, bf16: bool = False) -> SpeechBertSystem:
+    """The model in `folder`, on the features of this encoder. recogniser: finds where words begin and end; None: the records do
+    (`speechbert-aligned`). Raises InputError where the folder holds no SpeechBERT, or one of another encoder.
     """
     words, model, layout, card = load_weights(folder)
     features = speechbert_features(folder, encoder, card)
     made = {"speechbert": card["weights"], "words": card["words"]["weights"], "features": card["features"]}
     made |= {"layout": card["layout"]}
-    made |= {"boundaries": recogniser_card if recogniser else "those of the corpus"} | ({"bf16": True} if bf16 else {})
+    made |= {"boundaries": recogniser.card["asr"] if recogniser else "those of the corpus"} | ({"bf16": True} if bf16 else {})
     return SpeechBertSystem(features, words, Reader(model, layout, bf16=bf16), recogniser, made)
 
 

@@ -1,10 +1,8 @@
 """Training of SpeechBERT: the autoencoder of audio words, masked words of text and speech, spans. Each stage resumes by itself.
 
-Published (arXiv 1910.11559): BERT-base, MFCCs, words by forced alignment. Here any encoder's layer or MFCCs; the codes are computed
-once, after the first stage, and stay as they are in the two others, as do the text embeddings that they were drawn to. To begin
-with a reader of words in the place of a text-pre-trained encoder is ours: it knows the questions of its corpus in writing. So is
-the transfer to another encoder: after continual pre-training the reader stays as it is, as DUAL's does with a transferred codebook
-(`units`), and the word encoder goes on from its own weights: the other encoder's features of a word in, the old code of it out.
+Published (arXiv 1910.11559): BERT-base, MFCCs, words by forced alignment. Ours: any encoder's layer; codes are computed once, after
+the first stage; a reader of words may take the place of the text encoder; and the transfer to another encoder, for which the word
+encoder learns to give the other's features of a word the old code of it, and the reader stays as it is.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ from speechssl.config import settings
 from speechssl.data.records import Corpus, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import check_times
-from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     answer_in_batches,
     check_positions,
@@ -107,17 +105,17 @@ def train_speechbert(
     out: Path,
     options: SpeechBertOptions,
     recogniser: CtcRecogniser | None = None,
-    recogniser_card: Any = None,
     start: Path | None = None,
 ) -> None:
     """Train (once) and save SpeechBERT in `out`; features are kept in `out`/features until it is done.
 
     features: of what the audio words are made. recogniser: cuts every recording a second time, as it will be when questions are
-    answered, and aligns the text of recordings without times; recogniser_card: what says which it is. start: see `text_model`.
+    answered, and aligns the text of recordings without times. start: see `text_model`.
     Raises InputError where `out` was made from other inputs, or there is nothing to learn from.
     """
     check_share(options.qa.batch, options.qa.short_batch, options.word_batch, options.masked_batch)
-    made = {"features": features.card, "recogniser": recogniser_card, "start": weights_of(start)}
+    made: dict[str, Any] = {"features": features.card, "recogniser": recogniser and recogniser.card["asr"]}
+    made |= {"start": weights_of(start)}
     made |= {"data": data_hash(corpus, options.qa.split)} | held_out_hash(corpus, options.qa.evaluation)
     if options.qa.evaluation.eval_every and not options.spans:
         raise InputError("--eval-every evaluates answers, which --no-spans does not train; leave out one of them")

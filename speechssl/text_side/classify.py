@@ -21,8 +21,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.config import settings
 from speechssl.dual.data import Layout, collate, draw_batch
-from speechssl.dual.decode import run_model
 from speechssl.dual.model import EncoderInputs
+from speechssl.dual.system import run_model
 from speechssl.errors import InputError
 from speechssl.finetuning import train_only, trained_parameters
 from speechssl.io import stage

@@ -33,8 +33,8 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokeni
 
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import collate
-from speechssl.dual.decode import device_of
 from speechssl.dual.model import EncoderInputs, load_reader
+from speechssl.dual.system import device_of
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder, hash_json, read_json, stage
 from speechssl.shift import Shift, changed, check_layer, listening, load_shift

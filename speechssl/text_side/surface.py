@@ -34,8 +34,8 @@ from speechssl.config import settings
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, check_times, unit_examples, unit_source
-from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.finetuning import add, added, train_only, trained_parameters
@@ -345,7 +345,7 @@ def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str,
 
             def scores() -> list[float]:
                 model.eval()
-                spans = Reader(model, layout).read_many(pairs)
+                spans = Reader(model, layout).read(pairs)
                 found = [interval_of_units(grid, runs[q.passage], s.first, s.last) for q, s in zip(asked, spans, strict=True)]
                 return [frame_f1(answer, gold) for answer, gold in zip(found, golds, strict=True)]
 

@@ -4,7 +4,6 @@ import gzip
 import itertools
 import math
 import random
-import time
 
 import numpy as np
 import pytest
@@ -190,9 +189,8 @@ def test_a_missing_cut_or_foreign_file_is_named(tmp_path):
 
 AB = CtcVocabulary((BLANK_NAME, "|", "a", "b"), "|")
 WIDE = {"beam": 1000, "threshold": math.inf}
-FREE = BeamOptions(lm_weight=0.0, word_score=0.0, unknown_score=0.0, **WIDE)
-
-OPEN = BeamDecoder(train_ngram(["a"]), AB, FREE)
+EVERY = [" ".join("".join(word) for n in range(1, 10) for word in itertools.product("ab", repeat=n))]  # word of nine letters
+OPEN = BeamDecoder(train_ngram(EVERY, 1), AB, BeamOptions(lm_weight=0.0, word_score=0.0, **WIDE))
 
 
 def drawn(frames, symbols, seed, sharpness=1.0):
@@ -221,11 +219,11 @@ def score(decoder, log_probs, text):
     """What the beam adds up, from scratch; -inf where it forbids the text. A separator may stand at the end."""
     model, options, total, context = decoder.model, decoder.options, 0.0, decoder.model.start
     for word in text.split():
-        known, number = word in model.numbers, model.numbers.get(word, model.numbers[UNKNOWN])
-        total += options.word_score + (0 if known else options.unknown_score)
-        total += options.lm_weight * model.log_prob(context, number) if options.lm_weight else 0
-        context = model.after(context, number)
-    total += options.lm_weight * model.log_prob(context, model.numbers[END]) if options.lm_weight else 0
+        if word not in model.numbers:
+            return -math.inf
+        total += options.word_score + options.lm_weight * model.log_prob(context, model.numbers[word])
+        context = model.after(context, model.numbers[word])
+    total += options.lm_weight * model.log_prob(context, model.numbers[END])
     ways = [probability(log_probs, text, decoder.vocabulary)]
     if text:
         numbers = torch.tensor([*decoder.vocabulary.encode(text), 1])
@@ -235,10 +233,9 @@ def score(decoder, log_probs, text):
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("unknown", [-math.inf, -1.0])
-def test_a_wide_beam_finds_the_best_of_all_texts(seed, unknown):
+def test_a_wide_beam_finds_the_best_of_all_texts(seed):
     model = train_ngram(["a b", "ab a", "ba", "b b a"], 3)
-    decoder = BeamDecoder(model, AB, BeamOptions(lm_weight=1.5, word_score=-0.5, unknown_score=unknown, **WIDE))
+    decoder = BeamDecoder(model, AB, BeamOptions(lm_weight=1.5, word_score=-0.5, **WIDE))
     log_probs = drawn(4, 4, seed, 1.5)
     scores = {text: score(decoder, log_probs, text) for text in every_text("ab", 4)}
     assert decoder.decode(log_probs) == max(scores, key=scores.get)
@@ -280,11 +277,8 @@ def test_the_language_model_decides_what_sounds_alike():
     assert BeamDecoder(train_ngram(["turn on the right"]), ENGLISH).decode(log_probs) == "turn on the right"
 
 
-def test_only_words_of_the_model_are_said_unless_others_may_be():
-    log_probs = spelt_out("turn on the lught", ENGLISH)
-    assert BeamDecoder(train_ngram(SENTENCES), ENGLISH).decode(log_probs) == "turn on the light"
-    open_one = BeamOptions(beam=20, lm_weight=0.5, unknown_score=0.0)
-    assert BeamDecoder(train_ngram(SENTENCES), ENGLISH, open_one).decode(log_probs) == "turn on the lught"
+def test_only_words_of_the_model_are_said():
+    assert BeamDecoder(train_ngram(SENTENCES), ENGLISH).decode(spelt_out("turn on the lught", ENGLISH)) == "turn on the light"
 
 
 def test_a_model_in_capitals_is_said_in_small_letters():
@@ -309,21 +303,3 @@ def test_no_frames_say_nothing_and_a_vocabulary_without_words_is_refused():
     assert BeamDecoder(train_ngram(SENTENCES), ENGLISH).decode(torch.zeros(0, len(ENGLISH))) == ""
     with pytest.raises(ValueError, match="between words"):
         BeamDecoder(train_ngram(SENTENCES), CtcVocabulary.of_characters(["ab"]))
-
-
-def test_pruned_symbols_are_not_tried():
-    log_probs = spelt_out("turn on the light", ENGLISH, sure=0.5)
-    assert BeamDecoder(train_ngram(SENTENCES), ENGLISH, BeamOptions(symbols=3)).decode(log_probs) == "turn on the light"
-    assert BeamDecoder(train_ngram(["ab"]), AB, BeamOptions(symbols=1)).decode(torch.tensor([[0.4, 0.1, 0.1, 0.4]]).log()) == ""
-
-
-def test_six_seconds_of_speech_are_decoded_in_a_fraction_of_them():
-    rng = np.random.default_rng(0)
-    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-    words = np.array(["".join(rng.choice(letters, n)) for n in rng.integers(2, 9, 2000)])
-    model = train_ngram([" ".join(row) for row in words[rng.integers(0, 2000, (1000, 8))]])
-    text = " ".join(words[rng.integers(0, 2000, 25)])
-    decoder, log_probs = BeamDecoder(model, ENGLISH, BeamOptions(beam=20)), spelt_out(text, ENGLISH, sure=0.7)
-    begun = time.process_time()
-    assert decoder.decode(log_probs) == text
-    assert time.process_time() - begun < 5

@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,13 +14,12 @@ from torch import nn
 from speechssl.cascade.confusions import Confusions, Rates, Word, write_confusions
 from speechssl.cascade.data import Recogniser, TimedWord, Transcript, text_examples
 from speechssl.cascade.readers import TextQa, TrainedReader
-from speechssl.cascade.system import Cascade, parse_rate, reference_words, simulated_words, timed_edits
+from speechssl.cascade.system import load_cascade, load_simulated, reference_words, simulated_words, timed_edits
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
-from speechssl.dual import decode
 from speechssl.dual.data import Layout
-from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel
-from speechssl.dual.system import TimedAnswer
+from speechssl.dual.system import Reader, TimedAnswer
+from speechssl.dual.system import Span as TokenSpan
 from speechssl.errors import InputError
 from speechssl.io import model_folder
 from speechssl.systems import load_systems
@@ -35,7 +35,7 @@ def transcript(words, separator=" ", step=0.5):
 class FakeRecogniser:
     """Recordings that say which words they hold: sample 0 is an index of `texts`."""
 
-    name = "fake"
+    name, card = "fake", {"asr": "fake"}
 
     def __init__(self, texts):
         self.texts = texts
@@ -50,19 +50,18 @@ class FinderReader:
     def __init__(self, codec, answer):
         self.wanted, self.asked = codec.encode(answer.split())[0], []
 
-    def read_many(self, items):
+    def read(self, items):
         self.asked += items
         return [self._find(passage) for _, passage in items]
 
     def _find(self, passage):
         size = len(self.wanted)
         at = next(i for i in range(len(passage)) if np.array_equal(passage[i : i + size], self.wanted))
-        return decode.Span(at, at + size - 1, 1.0, 0.75)
+        return TokenSpan(at, at + size - 1, 1.0, 0.75)
 
 
 def cascade_of(recogniser, codec, reader):
-    words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
-    return Cascade(f"cascade-{recogniser.name}", words, TextQa(TrainedReader(codec, reader)), {})
+    return load_cascade(TextQa(TrainedReader(codec, reader)), recogniser)
 
 
 @pytest.fixture(scope="module")
@@ -221,10 +220,9 @@ def test_without_times_there_are_none():
 
 
 def test_the_rate_is_in_the_name():
-    assert [parse_rate(f"cascade-simulated@{x}") for x in ("30", "2.5", "80")] == pytest.approx([0.3, 0.025, 0.8])
-    for name in ("", "@", "@x", "@0", "@81", "@nan"):
-        with pytest.raises(InputError, match="has no word error rate"):
-            parse_rate(f"cascade-simulated{name}")
+    for name in ("", "@", "@x", "@0", "@81", "@nan", "@2.5", "@80"):
+        with pytest.raises(InputError, match="has no word error rate" if name not in ("@2.5", "@80") else "does not exist"):
+            load_simulated(TextQa(None), Path("none.json"), f"cascade-simulated{name}")
 
 
 @pytest.fixture(scope="module")

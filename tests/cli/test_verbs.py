@@ -186,19 +186,19 @@ def test_options_become_three_stages(trained: list[Any], tmp_path: Path) -> None
     given = "--word-steps 7 --mask-steps 8 --mask-learning-rate 3e-4 --steps 9 --horizon 20 --pull 0.5 --seed 3".split()
     verb = ["train", "speechbert", "corpus", "people-en/encoder", str(tmp_path)]
     assert main([*verb, "--layer", "5", "--recogniser", "people-en/ctc", "--start", "people-en/text-qa", *given]) == 0
-    corpus, features, out, options, recogniser, card, start = trained[0]
+    corpus, features, out, options, recogniser, start = trained[0]
     assert (corpus, out, start) == (Path("corpus"), tmp_path, MODELS / "text-qa")
     assert (options.words.steps, options.masked.steps, options.qa.training.steps) == (7, 8, 9)
     assert (options.words.horizon, options.masked.horizon, options.qa.training.horizon) == (None, None, 20)
     assert options.masked.learning_rate == 3e-4 and options.pull == 0.5 and not options.words.bf16 and options.masked.bf16
     assert {stage.seed for stage in (options.words, options.masked, options.qa.training)} == {3}
     assert features.layer == 5 and recogniser.encoder.hash == features.encoder
-    assert card == read_json(MODELS / "ctc/card.json")["weights"]
+    assert recogniser.card == {"asr": read_json(MODELS / "ctc/card.json")["weights"]}
 
 
 def test_no_steps_are_no_stage_and_mfccs_need_no_encoder(trained: list[Any], tmp_path: Path) -> None:
     assert main(["train", "speechbert", "corpus", "mfcc", str(tmp_path), "--mask-steps", "0"]) == 0
-    assert trained[0][3].masked is None and trained[0][1].encoder == "mfcc" and trained[0][4:] == (None, None, None)
+    assert trained[0][3].masked is None and trained[0][1].encoder == "mfcc" and trained[0][4:] == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,10 @@ from torch import nn
 from transformers import BertTokenizer
 
 from speechssl.dual.data import Example, ExampleBatches, Layout, Window, collate, replace_tokens, window_mask, windows
-from speechssl.dual.decode import Reader
 from speechssl.dual.model import IGNORED, Bert, SpanModel, load_reader, save_reader
+from speechssl.dual.system import Reader, most_alike
 from speechssl.errors import InputError
-from speechssl.int8 import dequantise, quantise
-from speechssl.io import hash_files
+from speechssl.io import dequantise, hash_files, quantise
 from speechssl.textlm import SubwordUnits, checkpoint_gradients, longest_sequence, special_ids, without_dropout
 
 from ..files import change_json, same_files
@@ -107,7 +106,8 @@ def test_a_span_is_scored_with_the_weights_of_the_layout():
 
     single = replace(LAYOUT, answer=1)
     found = [
-        Reader(Fixed(), layout).read(tokens(2), tokens(7)) for layout in (single, replace(single, start_weight=0.4, end_weight=0.6))
+        Reader(Fixed(), layout).read([(tokens(2), tokens(7))])[0]
+        for layout in (single, replace(single, start_weight=0.4, end_weight=0.6))
     ]
     assert [(span.first, span.score) for span in found] == [(0, 5.0), (2, pytest.approx(2.4))]
 
@@ -118,37 +118,13 @@ def test_the_windows_most_like_the_question_are_read_and_places_stay_those_of_th
     passage[[3, 15, 90]] = question  # one by one: no two of them in a row
     reader = Reader(span_model("bert"), LAYOUT)
     every = windows(100, LAYOUT.size, LAYOUT.stride)
-    assert reader.chosen_windows(question, passage) == every
+    assert [w.first for w in most_alike(every, question, passage, 2, 2)] == [36, 48] and Window(36, 24) in every
     some = replace(reader, retrieve=2, ngram=2)
-    assert [w.first for w in some.chosen_windows(question, passage)] == [36, 48] and Window(36, 24) in every
-    assert 36 <= some.read(question, passage).first <= some.read(question, passage).last < 72
-    assert replace(some, retrieve=len(every)).read(question, passage) == reader.read(question, passage)
-    short = passage[: LAYOUT.size]
-    assert replace(some, retrieve=1).read(question, short) == reader.read(question, short)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_question_order_and_place_all_matter(span_model, kind):
-    model, question, window = span_model(kind), tokens(4), tokens(8, 1)
-    moved = window.copy()
-    moved[[2, 5]] = window[[5, 2]]
-    inputs = [(question, window), ((question + 1) % SYMBOLS, window), (question, moved)]
-    with torch.no_grad():
-        plain, other, swapped = (model.logits(**collate([LAYOUT.sequence(*i)], LAYOUT.pad))[0, 6:14] for i in inputs)
-    assert (plain - other).abs().max() > 1e-4
-    order = [0, 1, 5, 3, 4, 2, 6, 7]
-    assert (plain[order] - swapped).abs().max() > 1e-5  # not a bag of tokens
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_everything_but_the_unused_table_learns(span_model, kind):
-    model = span_model(kind).train()
-    batch = collate([sequence(2, 8), sequence(3, 9, 4)], LAYOUT.pad)
-    loss = model(**batch, first=torch.tensor([5, 6]), last=torch.tensor([5, 8]))["loss"]
-    loss.backward()
-    assert model.embedding.weight.grad is not None and model.embedding.weight.grad[LAYOUT.cls].abs().sum() > 0
-    layers = [p for name, p in model.encoder.named_parameters() if "layer" in name and "weight" in name and p.ndim == 2]
-    assert layers and all(p.grad is not None and torch.isfinite(p.grad).all() for p in layers)
+    (found,) = some.read([(question, passage)])
+    assert 36 <= found.first <= found.last < 72
+    assert replace(some, retrieve=len(every)).read([(question, passage)]) == reader.read([(question, passage)])
+    short = [(question, passage[: LAYOUT.size])]
+    assert replace(some, retrieve=1).read(short) == reader.read(short)
 
 
 def test_the_loss_is_the_mean_of_two_cross_entropies(span_model):
@@ -255,7 +231,7 @@ def test_noise_replaces_a_share_of_the_tokens_and_no_special():
 def test_a_question_that_loses_its_tail_is_told(span_model):
     reader = Reader(span_model(), LAYOUT)
     with pytest.warns(UserWarning, match="1 of 2 questions lost what is beyond 6 tokens"):
-        reader.read_many([(np.arange(7), np.arange(20)), (np.arange(6), np.arange(20))])
+        reader.read([(np.arange(7), np.arange(20)), (np.arange(6), np.arange(20))])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -292,10 +268,10 @@ def test_a_longformer_reads_to_its_last_position_and_no_further(text_encoder):
     assert gradients[0].isfinite().all() and gradients[0].norm() > 0
     torch.testing.assert_close(*gradients)
     with pytest.warns(UserWarning, match="lost what is beyond 513"):
-        choice = Reader(model.eval(), layout).read(question, passage)
+        (choice,) = Reader(model.eval(), layout).read([(question, passage)])
     assert 0 <= choice.first <= choice.last < 5000
     with pytest.raises(IndexError), pytest.warns(UserWarning):
-        Reader(model, replace(layout, question=514)).read(question, passage)
+        Reader(model, replace(layout, question=514)).read([(question, passage)])
 
 
 @pytest.mark.slow
@@ -326,7 +302,7 @@ def asked(count, seed=0):
 @pytest.mark.parametrize("kind", ["bert", "longformer", "modernbert"])
 def test_reading_many_is_reading_one_by_one(span_model, kind):
     reader, items = Reader(span_model(kind), LAYOUT, batch=3), asked(9)
-    many, single = reader.read_many(items), [reader.read(*item) for item in items]
+    many, single = reader.read(items), [reader.read([item])[0] for item in items]
     for a, b, (_, passage) in zip(many, single, items, strict=True):
         assert (a.first, a.last) == (b.first, b.last)
         assert a.score == pytest.approx(b.score, abs=1e-4) and a.confidence == pytest.approx(b.confidence, abs=1e-4)
@@ -336,14 +312,14 @@ def test_reading_many_is_reading_one_by_one(span_model, kind):
 
 def test_reading_nothing_is_no_answer(span_model):
     reader = Reader(span_model(), LAYOUT)
-    assert reader.read_many([]) == []
+    assert reader.read([]) == []
     with pytest.raises(ValueError, match="no windows"):
-        reader.read(tokens(3), tokens(0))
+        reader.read([(tokens(3), tokens(0))])
 
 
 def test_bf16_reads_much_the_same(span_model):
     model, items = span_model(), asked(4)
-    exact, rounded = (Reader(model, LAYOUT, bf16=b).read_many(items) for b in (False, True))
+    exact, rounded = (Reader(model, LAYOUT, bf16=b).read(items) for b in (False, True))
     assert [c.score for c in rounded] == pytest.approx([c.score for c in exact], abs=0.05)
     assert [c.score for c in rounded] != [c.score for c in exact]
 
@@ -374,7 +350,7 @@ def test_a_toy_problem_is_learnt_by_heart(span_model, kind):
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    found = Reader(model.eval(), LAYOUT).read_many([(e.question, e.passage) for e in examples])
+    found = Reader(model.eval(), LAYOUT).read([(e.question, e.passage) for e in examples])
     assert [(c.first, c.last) for c in found] == [(e.first, e.last) for e in examples]
 
 

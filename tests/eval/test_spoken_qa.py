@@ -560,7 +560,7 @@ def transcribed(tmp_path, monkeypatch):
 
 
 class Failing:
-    name = "failing"
+    name, card = "failing", {"asr": "0123"}
 
     def transcribe(self, samples):
         return Transcript((TimedWord("goat", 0, 1, 1), TimedWord("sails", 0, 1, 1)))
@@ -569,7 +569,7 @@ class Failing:
 @pytest.mark.slow
 def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(transcribed, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(spoken_qa, "shared_encoder", lambda folder: None)
-    monkeypatch.setattr(spoken_qa, "load_recogniser", lambda *_: (Failing(), "0123"))
+    monkeypatch.setattr(spoken_qa, "load_recogniser", lambda *_: Failing())
     (transcribed / "dev/audio/p1.flac").write_bytes(b"no audio")
     assert "2 texts with a WER of 66.7 %" in fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path / "out", workers=1))
     model = read_confusions(tmp_path / "out" / "confusions.json")

@@ -14,13 +14,13 @@ from speechssl.dual.train import best_of
 from speechssl.errors import InputError
 from speechssl.io import write_json
 from speechssl.multiple_choice import train as choice_train
-from speechssl.multiple_choice.data import ChoiceBatches, text_examples
+from speechssl.multiple_choice.data import text_examples
 from speechssl.multiple_choice.model import ChoiceReader, chosen, load_choice
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_text, train_choice_units
 from speechssl.textlm import TextCodec, load_tokenizer
 from speechssl.timing import RunLength
 
-from ..files import change_lines, read_lines, same_files, untouched, write_lines
+from ..files import change_lines, read_lines, untouched, write_lines
 
 K = 6
 PLACES = ("paris", "london", "market", "school")
@@ -112,15 +112,6 @@ def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
     for change, source, named in (({"windows": 1}, "given", "windows"), ({}, "text", "source")):
         with pytest.raises(InputError, match=rf"made from other inputs \(.*{named}"):
             train_choice_text(corpus, tmp_path / "out", options(combine="log-sum-exp", **change), source)
-
-
-def test_a_killed_run_ends_with_the_same_bytes(corpus, tmp_path, dies_at):
-    train_choice_text(corpus, tmp_path / "whole", options(training=training(4)))
-    with dies_at(ChoiceBatches, 3):  # the loader is a step ahead
-        train_choice_text(corpus, tmp_path / "killed", options(training=training(4)))
-    assert list((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
-    train_choice_text(corpus, tmp_path / "killed", options(training=training(4)))
-    assert same_files(tmp_path / "whole", tmp_path / "killed", "model.safetensors", "config.json", "made_from.json")
 
 
 def test_what_is_not_written_is_left_out_and_said(corpus, tmp_path, capsys):
@@ -247,11 +238,3 @@ def test_a_split_without_options_cannot_be_evaluated_on(corpus, tmp_path):
     with pytest.raises(InputError, match="dev has no question with options and a right one to evaluate on while training"):
         train_choice_text(corpus, tmp_path / "out", options(evaluation=EvalOptions(1)))
     assert not (tmp_path / "out").exists()
-
-
-def test_a_finished_model_is_trained_further(corpus, tmp_path):
-    for steps in (2, 4):
-        longer = TrainingOptions(steps, 1e-3, 1, horizon=4, save_every=1, bf16=False)
-        train_choice_text(corpus, tmp_path / "more", options(training=longer))
-    train_choice_text(corpus, tmp_path / "whole", options(training=longer))
-    assert same_files(tmp_path / "more", tmp_path / "whole", "model.safetensors")

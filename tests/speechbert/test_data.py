@@ -10,12 +10,14 @@ from torch import nn
 from speechssl.cascade.data import TimedWord
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.data import ExampleBatches, Layout
-from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel
+from speechssl.dual.system import Reader
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS, matched, span_examples, spans_of, word_rows, word_table
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import AudioWords, answer_codes
 from speechssl.timing import FrameGrid
+
+from ..cascade.test_align import recordings
 
 LAYOUT = Layout(CLS, SEP, PAD, size=6, stride=3, question=3, answer=3)
 
@@ -125,14 +127,6 @@ def test_a_question_finds_its_own_word_in_the_passage(reader):
 
 
 GRID = FrameGrid(16_000, 320, 400)
-
-
-@st.composite
-def recordings(draw):
-    """Words in order that do not overlap, and the length of their recording."""
-    cuts = sorted(draw(st.lists(st.integers(0, 400), min_size=2, max_size=24, unique=True)))
-    pairs = list(zip(cuts[::2], cuts[1::2], strict=False))
-    return tuple(Span(f"w{i}", a / 50, b / 50) for i, (a, b) in enumerate(pairs)), cuts[-1] / 50 + draw(st.integers(0, 50)) / 50
 
 
 def test_words_come_in_order_of_time_and_none_is_empty():

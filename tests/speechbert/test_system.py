@@ -17,13 +17,13 @@ from speechssl.systems import load_systems
 
 @pytest.fixture
 def trained(corpus, features, recogniser, options, tmp_path):
-    train_speechbert(corpus, features, tmp_path / "speechbert", options(2, 2, 2), recogniser, "r")
+    train_speechbert(corpus, features, tmp_path / "speechbert", options(2, 2, 2), recogniser)
     return tmp_path / "speechbert"
 
 
 def test_a_corpus_is_heard_and_answered_from_end_to_end(trained, corpus, encoder, recogniser):
     data = load_corpus(corpus, "train")
-    cut, aligned = load_speechbert(trained, encoder, recogniser, "r"), load_speechbert(trained, encoder)
+    cut, aligned = load_speechbert(trained, encoder, recogniser), load_speechbert(trained, encoder)
     assert (cut.name, aligned.name) == ("speechbert", "speechbert-aligned")
     assert cut.card["boundaries"] == "r" and aligned.card["boundaries"] == "those of the corpus"
     for system in (cut, aligned):
@@ -43,13 +43,13 @@ def test_only_the_times_of_the_recogniser_are_used(trained, encoder, recogniser)
     assert len(transcript.words) > 1
 
     class Other:
-        name = "other"
+        name, card = "other", {"asr": "other"}
 
         def transcribe(self, samples):
             words = [type(w)("zebra", w.start, w.end, 0.1) for w in transcript.words]
             return type(transcript)(tuple(words))
 
-    one, two = (load_speechbert(trained, encoder, engine, "r").encode(None, samples) for engine in (recogniser, Other()))
+    one, two = (load_speechbert(trained, encoder, engine).encode(None, samples) for engine in (recogniser, Other()))
     assert np.array_equal(one.codes, two.codes) and np.array_equal(one.starts, two.starts)
 
 
@@ -103,6 +103,6 @@ def test_another_kind_of_reader_is_refused(trained, encoder):
 
 
 def test_a_model_that_has_learnt_no_spans_is_not_asked_for_any(corpus, features, recogniser, options, encoder, tmp_path):
-    train_speechbert(corpus, features, tmp_path / "speechbert", replace(options(1, 1, 1), spans=False), recogniser, "r")
+    train_speechbert(corpus, features, tmp_path / "speechbert", replace(options(1, 1, 1), spans=False), recogniser)
     with pytest.raises(InputError, match="was trained with --no-spans"):
         load_systems(tmp_path, ["speechbert-aligned"], encoder=SharedEncoder(encoder))

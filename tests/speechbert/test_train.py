@@ -39,29 +39,29 @@ def weights(folder):
 @pytest.mark.slow
 def test_all_three_stages_are_run_once_and_the_card_says_of_what(corpus, features, recogniser, options, tmp_path):
     out = tmp_path / "speechbert"
-    train_speechbert(corpus, features, out, options(), recogniser, "0123456789abcdef")
+    train_speechbert(corpus, features, out, options(), recogniser)
     encoder, reader, layout, card = load_weights(out)
     assert (encoder.features, encoder.code, reader.embedding.num_embeddings, layout.size) == (32, 32, 3, 16)
     assert layout.start_weight == layout.end_weight == 1
-    assert card["features"] == features.card and card["recogniser"] == "0123456789abcdef" and card["text_encoder"] == "minilm"
+    assert card["features"] == features.card and card["recogniser"] == "r" and card["text_encoder"] == "minilm"
     assert {name: stage["steps"] for name, stage in card["training"].items()} == {"words": 4, "masked": 4, "spans": 4}
     assert card["licences"]["contains"] == ["all-MiniLM-L6-v2, Apache-2.0"] and card["licences"]["trained_on"]
     assert card["data"] == data_hash(corpus, "train") and len(card["text_weights"]) == 16
     assert card["examples"] >= 3 and card["audio_words"] > 15
     assert not (out / "features").exists()
     with untouched(out):
-        train_speechbert(corpus, features, out, options(), recogniser, "0123456789abcdef")
+        train_speechbert(corpus, features, out, options(), recogniser)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stage", "batches"), [("words", WordBatches), ("masked", MaskedBatches), ("spans", ExampleBatches)])
 def test_a_killed_run_goes_on_to_the_same_weights(corpus, features, recogniser, options, tmp_path, dies_at, stage, batches):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    train_speechbert(corpus, features, whole, options(), recogniser, "r")
+    train_speechbert(corpus, features, whole, options(), recogniser)
     with dies_at(batches, 3):
-        train_speechbert(corpus, features, killed, options(), recogniser, "r")
+        train_speechbert(corpus, features, killed, options(), recogniser)
     assert (killed / "checkpoints" / stage / "checkpoint-2").is_dir() and not (killed / "card.json").exists()
-    train_speechbert(corpus, features, killed, options(), recogniser, "r")
+    train_speechbert(corpus, features, killed, options(), recogniser)
     wanted, found = weights(whole), weights(killed)
     assert wanted.keys() == found.keys() and all(torch.equal(wanted[name], found[name]) for name in wanted)
 
@@ -172,7 +172,7 @@ def test_it_is_the_checkpoint_that_answers_held_out_questions_best(corpus, featu
     """With the words of the recogniser, as the system `speechbert`."""
     root, out = with_dev(corpus), tmp_path / "out"
     made = evaluated(options(spans=6))
-    train_speechbert(root, features, out, made, recogniser, "r")
+    train_speechbert(root, features, out, made, recogniser)
     best = load_weights(out)[3]["training"]["spans"]["best"]
     found = {row["step"]: row["eval_ff1"] for row in read_lines(out / "checkpoints/spans/log.jsonl") if "eval_ff1" in row}
     assert list(found) == [2, 4, 6] and best["step"] == max(found, key=found.get) and best["items"] == 3

@@ -185,7 +185,7 @@ def test_the_score_is_ff1_of_what_the_reader_points_at(
     class Knows:
         def __init__(self, *_: object) -> None: ...
 
-        def read_many(self, items: list[Any]) -> list[Any]:
+        def read(self, items: list[Any]) -> list[Any]:
             data = load_corpus(corpus, "train")
             examples, _ = room.unit_examples(data, room.load_units(tmp_path / "units/train"), GRID)
             return [type("Span", (), {"first": e.first, "last": e.last}) for e in examples]

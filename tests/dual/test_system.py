@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.dual.data import MAX_TOKENS, Window, windows
-from speechssl.dual.decode import END_WEIGHT, START_WEIGHT, Span, best_span, best_span_of_windows
+from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Span, best_span, best_span_of_windows
 from speechssl.metrics import frame_f1, overlap_score
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 
 HUBERT = FrameGrid(16_000, 320, 400)
-NMSQA = Path(__file__).parents[3] / "shared" / "data" / "nmsqa" / "dev.parquet"
 
 
 def test_constants_are_those_of_dual() -> None:
@@ -177,18 +175,3 @@ def test_oracle_on_answers_of_a_third_to_three_seconds(mean: float, least: float
     # A run that holds a given instant has E[L^2] / E[L] frames, and a quarter of it lies between that and its nearer border.
     spare = (mean - 1 + mean**2) / mean / 2 / HUBERT.frame_rate
     assert np.mean(scores) == pytest.approx(np.mean([2 / (2 + spare / (end - start)) for start, end in spans]), abs=0.004)
-
-
-@pytest.mark.slow
-def test_oracle_on_real_answers() -> None:
-    if not NMSQA.is_file():
-        pytest.skip("the NMSQA dev table is not beside the checkout")
-    parquet = pytest.importorskip("pyarrow.parquet", reason="reading the NMSQA dev table needs pyarrow")
-    answers = parquet.read_table(NMSQA, columns=["answers"])["answers"].to_pylist()[:600]
-    starts = [time for answer in answers for time in answer["audio_segment_answer_start"] or ()]
-    ends = [time for answer in answers for time in answer["audio_segment_answer_end"] or ()]
-    spans = [(start, end) for start, end in zip(starts, ends, strict=True) if 0 <= start < end][:600]
-    generator = np.random.default_rng(0)
-    scores = [oracle(random_runs(generator, end + 1, 2.0), (start, end)) for start, end in spans]
-    assert len(scores) > 100
-    assert np.mean(scores) >= 0.975
