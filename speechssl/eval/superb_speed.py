@@ -22,7 +22,7 @@ from speechssl.eval.config import LEADERBOARD, Superb
 from speechssl.eval.superb import Part, choose_layer, feature_cache, parts_of, plan_of
 from speechssl.results import Row, Table, append_rows
 from speechssl.superb.data import TRAINING, CachedLoader, FeatureCache
-from speechssl.superb.tasks import QBE, make_task
+from speechssl.superb.tasks import QBE
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
 from speechssl.superb.train import Run, own_generator, rungs, shuffled_batches
 
@@ -64,7 +64,7 @@ def compare_cached(o: Superb, turns: int) -> str:
 
 
 def _time_heads(cache: FeatureCache, part: Part, turns: int) -> Timed:
-    task, settings = make_task(part.task, part.data, cache.encoder.grid, part.preset)
+    task, settings = part.make(cache.encoder.grid)
     caching = _time_caching(cache, part, TRAINING, task.pooled)
     loader = cache.loader(task)
     if not isinstance(loader, CachedLoader):
