@@ -111,7 +111,7 @@ def named_as_given(parts: Parts, out: Path) -> Iterator[None]:
         yield
     except InputError as error:
         given = {"encoder": parts.encoder, "units.safetensors": parts.codebook}
-        given |= {part.replace("_", "-"): getattr(parts, part) or parts.reader for part in FOLDERS}
+        given |= {part.replace("_", "-"): getattr(parts, part) or parts.reader for part in KINDS}
         sentence = str(error)
         for name, part in given.items():
             sentence = sentence.replace(str(out / name), str(part))

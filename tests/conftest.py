@@ -162,14 +162,13 @@ def dies_in(monkeypatch):
     return make
 
 
-@pytest.fixture
-def labelled(tmp_path):
-    """A function (task, slots) -> folder of a labelled set of 12/4/4 half-second tones."""
-
+@pytest.fixture(scope="session")
+def labelled(tmp_path_factory):
+    """A function (task, slots) -> a new folder of a labelled set of 12/4/4 half-second tones."""
     from speechssl.audio import write_flac
 
     def make(task="ks", slots=("keyword",), counts=(12, 4, 4), speakers=("a", "b", "c")):
-        root, rng = tmp_path / "sets" / task, np.random.default_rng(0)
+        root, rng = tmp_path_factory.mktemp("sets") / task, np.random.default_rng(0)
         for split, count, speaker in zip(("train", "dev", "test"), counts, speakers, strict=True):
             lines = []
             for i in range(count):

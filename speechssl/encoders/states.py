@@ -70,7 +70,8 @@ class ConditionReader:
         return {"condition": asdict(self.condition), "sources": sources, "seed": self.distorter.seed}
 
     def read(self, recording: Recording) -> np.ndarray:
-        return self.distorter.apply(read_audio(recording.path), self.condition, recording.id)
+        samples = read_audio(recording.path)
+        return samples if self.condition.name == "clean" else self.distorter.apply(samples, self.condition, recording.id)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from rapidfuzz.distance import Levenshtein
 
 from speechssl.audio import read_audio
@@ -23,7 +24,7 @@ from speechssl.data.files import list_recordings, source_card
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, known_voices, load_corpus, voices_of
 from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
 from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder, shared_encoder
-from speechssl.encoders.states import encoder_card
+from speechssl.encoders.states import CacheOptions, cache_states, encoder_card
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Robustness
 from speechssl.eval.run import (
@@ -46,8 +47,9 @@ from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_que
 from speechssl.io import SHIPPED, hash_json, read_json
 from speechssl.metrics import word_error_rate
 from speechssl.stats import ItemScore, unknown_voice
-from speechssl.superb.tasks.classification import METRIC, Classification, ClassifierOptions, classify_mean, train_classifier
-from speechssl.superb.train import load_head
+from speechssl.superb.data import TRAINING, Batch, CachedLoader, HeadSettings, recordings_of
+from speechssl.superb.tasks.classification import METRIC, Classification
+from speechssl.superb.train import Run, load_head, train_head
 from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
 from speechssl.units.corpus import SHARD, LocalEngine, ShardMaker, extract_corpus
@@ -56,6 +58,7 @@ from speechssl.units.kmeans import load_codebook
 from speechssl.units.storage import load_units
 
 TEST = "test"  # the split that tasks are scored on by default
+HEAD_RATES = (1e-4, 1e-3, 1e-2, 1e-1)  # learning rates of a classification head, of which the best on dev is kept
 NEEDS = {  # what a folder of models must have in it
     "units": "encoder/ and units.safetensors",
     "dual": "encoder/, units.safetensors and dual/",
@@ -97,9 +100,8 @@ def load_tested(name: str, where: str) -> TestedEncoder:
     """where: a folder of models or the name of a shipped one, else what `load_encoder` takes. Raises InputError as these do."""
     for folder in (Path(where), SHIPPED / where):
         if (folder / "encoder").is_dir():
-            return TestedEncoder(name, shared_encoder(folder), folder, trained_noises(folder / "encoder"))
-    noises = trained_noises(Path(where)) | trained_noises(SHIPPED / where)
-    return TestedEncoder(name, SharedEncoder(load_encoder(where)), None, noises)
+            return TestedEncoder(name, shared_encoder(folder), folder, trained_noises(folder))
+    return TestedEncoder(name, SharedEncoder(load_encoder(where)), None, trained_noises(where))
 
 
 # ---- tasks
@@ -160,6 +162,12 @@ def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEnc
     head = load_head(folder, task, encoder_card(encoder))
     card = {"task": found.task, "weights": head.weights, "classes": found.classes, "encoder": encoder_card(encoder)}
 
+    def encode(samples: np.ndarray) -> dict[str, str]:
+        """The labels of a recording, by slot, from the mean of every hidden state over time."""
+        means = encoder.hidden_states(samples).cpu().mean(1)
+        with torch.inference_mode():
+            return task.choose(task.predict(head.head, Batch((), means[None], torch.ones(1).long()))[0])
+
     def score(features: Mapping[str, Any]) -> list[ItemScore]:
         voices = unknown_speakers(found, utterances)
         right = (float(features.get(u.id) == dict(u.labels)) for u in utterances)
@@ -171,7 +179,7 @@ def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEnc
         unit=RECORDING,
         card=card | {"data": found.hash, "split": split},
         items=[Item(u.id, found.path(u)) for u in utterances],
-        encode=lambda samples: classify_mean(head, encoder.hidden_states(samples).cpu().mean(1)),
+        encode=encode,
         score=score,
     )
 
@@ -290,8 +298,21 @@ def _classification(name: str, tested: TestedEncoder, data: Path, out: Path, o: 
         raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}; name the set of {name}")
     check_split(labelled, o.split)
     encoder: Any = tested.encoder
-    train_classifier(labelled, encoder, out, ClassifierOptions(steps=o.head_steps, seed=o.seed), workers=o.workers)
+    train_classifier(labelled, encoder, out, o.head_steps, o.seed, o.workers)
     return [load_classification(out, data, encoder, o.split).limited(o.recordings, o.seed)]
+
+
+def train_classifier(data: LabelledSet, encoder: SpeechEncoder, out: Path, steps: int, seed: int = 0, workers: int = 2) -> None:
+    """Train (once) and save a head in `out`; every learning rate gets all steps, but ends where dev improves no more.
+
+    The hidden states of the set are kept in `out`-features. Raises InputError as `cache_states` and `train_head`.
+    """
+    folder = out.with_name(f"{out.name}-features") / "train-dev"
+    if not (out / "card.json").is_file():
+        cache_states(encoder, recordings_of(data, TRAINING), folder, CacheOptions(pooled=True), workers=workers)
+    task, settings = Classification(data.task, data, encoder.grid), HeadSettings(HEAD_RATES[0], steps, 32, 100, patience=8)
+    run = Run(task, CachedLoader(data, folder, task.pooled, task.wants_waves), settings, seed, out)
+    train_head(run, encoder_card(encoder), HEAD_RATES, METRIC, halving=False)
 
 
 def _asr(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:

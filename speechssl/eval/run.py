@@ -34,7 +34,7 @@ from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.augment.conditions import FrozenDistorter, freeze
 from speechssl.errors import InputError
-from speechssl.io import hash_files, hash_json, read_json, write_json
+from speechssl.io import SHIPPED, hash_files, hash_json, read_json, write_json
 from speechssl.results import condition_name
 
 Key = TypeVar("Key", bound=Hashable)  # what a recording is known by
@@ -219,7 +219,7 @@ class Setting:
 
 def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]) -> list[Setting]:
     """Clean speech, then these conditions, each at every SNR (dB) where it needs one and has none of its own."""
-    found = [Setting("clean", parse_condition("clean"))]
+    found = [Setting("clean", Condition("clean"))]
     for group, texts in (("seen", seen), ("unseen", unseen)):
         for text in texts:
             try:
@@ -232,9 +232,13 @@ def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float
     return found
 
 
-def trained_noises(folder: Path) -> frozenset[str]:
-    """What the card of an encoder calls the noises it was trained on; none where it has no card of ours."""
-    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+def trained_noises(where: str | Path) -> frozenset[str]:
+    """What the card of an encoder calls the noises it was trained on; none where it has no card of ours.
+
+    where: the encoder or the folder of models that it lies in, as `load_encoder` takes it.
+    """
+    places = [folder / inside for folder in (Path(where), SHIPPED / where) for inside in ("encoder/card.json", "card.json")]
+    card: Any = next((read_json(path) for path in places if path.is_file()), {})
     options = card.get("options") if isinstance(card, dict) else None
     return noises_in(options) if isinstance(options, dict) else frozenset()
 
@@ -265,8 +269,9 @@ def check_conditions(found: Sequence[Any], distorter: Distorter) -> None:
         raise InputError(
             f"two conditions have the name {twins[0]!r}; rename a noise file, or evaluate them separately into two folders"
         )
-    for one in found:
-        distorter.check(getattr(one, "condition", one))
+    for condition in (getattr(one, "condition", one) for one in found):
+        if condition.name != "clean":
+            distorter.check(condition)
 
 
 # ---- recordings, and what noise knows them by

@@ -30,9 +30,10 @@ from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter
+from speechssl.cascade.decode import read_arpa
 from speechssl.config import noise_folders
-from speechssl.data.superb import DOCUMENTS, UtteranceSet
-from speechssl.encoders.load import SpeechEncoder, load_encoder
+from speechssl.data.superb import DOCUMENTS, UtteranceSet, load_labelled, load_set
+from speechssl.encoders.load import SpeechEncoder, load_encoder, single_threaded
 from speechssl.encoders.states import AudioReader, ConditionReader, encoder_card
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import LEADERBOARD, Data, Superb
@@ -75,27 +76,18 @@ from speechssl.superb.data import (
     CachedLoader,
     Evaluation,
     FeatureCache,
+    HeadSettings,
     Loader,
     Measure,
     OnlineLoader,
-    find_upstream,
-    load_upstream,
+    Task,
 )
-from speechssl.superb.tasks import (
-    ABOUT,
-    ORDER,
-    QBE,
-    TASKS,
-    language_model,
-    make_task,
-    preset_for,
-    read_data,
-    read_language_model,
-)
+from speechssl.superb.tasks import ABOUT, ORDER, QBE, TASKS
+from speechssl.superb.tasks.classification import METRIC
 from speechssl.superb.tasks.diarisation import Diarisation
 from speechssl.superb.tasks.enhancement import check_installed
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
-from speechssl.superb.tasks.transcription import Speech
+from speechssl.superb.tasks.transcription import Speech, train_language_model
 from speechssl.superb.train import (
     Run,
     TrainedHead,
@@ -109,9 +101,12 @@ from speechssl.superb.train import (
     train_head,
 )
 from speechssl.superb.tuning import NO_HEADS, Tuning
-from speechssl.units.features import SPECTRAL
+from speechssl.timing import FrameGrid
+from speechssl.units.features import SPECTRAL, spectral_encoder
 
 ALL = "all"
+HOURS = 3.0  # of training speech: the preset `auto` is `small` below it
+read_language_model = lru_cache(maxsize=1)(read_arpa)  # LibriSpeech's takes minutes
 RESAMPLES = 1000
 DRAWN = f"voices from {FEWEST} on"  # the rule of `stats.choose_units`; a result keeps intervals and no items
 
@@ -139,6 +134,13 @@ class Part:
     def items(self) -> list[Item]:
         splits = (DOCUMENTS, "test") if self.task == QBE else ("test",)
         return [Item(u.id, self.data.path(u)) for split in splits for u in self.data.splits[split]]
+
+    def make(self, grid: FrameGrid) -> tuple[Task, HeadSettings]:
+        """The task with a head for an encoder of this grid, and how the head is trained."""
+        entry = TASKS[self.task]
+        if self.preset == "small":
+            return entry.make(self.data, grid, **entry.sizes), entry.small
+        return entry.make(self.data, grid), entry.published
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,7 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
             raise InputError(f"{spectral[0]} has no weights to train; give an encoder, or leave out --finetune and --distort")
         trained_on = noises_in(tuning.card)
     for name, where in plan.encoders.items():
-        check_unseen(name, trained_noises(Path(find_upstream(where))) | trained_on, settings)
+        check_unseen(name, trained_noises(where) | trained_on, settings)
     audio = []
     if not o.train_only:  # mixtures are frozen before any encoder runs
         sources, mixtures = name_utterances((part.task, part.items) for part in parts), None
@@ -235,7 +237,7 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
     if device == "auto":  # heads are trained where the encoder is
         device = "cuda" if torch.cuda.is_available() else "cpu"
     for name, where in plan.encoders.items():
-        own = None if tuning is None else replace(tuning, source=str(find_upstream(where)))
+        own = None if tuning is None else replace(tuning, source=where)
         encoder = Benchmarked(f"{name}{suffix}", feature_cache(out, name, where, plan), device, own)
         heads = train_heads(encoder, parts, plan)
         for task in () if o.train_only else plan.data:
@@ -263,13 +265,22 @@ def parts_of(task: str, folder: Path, preset: str) -> list[Part]:
     """The set in a folder, or its folds. Raises InputError where there is none."""
     folds = sorted(folder.glob("fold-*"), key=lambda f: [int(n) for n in re.findall(r"\d+", f.name)])
     found = {f"{task}/{fold.name}": fold for fold in folds if fold.is_dir()} or {task: folder}
-    sets = {label: read_data(task, where) for label, where in found.items()}
-    return [Part(task, label, data, preset_for(data, preset)) for label, data in sets.items()]
+    parts = []
+    for label, where in found.items():
+        if task == QBE:
+            data = load_set(where, task)
+        else:
+            load = load_labelled if TASKS[task].metric == METRIC else load_set
+            its = read_json(where / "card.json").get("task") if (where / "card.json").is_file() else None
+            data = load(where, its if its in TASKS[task].folders else task)
+        hours = sum(u.seconds for u in data.splits.get("train", ())) / 3600
+        parts.append(Part(task, label, data, ("small" if hours < HOURS else "published") if preset == "auto" else preset))
+    return parts
 
 
 def feature_cache(out: Path, name: str, where: str, plan: Plan) -> FeatureCache:
     o, sets = plan.options, plan.options.sets
-    encoder = load_upstream(find_upstream(where), sets.precision, sets.device)
+    encoder = spectral_encoder(where) if where in SPECTRAL else load_encoder(where, sets.precision, sets.device)
     augmentation = None
     if o.training.augment:
         settings = settings_of(o.training.augment, (), o.noise.snr)[1:]
@@ -287,7 +298,7 @@ def train_heads(encoder: Benchmarked, parts: Sequence[Part], plan: Plan) -> Head
     """Train what is missing: tasks side by side, and for each the rates of its sweep. The first seed tunes for all."""
     o = plan.options
     trained = [part for part in parts if part.task != QBE]
-    made = [make_task(part.task, part.data, encoder.cache.encoder.grid, part.preset) for part in trained]  # raises first
+    made = [part.make(encoder.cache.encoder.grid) for part in trained]  # raises first
     runs = []
     for part, (task, settings) in zip(trained, made, strict=True):
         steps, batch = o.steps or settings.steps, o.batch or settings.batch
@@ -300,7 +311,8 @@ def train_heads(encoder: Benchmarked, parts: Sequence[Part], plan: Plan) -> Head
         """With the language model of ASR, and the threshold and the filter of SD that are best on dev."""
         task, loader = trained.task, run.loader
         if isinstance(task, Speech):
-            return replace(trained, task=replace(task, language_model=language_model(task.data, o.lm)))
+            model = read_language_model(o.lm) if o.lm else train_language_model(task.data)
+            return replace(trained, task=replace(task, language_model=model))
         if isinstance(task, Diarisation):
             if isinstance(loader, OnlineLoader):
                 loader = replace(loader, encoder=encoder.encoder_of(trained, plan))
@@ -359,7 +371,7 @@ def evaluate_task(
             for m in together.measures[:1] if default else together.measures:
                 low, high = (m.low, m.high) if m.groups > 1 else (None, None)  # one group says nothing about the spread
                 about = (task, encoder.name, one.setting.name, one.setting.snr_db, f"{m.metric}{DEFAULT}" if default else m.metric)
-                over = plan.distorter.card(one.setting.condition).get("snr_over", "")
+                over = "" if clean else plan.distorter.card(one.setting.condition).get("snr_over", "")
                 yield Row(*about, m.value, low, high, m.n, seed, card, m.drawn, m.groups, over)
 
 
@@ -439,14 +451,13 @@ def predict_test(
     """
     first = next(iter(heads.values()))
     task, size = first.task, int(first.card["settings"]["batch"])
-    utterances, before = task.data.splits["test"], torch.get_num_threads()
-    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        torch.set_num_threads(1)
+    utterances = task.data.splits["test"]
+    with single_threaded(workers) as pool:
+        torch.set_num_threads(1)  # here too; the end puts it back
         online = OnlineLoader(encoder, lambda u: audio.read(task.data.path(u)), task.pooled, task.wants_waves, pool)
         known = {u.id for u in (loader or online).usable(utterances)}
         on = {name: (head.task, head.head.to(device)) for name, head in heads.items()}
         predicted = predictions(on, loader or online, utterances, size, device, "" if loader else what)
-    torch.set_num_threads(before)
     failed = dict(loader.failed if isinstance(loader, OnlineLoader) else online.failed)
     failed |= {u.id: "it could not be cached" for u in utterances if u.id not in known}
     tell_set_aside(failed, what)
@@ -726,7 +737,7 @@ def compare_cached(o: Superb, turns: int) -> str:
 
 
 def _time_heads(cache: FeatureCache, part: Part, turns: int) -> Timed:
-    task, settings = make_task(part.task, part.data, cache.encoder.grid, part.preset)
+    task, settings = part.make(cache.encoder.grid)
     caching = _time_caching(cache, part, TRAINING, task.pooled)
     loader = cache.loader(task)
     if not isinstance(loader, CachedLoader):

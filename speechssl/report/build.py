@@ -36,7 +36,7 @@ from speechssl.report.text_side import TITLE as TEXT_SIDE
 from speechssl.report.text_side import Lectures, read_lectures, text_side_section
 from speechssl.results import Row, Table, full_condition, read_rows, table_of, unit
 from speechssl.signal import ACTIVE
-from speechssl.text_side.published import CONDITION
+from speechssl.text_side.runs import CONDITION
 from speechssl.units.features import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook
 

@@ -21,24 +21,25 @@ from speechssl.report.figures import Drawing, Series, axes_at, blank, draw_inter
 from speechssl.report.page import Section
 from speechssl.results import Row, Table, interval_text, listed, table_of
 from speechssl.text_side.data import dependency
-from speechssl.text_side.published import (
+from speechssl.text_side.runs import CONDITION
+from speechssl.text_side.tables import (
     ALIGNMENT,
     ARTIFICIAL,
-    CONDITION,
     GAIN,
     MEAN,
     PAPER,
-    PERPLEXITY,
     SURFACE,
     SYMBOL_ARMS,
     SYMBOL_PAPER,
     SYMBOL_TITLE,
     SYMBOLS,
+    Point,
     family,
     has_own_table,
     in_order,
+    mean_curve,
 )
-from speechssl.text_side.tables import Point, mean_curve
+from speechssl.text_side.tasks import PERPLEXITY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,19 +25,17 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from speechssl.audio import SAMPLE_RATE, read_audio
+from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter
 from speechssl.data.files import Recording
-from speechssl.data.superb import Utterance, UtteranceSet
-from speechssl.encoders.hubert import nothing
-from speechssl.encoders.load import SpeechEncoder, load_encoder
+from speechssl.data.superb import Utterance, UtteranceSet, recording_units
+from speechssl.encoders.load import SpeechEncoder
 from speechssl.encoders.states import AudioReader, CachedStates, CacheOptions, ConditionReader, cache_states, encoder_card, estimate
 from speechssl.errors import InputError
-from speechssl.io import SHIPPED, hash_json
+from speechssl.io import hash_json
 from speechssl.signal import generator
-from speechssl.stats import Interval
+from speechssl.stats import Interval, ratio_interval
 from speechssl.timing import FrameGrid
-from speechssl.units.features import SPECTRAL
 
 
 class Featurizer(nn.Module):
@@ -71,6 +69,9 @@ class Batch:
     lengths: Tensor  # (B,) real frames
     waves: tuple[np.ndarray, ...] = ()  # B of (N,) float32, the encoder's input, for tasks that use it
 
+    def on(self, device: str) -> Batch:
+        return self if device == "cpu" else replace(self, states=self.states.to(device), lengths=self.lengths.to(device))
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -92,11 +93,6 @@ class Measure:
         """From an interval on the measure's own scale."""
         return cls(metric, found.value, found.low, found.high, found.n, found.drawn, found.groups)
 
-    @classmethod
-    def fixed(cls, metric: str, value: float, n: int) -> Measure:
-        """Without an interval."""
-        return cls(metric, value, value, value, n)
-
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -110,6 +106,27 @@ class Evaluation:
 
     measures: tuple[Measure, ...]
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def rate_measure(
+    metric: str,
+    values: Sequence[float],
+    sizes: Sequence[float] | None,
+    data: UtteranceSet,
+    split: str,
+    resamples: int,
+    scale: float = 100.0,
+) -> Measure:
+    """The sum of the values over the sum of the sizes, times `scale`, of the recordings of a split in their order.
+
+    values: such as errors; sizes: such as numbers of words, None for a mean over recordings.
+    """
+    sizes = [1] * len(values) if sizes is None else sizes
+    if not resamples:
+        value = scale * sum(values) / sum(sizes)
+        return Measure(metric, value, value, value, len(values))
+    found = ratio_interval(values, sizes, recording_units(data, data.splits[split]), resamples=resamples)
+    return Measure.of(metric, found.percent if scale == 100 else found)
 
 
 @dataclass(frozen=True)
@@ -391,36 +408,3 @@ def recordings_of(data: UtteranceSet, splits: Sequence[str]) -> list[Recording]:
 def _gigabytes(folder: Path) -> float:
     """Of the states in a folder; a killed run may have left some."""
     return sum(f.stat().st_size for f in folder.rglob("*.safetensors")) / 1e9
-
-
-GRID = FrameGrid(SAMPLE_RATE, 160, 400)  # Kaldi's: a window of 25 ms every 10 ms
-
-
-@dataclass(frozen=True)
-class SpectralEngine:
-    """Spectral features as the one layer of an encoder. They are not normalised over the utterance: mean pooling would give 0."""
-
-    compute: Callable[[np.ndarray], torch.Tensor]
-
-    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> None:
-        """None: there is nothing to normalise."""
-
-    def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
-        """(T, D), once. piece: (N,) float32."""
-        yield self.compute(piece.numpy())
-
-
-def find_upstream(where: str | Path) -> str | Path:
-    """The encoder in a folder of models, or in the shipped one of this name; else `where` itself."""
-    folders = [folder / "encoder" for folder in (Path(where), SHIPPED / where) if (folder / "encoder").is_dir()]
-    return folders[0] if folders else where
-
-
-def load_upstream(name: str | Path, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
-    """`fbank` (80 log-mel), `mfcc` (13 with differences), or what `load_encoder` takes; its errors are raised."""
-    if str(name) not in SPECTRAL:
-        return load_encoder(name, precision, device)
-    compute, width = SPECTRAL[str(name)]
-    return SpeechEncoder(
-        str(name), SpectralEngine(compute), GRID, 0, width, normalise=True, hash=hash_json({"spectral": str(name)})
-    )

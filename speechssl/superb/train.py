@@ -43,7 +43,7 @@ from speechssl.errors import InputError
 from speechssl.finetuning import trained_parameters
 from speechssl.io import hash_files, hash_json, read_json, replacing, stage, write_json
 from speechssl.results import LOWER_IS_BETTER
-from speechssl.superb.data import Batch, HeadSettings, Loader, Task
+from speechssl.superb.data import HeadSettings, Loader, Task
 
 STATE = "state.safetensors"
 UNSIZED = ("name", "data", "grid", "language_model", "beam")  # fields of a task that its head does not depend on
@@ -166,8 +166,9 @@ class Trainer:
         """The loss of this step. Raises InputError where none of the recordings can be read."""
         batch = self.run.loader.batch(utterances)
         if batch is None:
-            raise InputError(unreadable(utterances))
-        return self.run.task.loss(self.head, on_device(batch, self.run.device))
+            names = ", ".join(u.id for u in utterances)
+            raise InputError(f"the recordings {names} cannot be read; fix them or remove their lines")
+        return self.run.task.loss(self.head, batch.on(self.run.device))
 
     def dev_loaders(self) -> list[Loader]:
         """A head is chosen by its mean score over these."""
@@ -258,18 +259,15 @@ class Trainer:
             raise InputError(f"{path} is damaged ({reason}); delete it and give the same command") from error
         if facts["card"] != self.card:
             raise InputError(f"{path} was trained with other settings, data or states; choose another folder or delete it")
-        parts: dict[str, dict[str, Tensor]] = {"now": {}, "best": {}, "moments": {}}
-        for name, tensor in tensors.items():
-            part, _, rest = name.partition(".")
-            parts[part][rest] = tensor
         self.attempt = Attempt(**json.loads(facts["attempt"]))
-        self.models.load_state_dict(parts["now"])
-        self.best = parts["best"]
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in parts["moments"].items():
-            number, _, key = name.partition(".")
-            state.setdefault(int(number), {})[key] = tensor
-        self.optimiser.load_state_dict({"state": state, "param_groups": self.optimiser.state_dict()["param_groups"]})
+        now, self.best = ({n.partition(".")[2]: t for n, t in tensors.items() if n.startswith(p)} for p in ("now.", "best."))
+        self.models.load_state_dict(now)
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            if name.startswith("moments."):
+                _, number, key = name.split(".")
+                moments.setdefault(int(number), {})[key] = tensor
+        self.optimiser.load_state_dict({"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]})
 
 
 @torch.no_grad()
@@ -290,17 +288,9 @@ def predictions(
     for at in tqdm(range(0, len(ordered), batch), desc=what, unit="batch", disable=not what):
         if part := loader.batch(ordered[at : at + batch]):
             for name, (task, head) in heads.items():
-                predicted = task.predict(head, on_device(part, device))
+                predicted = task.predict(head, part.on(device))
                 found[name] |= {u.id: x for u, x in zip(part.utterances, predicted, strict=True)}
     return found
-
-
-def unreadable(utterances: Sequence[Utterance]) -> str:
-    return f"the recordings {', '.join(u.id for u in utterances)} cannot be read; fix them or remove their lines"
-
-
-def on_device(batch: Batch, device: str) -> Batch:
-    return batch if device == "cpu" else replace(batch, states=batch.states.to(device), lengths=batch.lengths.to(device))
 
 
 def weighted_batches(utterances: Sequence[Utterance], size: int, seed: int, weights: Tensor) -> Iterator[list[Utterance]]:

@@ -14,8 +14,8 @@ item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their int
     frozen      the frozen pre-trained transformer: bits, ListOps, images                             (arXiv 2103.05247)
     languages   how near words and their translations lie, by layer; shifts between languages; tokens
                 turned into another language's by the mean difference of both                         (arXiv 2010.10041)
-    unit_lm     GPT on units, from a language model of text or none                                   (arXiv 2305.13009)
-    probe       what a unit language model knows of words and non-words, and how it goes on
+    unit_lm     GPT on units, from a language model of text or none; what it knows of words and
+                non-words, and how it goes on                                                         (arXiv 2305.13009)
     surface     DUAL's plateau, and the loss around a trained reader, along lines and in planes       (arXiv 1908.05620, 1712.09913)
     runs        what a run leaves; scores and gains, drawn over seeds and items
     tables      gains over scratch, and all tables, beside what is published

@@ -20,7 +20,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.config import settings
-from speechssl.dual.data import Layout, collate, draw_batch
+from speechssl.dual.data import collate, draw_batch
 from speechssl.dual.model import EncoderInputs
 from speechssl.dual.system import run_model
 from speechssl.errors import InputError
@@ -63,7 +63,7 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
         else:
             loaded, tokenizer = load_text_encoder(encoder)
             check_length(o.length, loaded, "tokens", encoder)
-            body, table, encode = starts(task, loaded, tokenizer, assignment, seed, o.length)
+            body, table, encode, pad = starts(task, loaded, tokenizer, assignment, seed, o.length)
             train_only(body, o.trained)
             table.requires_grad_(o.trained == "all" or assignment != OWN or bool(task.known))
             if not o.dropout:
@@ -72,7 +72,6 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
             model = Classifier(body.train(), table, len(task.classes))
             sequences = {split: [encode(e) for e in some] for split, some in task.splits.items()}
             labels = {split: np.array([e.label for e in some]) for split, some in task.splits.items()}
-            pad = encode.layout.pad
             batches = TaskBatches(sequences["train"], labels["train"], pad, o.batch, seed)
 
             def answers(split: str) -> np.ndarray:
@@ -104,30 +103,15 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
 
 # ---- sequences
 
-
-@dataclass(frozen=True)
-class Encode:
-    """An example as a sequence of ids. longest: S at most; what is longer loses the tail of the longer of its texts."""
-
-    ids: Callable[[TaskExample], tuple[np.ndarray, np.ndarray | None]]
-    layout: Layout
-    longest: int
-
-    def __call__(self, example: TaskExample) -> Sequence_:
-        text, pair = self.ids(example)
-        if pair is None:
-            text = text[: self.longest - 2]
-            return np.concatenate([[self.layout.cls], text, [self.layout.sep]]).astype(np.int64), len(text) + 2
-        room = self.longest - 3
-        kept = min(len(text), max(room - len(pair), room - room // 2))
-        return self.layout.sequence(text[:kept], pair[: room - kept])
+Encode = Callable[[TaskExample], Sequence_]
 
 
 def starts(
     task: Task, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, assignment: str, seed: int, longest: int
-) -> tuple[PreTrainedModel, nn.Embedding, Encode]:
-    """The encoder, the embeddings of a task's tokens or symbols, and how its examples are encoded.
+) -> tuple[PreTrainedModel, nn.Embedding, Encode, int]:
+    """The encoder, the embeddings of a task's tokens or symbols, how its examples are encoded, and the id of padding.
 
+    longest: S at most; what is longer loses the tail of the longer of its texts.
     Raises InputError for an assignment that does not suit the task, or a symbol that training does not know.
     """
     spoken = [e for some in task.splits.values() for e in some if e.symbols]
@@ -144,8 +128,13 @@ def starts(
             body, table = encoder, nn.Embedding.from_pretrained(encoder.get_input_embeddings().weight[chosen], freeze=False)
         else:
             body, table = symbol_encoder(encoder, tokenizer, len(known), assignment, seed)
-        layout = Layout(*special_ids(len(known)), question=longest)
-        return body, table, Encode(lambda e: (np.array([known[s] for s in e.symbols], np.int64), None), layout, longest)
+        cls, sep, pad = special_ids(len(known))
+
+        def encode_symbols(e: TaskExample) -> Sequence_:
+            kept = [known[s] for s in e.symbols][: longest - 2]
+            return np.array([cls, *kept, sep], np.int64), len(kept) + 2
+
+        return body, table, encode_symbols, pad
     if assignment not in (OWN, *DRAWN):
         raise InputError(f"a task of text has no assignment {assignment!r}; choose one of {', '.join((OWN, *DRAWN))}")
     rows = encoder.get_input_embeddings().weight.detach()
@@ -154,13 +143,18 @@ def starts(
     else:
         body, table = symbol_encoder(encoder, tokenizer, len(rows) - SPECIALS, assignment, seed)
 
-    def ids(text: str) -> np.ndarray:
-        return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int64)
+    cls, sep, pad = special_tokens(tokenizer)
 
-    def both(e: TaskExample) -> tuple[np.ndarray, np.ndarray | None]:
-        return ids(e.text), None if e.pair is None else ids(e.pair)
+    def encode(e: TaskExample) -> Sequence_:
+        text, pair = (tokenizer(x, add_special_tokens=False)["input_ids"] for x in (e.text, e.pair or ""))
+        if e.pair is None:
+            text = text[: longest - 2]
+            return np.array([cls, *text, sep], np.int64), len(text) + 2
+        room = longest - 3
+        kept = min(len(text), max(room - len(pair), room - room // 2))
+        return np.array([cls, *text[:kept], sep, *pair[: room - kept], sep], np.int64), kept + 2
 
-    return body, table, Encode(both, Layout(*special_tokens(tokenizer), question=longest), longest)
+    return body, table, encode, pad
 
 
 @dataclass(frozen=True)

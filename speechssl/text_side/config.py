@@ -371,7 +371,7 @@ class SpokenWords:
     avoid: str | None = option(None, "text encoder whose vocabulary has real words that no non-word may sound like, such as minilm")
 
     def run(self) -> None:
-        from speechssl.text_side.probe import make_spoken_words
+        from speechssl.text_side.unit_lm import make_spoken_words
 
         print(make_spoken_words(self))
 
@@ -415,7 +415,7 @@ class Probe:
     options: ProbeOptions = group(ProbeOptions(), "")
 
     def run(self) -> None:
-        from speechssl.text_side.probe import probe
+        from speechssl.text_side.unit_lm import probe
 
         use_device(self.device)
         for line in probe(self.model, self.units, self.results, self.arm, self.words, self.word_units, self.options):
@@ -446,7 +446,7 @@ class Continue:
     device: str = option("auto", DEVICE)
 
     def run(self) -> None:
-        from speechssl.text_side.probe import go_on
+        from speechssl.text_side.unit_lm import go_on
 
         use_device(self.device)
         print("\n\n".join(table.text for table in go_on(self)))

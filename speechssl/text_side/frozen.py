@@ -91,8 +91,11 @@ def compute(task: str, encoder: str, results: Path, arm: str, init: str, trained
             torch.manual_seed(seed)
             model = Computer(without_dropout(body.train()), puzzle)
             train_only(model.encoder, trained)
-            batches = PuzzleBatches(puzzle, o.batch, seed)
             inputs, wanted = puzzle.tested(o.test)
+
+            def batches(step: int) -> Batch:
+                shown, wanted = puzzle.batch(step, o.batch, seed)
+                return {"shown": torch.from_numpy(shown), "wanted": torch.from_numpy(wanted)}
 
             @torch.inference_mode()
             def right() -> np.ndarray:
@@ -155,19 +158,6 @@ class Computer(nn.Module):
         logits = self.logits(shown)
         right = (logits.argmax(-1) == wanted).float().mean().detach()
         return {"loss": functional.cross_entropy(logits.flatten(0, 1), wanted.flatten()), "right": right}
-
-
-@dataclass(frozen=True)
-class PuzzleBatches:
-    """Batches of a task, a function of (seed, step) only."""
-
-    puzzle: Puzzle
-    size: int
-    seed: int
-
-    def __call__(self, step: int) -> Batch:
-        shown, wanted = self.puzzle.batch(step, self.size, self.seed)
-        return {"shown": torch.from_numpy(shown), "wanted": torch.from_numpy(wanted)}
 
 
 # ---- tasks

@@ -44,8 +44,8 @@ from speechssl.text import joiner
 from speechssl.text_side.config import LanguageOptions
 from speechssl.text_side.data import Text, read_text, respell
 from speechssl.text_side.objectives import MLM_HEAD, TokenHead
-from speechssl.text_side.published import ALIGNMENT, CONVERTED, PRECISION
 from speechssl.text_side.runs import encoder_named, run_folder, write_scores
+from speechssl.text_side.tables import ALIGNMENT, CONVERTED, PRECISION
 from speechssl.textlm import assign_tokens, load_text_encoder, load_tokenizer, longest_sequence, reason_of, special_tokens
 from speechssl.timing import FrameGrid, units_of_interval
 from speechssl.units.storage import load_units, units_card

@@ -38,7 +38,6 @@ from speechssl.textlm import longest_sequence, make_encoder, reason_of
 from speechssl.trainer import Batch
 
 CAUSAL = "causal"
-OBJECTIVES = ("mlm", "whole-word", "span", "sentence-order", "replaced-token", CAUSAL)
 LONGEST_SPAN, SPAN_END = 10, 0.2  # words; the probability that a span ends after a word
 DISCRIMINATOR = 50.0  # weight of its loss beside the generator's: ELECTRA's
 IGNORE = -100
@@ -309,28 +308,27 @@ def set_rows(model: PreTrainedModel, rows: torch.Tensor, special: int) -> None:
     model.tie_weights()
 
 
-def checked(model: PreTrainedModel, name: str) -> PreTrainedModel:
-    """The model. Raises InputError for one that cannot be used."""
-    if reason := why_not_causal(model.eval()):
-        raise InputError(f"{name} cannot be a language model here: {reason}; give one of the kind of GPT-2, OPT or Llama")
-    return model.train()
-
-
 @torch.inference_mode()
-def why_not_causal(model: PreTrainedModel) -> str:
-    """Why a model is none that reads vectors from left to right, or none whose output fits its rows; "" where it is."""
+def checked(model: PreTrainedModel, name: str) -> PreTrainedModel:
+    """The model. Raises InputError for one that does not read vectors from left to right, or whose output does not fit its rows."""
+    reason = ""
     try:
-        rows = model.get_input_embeddings().weight
-        one = torch.randn(1, 4, rows.shape[1], generator=torch.Generator().manual_seed(0))
+        width = model.eval().get_input_embeddings().weight.shape[1]
+        one = torch.randn(1, 4, width, generator=torch.Generator().manual_seed(0))
         last, first = (one * torch.tensor(signs)[:, None] for signs in ([1.0, 1, 1, -1], [-1.0, 1, 1, 1]))
         hidden = [model.base_model(inputs_embeds=x).last_hidden_state[0] for x in (one, last, first)]
     except Exception as error:  # what a model of another kind raises
-        return f"it does not read vectors in the place of tokens ({reason_of(error)})"
-    if hidden[0].shape[-1] != rows.shape[1]:
-        return "its output is not as wide as its embeddings"
-    if not hidden[0][:3].allclose(hidden[1][:3], atol=SEEN):
-        return "it sees what follows"
-    return "" if not hidden[0][3].allclose(hidden[2][3], atol=1e-8) else "it does not see what came before"
+        reason = f"it does not read vectors in the place of tokens ({reason_of(error)})"
+    else:
+        if hidden[0].shape[-1] != width:
+            reason = "its output is not as wide as its embeddings"
+        elif not hidden[0][:3].allclose(hidden[1][:3], atol=SEEN):
+            reason = "it sees what follows"
+        elif hidden[0][3].allclose(hidden[2][3], atol=1e-8):
+            reason = "it does not see what came before"
+    if reason:
+        raise InputError(f"{name} cannot be a language model here: {reason}; give one of the kind of GPT-2, OPT or Llama")
+    return model.train()
 
 
 class CausalModel(nn.Module):

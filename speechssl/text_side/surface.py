@@ -44,8 +44,9 @@ from speechssl.metrics import frame_f1
 from speechssl.shift import SHIFT, load_shift
 from speechssl.stats import Units
 from speechssl.text_side.config import SurfaceOptions
-from speechssl.text_side.published import END_DEV, END_TRAIN, HILL, NATS, RISE, SURFACE
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, steps_to, write_scores
+from speechssl.text_side.tables import END_DEV, END_TRAIN, HILL, RISE, SURFACE
+from speechssl.text_side.tasks import NATS
 from speechssl.textlm import TextCodec, load_tokenizer, special_ids, without_dropout
 from speechssl.timing import interval_of_units
 from speechssl.trainer import Batch, check_share
@@ -109,7 +110,7 @@ def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | N
                 facts = {"reader": card["weights"], "options": asdict(o), "curve": []}
                 drawn = Units("window", tuple((name,) for name in items))
                 write_scores(results, task, NATS, arm, seed, items, facts, drawn)
-            step.finish(about | {"points": losses.count, "windows": {name: len(w) for name, w in windows.items()}})
+            step.finish(about | {"points": len(losses.known), "windows": {name: len(w) for name, w in windows.items()}})
         done = step.card
     return f"{folder}: {done['points']} points of the loss of {kind} ({arm}, seed {done['seed']})"
 
@@ -191,10 +192,6 @@ class Losses:
                 self.known |= json.loads(line)
             except ValueError:  # the kill cut it short
                 continue
-
-    @property
-    def count(self) -> int:
-        return len(self.known)
 
     @torch.inference_mode()
     def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:

@@ -25,10 +25,10 @@ from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, stage, write_json, write_text
 from speechssl.text_side.config import SentenceTasks
 from speechssl.text_side.data import read_text, sentences
-from speechssl.text_side.published import PERPLEXITY
 
 SPLITS = ("train", "dev", "test")
 ACCURACY, MCC, SPEARMAN = "accuracy", "mcc", "spearman"
+PERPLEXITY, NATS = "perplexity", "nats"  # metrics that are not shares
 FEWEST = 6  # words of a sentence that a task is made of
 PIECE = 4  # words of overlap
 

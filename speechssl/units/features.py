@@ -20,8 +20,10 @@ import numpy as np
 import torch
 
 from speechssl.audio import SAMPLE_RATE, collect, in_blocks
+from speechssl.encoders.hubert import nothing
 from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES, Chunking, SpeechEncoder, load_encoder
 from speechssl.errors import InputError
+from speechssl.io import hash_json
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.kmeans import PADDING, Codebook, load_codebook, smooth, smooth_stream
 
@@ -77,6 +79,27 @@ def log_mel(samples: np.ndarray) -> torch.Tensor:
 
 MELS = 80
 SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {"mfcc": (coefficients, 39), "fbank": (log_mel, MELS)}
+
+
+@dataclass(frozen=True)
+class SpectralEngine:
+    """Spectral features as the one layer of an encoder. They are not normalised over the utterance: mean pooling would give 0."""
+
+    compute: Callable[[np.ndarray], torch.Tensor]
+
+    def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> None:
+        """None: there is nothing to normalise."""
+
+    def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
+        """(T, D), once. piece: (N,) float32."""
+        yield self.compute(piece.numpy())
+
+
+def spectral_encoder(kind: str) -> SpeechEncoder:
+    """One of `SPECTRAL` every 10 ms, as an encoder of one state (a baseline of SUPERB)."""
+    compute, width = SPECTRAL[kind]
+    grid, own_hash = FrameGrid(SAMPLE_RATE, _SHIFT, _WINDOW), hash_json({"spectral": kind})
+    return SpeechEncoder(kind, SpectralEngine(compute), grid, 0, width, normalise=True, hash=own_hash)
 
 
 def mfcc_rows(grid: FrameGrid, frames: np.ndarray, rows: int) -> np.ndarray:

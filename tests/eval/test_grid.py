@@ -33,11 +33,11 @@ from speechssl.eval.grid import (
     load_tested,
     qa_tasks,
     run_grid,
+    train_classifier,
     units_task,
 )
 from speechssl.eval.run import Item, Setting, check_conditions, freeze_mixtures, name_utterances
 from speechssl.stats import ItemScore
-from speechssl.superb.tasks.classification import ClassifierOptions, train_classifier
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import Codebook
 
@@ -368,13 +368,11 @@ def test_a_recogniser_of_another_encoder_is_refused(models, corpus, tmp_path, hu
 
 # ---- heads
 
-QUICK = ClassifierOptions(learning_rates=(1e-2,), steps=60, every=20)
-
 
 @pytest.mark.parametrize("slots", [("keyword",), ("action", "object", "location")])
 def test_a_classification_task_is_evaluated(labelled, encoder, tmp_path, slots):
     root = labelled("ks", slots)
-    train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
+    train_classifier(load_labelled(root), encoder, tmp_path / "head", 60)
     task = load_classification(tmp_path / "head", root, encoder)
     items = task.items
     assert (task.name, task.metric, len(items)) == ("ks", "acc", 4)
@@ -391,7 +389,7 @@ def test_a_classification_task_is_evaluated(labelled, encoder, tmp_path, slots):
 @pytest.mark.parametrize(("speakers", "voices"), [("abc", {"c0", "c1"}), ("aaa", {""})])
 def test_scores_name_the_voices_that_training_did_not_know(labelled, encoder, tmp_path, speakers, voices):
     root = labelled(speakers=tuple(speakers))
-    train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
+    train_classifier(load_labelled(root), encoder, tmp_path / "head", 60)
     task = load_classification(tmp_path / "head", root, encoder)
     assert {s.voice for s in task.score({})} == voices and task.unit == "recording"
     assert [s.group for s in task.score({})] == [item.id for item in task.items]
@@ -399,7 +397,7 @@ def test_scores_name_the_voices_that_training_did_not_know(labelled, encoder, tm
 
 def test_a_head_is_evaluated_on_its_set_in_the_split_that_is_asked_for(labelled, encoder, tmp_path):
     root = labelled()
-    train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
+    train_classifier(load_labelled(root), encoder, tmp_path / "head", 60)
     dev, test = (load_classification(tmp_path / "head", root, encoder, split) for split in ("dev", "test"))
     for name, task in (("dev", dev), ("test", test)):
         assert {i.id for i in task.items} == {s.id for s in task.score({})} == {f"{name}-{n}" for n in range(4)}

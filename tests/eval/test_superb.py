@@ -170,7 +170,7 @@ def test_the_encoder_in_the_loop_comes_to_the_same_head(options, data, tmp_path)
 @pytest.mark.slow
 def test_training_recordings_are_distorted_anew_each_time_and_others_never(options, data, encoder, tmp_path):
     (part,) = parts_of("ks", data["ks"], "small")
-    task, _ = superb.make_task("ks", part.data, encoder.grid, "small")
+    task, _ = part.make(encoder.grid)
     augmentation = superb.Augmentation((superb.settings_of(["pink@0"], (), ())[1].condition,), superb.Distorter())
     loader = FeatureCache(encoder, tmp_path / "f", augmentation=augmentation).loader(task)
     train, dev = (part.data.splits[split][0] for split in ("train", "dev"))
@@ -317,7 +317,7 @@ def test_a_language_model_that_cannot_be_read_is_reported_before_anything_is_com
 
 def test_what_does_not_fit_stays_in_the_loop_and_is_reported(data, encoder, tmp_path, capsys):
     (part,) = parts_of("pr", data["pr"], "small")
-    task, _ = superb.make_task("pr", part.data, encoder.grid, "small")
+    task, _ = part.make(encoder.grid)
     assert isinstance(FeatureCache(encoder, tmp_path / "a", limit_gb=1e-6).loader(task), OnlineLoader)
     printed = capsys.readouterr().err
     assert "the encoder stays in the loop" in printed and "--cache-gb" in printed

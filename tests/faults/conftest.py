@@ -59,15 +59,6 @@ def check_refusal(said: Said, *names: str) -> None:
     assert len(lines[0]) < 1_200 and all(name in lines[0] for name in names), (names, said)
 
 
-def check_answer(said: Said) -> str:
-    """Done, or refused in one sentence; which of the two."""
-    if said.code == 0:
-        assert said.sentence == "", said
-        return "used"
-    check_refusal(said)
-    return "refused in one sentence"
-
-
 @dataclass(frozen=True)
 class Stages:
     """The pipeline on almost nothing: an encoder, its units, a reader of them, its scores.
@@ -92,15 +83,8 @@ class Stages:
             "units extract": (*extract, "train"),
             "units extract, test": (*extract, "test"),
             "train dual": (
-                "train",
-                "dual",
-                self.corpus,
-                root / "units",
-                models / "dual",
-                "--text-encoder",
-                self.text,
-                *few,
-                *short,
+                *("train", "dual", self.corpus, root / "units", models / "dual", "--text-encoder", self.text),
+                *(*few, *short),
             ),
             "evaluate qa": (
                 *("evaluate", "qa", self.corpus, root / "qa", "--models", models, "--systems", "dual", "--split", "test"),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from speechssl.finetuning import METHODS
 from speechssl.io import read_json
 from speechssl.results import read_rows
+from speechssl.text_side.config import Objective
 from speechssl.text_side.data import make_stream
 from speechssl.text_side.frozen import TASKS
-from speechssl.text_side.objectives import OBJECTIVES
-from speechssl.text_side.published import GAIN, SURFACES, UNIT_LM
 from speechssl.text_side.symbols import SOURCES
+from speechssl.text_side.tables import GAIN, SURFACES, UNIT_LM
 from speechssl.text_side.tasks import GLUE
 
 from .shared import needs, run, sections
@@ -26,7 +27,7 @@ LANGUAGES = ("bilingual", "pinyin", "copy", "tenth", "shallow", "deep")
 def test_settings_are_names_that_exist(config: str) -> None:
     found = sections("text_side", config)
     recipe = found.pop("recipe")
-    assert set(recipe["objectives"]) <= set(OBJECTIVES)
+    assert set(recipe["objectives"]) <= set(get_args(Objective))
     for name in {*recipe["data"], *recipe.get("warm-up", ())} - {"unigram", "bigram", "units"}:
         make_stream(name, found["english"]["vocabulary"] // 2)
     assert set(recipe["languages"]) <= set(LANGUAGES) & set(found)

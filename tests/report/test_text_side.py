@@ -11,7 +11,8 @@ from speechssl.errors import InputError
 from speechssl.io import write_json
 from speechssl.report.text_side import Lectures, curves, gain_by_length, mean_curve, read_lectures, text_side_section
 from speechssl.results import Row, append_rows
-from speechssl.text_side.published import CONDITION, GAIN, MEAN
+from speechssl.text_side.runs import CONDITION
+from speechssl.text_side.tables import GAIN, MEAN
 
 
 def row(task: str, arm: str, value: float, low: float | None = None, high: float | None = None) -> Row:

@@ -1,4 +1,4 @@
-"""What heads are trained on: from the cache as from the encoder in the loop; crops; spectral features; weighted sums."""
+"""What heads are trained on: from the cache as from the encoder in the loop; crops; weighted sums."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from speechssl.superb.data import (
     CachedLoader,
     Featurizer,
     OnlineLoader,
-    load_upstream,
     padded,
     random_crops,
     recordings_of,
 )
-from speechssl.units.features import log_mel
 
 
 class Now:
@@ -114,27 +112,6 @@ def test_what_is_short_enough_is_left_alone():
     given = batch(4, 2)
     found, starts = random_crops(given, 4)
     assert found is given and starts == [0, 0]
-
-
-@pytest.mark.parametrize(("name", "width"), [("fbank", 80), ("mfcc", 39)])
-def test_spectral_features_are_an_encoder_of_one_state(name, width):
-    upstream, samples = load_upstream(name), np.random.default_rng(0).normal(0, 0.1, 16_123).astype(np.float32)
-    states = upstream.hidden_states(samples)
-    assert states.shape == (1, upstream.grid.frames(16_123), width) == (1, 99, width)
-    assert torch.allclose(upstream.hidden_states(3 * samples), states, atol=1e-2)  # loudness is no cue
-    assert upstream.hash != load_upstream("mfcc" if name == "fbank" else "fbank").hash
-    with pytest.raises(ValueError, match="399 samples are fewer than the 400"):
-        upstream.hidden_states(samples[:399])
-
-
-def test_log_mel_is_kaldis_above_the_floor():
-    tone = np.sin(2 * np.pi * 1_000 * np.arange(16_000) / 16_000).astype(np.float32)
-    found = log_mel(tone)
-    assert found.shape == (98, 80) and 25 <= int(found.mean(0).argmax()) <= 32  # 1 kHz is mel 28 of 80 below 8 kHz
-
-
-def test_an_encoder_is_loaded_by_its_name(hubert_folder, encoder):
-    assert load_upstream(hubert_folder("layer")).hash == encoder.hash
 
 
 def test_weights_begin_equal():

@@ -26,13 +26,6 @@ WORDS = [("activate", "lights", "kitchen"), ("deactivate", "lights", "none"), ("
 
 
 @pytest.fixture(scope="module")
-def needs_s3prl():
-    pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
-    pytest.importorskip("tensorboardX", reason="s3prl's programs need tensorboardX, of the optional extra s3prl")
-    pytest.importorskip("pandas", reason="s3prl's experts read their lists with pandas")
-
-
-@pytest.fixture(scope="module")
 def exported(hubert_folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("s3prl") / "out"
     return out, export_upstream(hubert_folder("layer"), out)
@@ -140,10 +133,7 @@ def test_the_verb(hubert_folder, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_both_upstreams_give_our_states(exported, needs_s3prl):
-    from speechssl.encoders.s3prl_upstream import register
-
-    register()
+def test_both_upstreams_give_our_states(exported, s3prl):
     from s3prl.nn import S3PRLUpstream
 
     out, card = exported
@@ -171,25 +161,16 @@ def commands(tmp_path_factory):
     return root
 
 
-def test_the_runner_trains_on_our_states(exported, commands, needs_s3prl, tmp_path, monkeypatch):
+def test_the_runner_trains_on_our_states(exported, commands, s3prl, tmp_path, monkeypatch):
     """In this process, so that what the runner's upstream gives can be looked at."""
-    from speechssl.encoders.s3prl import stand_in_for_programs
-    from speechssl.encoders.s3prl_upstream import register
-
-    register()
-    stand_in_for_programs()
     from s3prl.downstream.runner import Runner
 
     out, _ = exported
     config = next(t for t in TASKS if t.name == "ic").config()
     config["runner"] |= {"total_steps": 3, "eval_step": 3, "save_step": 3, "log_step": 1}
     config["downstream_expert"]["datarc"] |= {"file_path": str(commands), "num_workers": 0, "train_batch_size": 2}
-    words = {
-        "upstream": "speechssl",
-        "upstream_ckpt": str(out / "encoder"),
-        "downstream": "fluent_commands",
-        "expdir": str(tmp_path),
-    }
+    words = {"upstream": "speechssl", "upstream_ckpt": str(out / "encoder"), "downstream": "fluent_commands"}
+    words["expdir"] = str(tmp_path)
     plain = {"init_ckpt": None, "upstream_model_config": None, "upstream_refresh": False, "upstream_trainable": False, "seed": 0}
     chosen = {"upstream_feature_selection": "hidden_states", "upstream_layer_selection": None, "upstream_feature_normalize": False}
     runner = Runner(Namespace(**words, **plain, **chosen, device="cpu", push_to_hf_hub=False), config)
@@ -214,7 +195,7 @@ def run_script(out, tasks, environment, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_script_trains_and_tests_keywords(exported, needs_s3prl, tmp_path):
+def test_the_script_trains_and_tests_keywords(exported, s3prl, tmp_path):
     """Through s3prl's own command line; recordings of any rate are read with what stands in for sox's effects."""
     shares = [int(hashlib.sha1(f"{i:08x}".encode()).hexdigest(), 16) % 2**27 / 2**27 for i in range(100)]
     dev, train = [i for i in range(100) if shares[i] < 0.1], [i for i in range(100) if shares[i] > 0.2][:12]
@@ -233,28 +214,8 @@ def test_the_script_trains_and_tests_keywords(exported, needs_s3prl, tmp_path):
     assert "test at step 0: " in (tmp_path / "exp/ks/log.log").read_text()  # the checkpoint was read again
 
 
-@pytest.mark.slow
-def test_emotions_are_trained_and_tested_on_every_fold(exported, needs_s3prl, tmp_path, monkeypatch):
-    """The script's ten commands; the first fold's are run by s3prl's runner in this process, on IEMOCAP's lists.
-
-    Recordings are read with what stands in for torchaudio. `test_the_script_trains_and_tests_keywords` starts real processes.
-    """
-    from speechssl.encoders.s3prl import stand_in_for_programs
-    from speechssl.encoders.s3prl_upstream import register
-
-    register()
-    stand_in_for_programs()
-    from s3prl.downstream.runner import Runner
-    from s3prl.run_downstream import get_downstream_args
-
-    labels = {"neu": 0, "hap": 1, "ang": 2, "sad": 3}
-    for i in range(8):
-        tone(tmp_path / f"Session{1 + i % 2}/{i}.wav", i)
-    lists = tmp_path / "meta_data/Session1"
-    lists.mkdir(parents=True)
-    for name, session, numbers in (("train", 2, (1, 3, 5, 7)), ("test", 1, (0, 2, 4, 6))):
-        items = [{"path": f"Session{session}/{i}.wav", "label": "sad"} for i in numbers]
-        (lists / f"{name}_meta_data.json").write_text(json.dumps({"labels": labels, "meta_data": items}))
+def test_emotions_are_trained_and_tested_on_every_fold(exported, tmp_path):
+    """The script's ten commands, which a stub writes down."""
     for fold in range(1, 6):  # the script tests only where there is a head
         (tmp_path / f"exp/er-fold{fold}").mkdir(parents=True)
         (tmp_path / f"exp/er-fold{fold}/dev-best.ckpt").touch()
@@ -264,18 +225,12 @@ def test_emotions_are_trained_and_tested_on_every_fold(exported, needs_s3prl, tm
     done = run_script(exported[0], ["er"], {"IEMOCAP": str(tmp_path), "OVERRIDE": QUICK, "PYTHON": str(writes)}, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     calls = [line.split("\t")[2:-1] for line in (tmp_path / "calls").read_text().splitlines()]  # without -m and ours
-    modes = [call[call.index("-m") + 1] for call in calls]
-    assert modes == ["train", "evaluate"] * 5 and all(call[0] == "s3prl.run_downstream" for call in calls)
+    assert [call[call.index("-m") + 1] for call in calls] == ["train", "evaluate"] * 5
+    assert all(call[0] == "s3prl.run_downstream" for call in calls)
     folds = [f"fold{fold}" for fold in range(1, 6)]
     assert [call[call.index("-p") + 1] for call in calls[::2]] == [str(tmp_path / f"exp/er-{fold}") for fold in folds]
     assert [call[call.index("-e") + 1] for call in calls[1::2]] == [str(tmp_path / f"exp/er-{f}/dev-best.ckpt") for f in folds]
     assert all(f"test_fold='{fold}'" in call[-1] for fold, call in zip(folds, calls[::2], strict=True))
-    for call, mode in zip(calls[:2], modes, strict=False):
-        monkeypatch.setattr(sys, "argv", call)
-        args, config, _ = get_downstream_args()
-        torch.manual_seed(args.seed)  # as run_downstream's main does; dev must improve for a checkpoint
-        getattr(Runner(args, config), mode)()
-    assert len((tmp_path / "exp/er-fold1/test_fold1_predict.txt").read_text().splitlines()) == 4
 
 
 def test_the_script_says_what_it_misses(exported, tmp_path):

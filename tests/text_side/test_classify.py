@@ -97,7 +97,7 @@ def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> No
     layer = "encoder.layer.0.attention.self.query.weight"
 
     def made(assignment: str, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-        body, table, _ = starts(task, *load_text_encoder(str(checkpoint("BERT"))), assignment, seed, 16)
+        body, table, *_ = starts(task, *load_text_encoder(str(checkpoint("BERT"))), assignment, seed, 16)
         return body.state_dict()[layer], table.weight
 
     own, again, scratch = made("own"), made("re-init"), made("scratch")
@@ -109,7 +109,7 @@ def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> No
 def test_long_texts_lose_the_tail_of_the_longer_one(pairs: Path, checkpoint: Any) -> None:
     task = load_task(pairs)
     model, tokenizer = load_text_encoder(str(checkpoint("BERT")))
-    _, _, encode = starts(task, model, tokenizer, "own", 0, 9)
+    _, _, encode, _ = starts(task, model, tokenizer, "own", 0, 9)
     cls, sep, _ = special_tokens(tokenizer)
     example = task.splits["train"][0]
     long = "lake silver lost great old lake silver"
@@ -145,7 +145,7 @@ def test_an_encoder_of_the_symbols_reads_them_as_its_own_tokens(genes: Path, tmp
     model, tokenizer = load_text_encoder(str(folder))
     task = load_task(genes)
     assert {"A", "C", "T"} <= set(tokenizer.get_vocab()) and len(tokenizer) == 8
-    _, table, encode = starts(task, model, tokenizer, "own", 0, 14)
+    _, table, encode, _ = starts(task, model, tokenizer, "own", 0, 14)
     rows = model.get_input_embeddings().weight
     assert torch.equal(table.weight[0], rows[tokenizer.get_vocab()["A"]])
     assert torch.equal(table.weight[-1], rows[tokenizer.pad_token_id])

@@ -104,12 +104,8 @@ def test_mnist_and_cifar_are_read_from_their_files(tmp_path: Path) -> None:
     for name in ("data_batch_1.bin", "test_batch.bin"):
         (cifar / name).write_bytes(row.tobytes() * 2)
     puzzle = load_puzzle(str(cifar))
-    assert (
-        puzzle.name == "cifar-10"
-        and puzzle.test
-        and puzzle.test[0].shape == (2, 64, 48)
-        and puzzle.test[1].ravel().tolist() == [7, 7]
-    )
+    assert puzzle.test and puzzle.name == "cifar-10"
+    assert puzzle.test[0].shape == (2, 64, 48) and puzzle.test[1].ravel().tolist() == [7, 7]
     assert puzzle.test[0][0, 0].reshape(4, 4, 3)[0, 1, 2] * 255 == pytest.approx(row[1 + 2 * 1024 + 1])
     (mnist / "train-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x09\0")
     with pytest.raises(InputError, match="train-labels-idx1-ubyte is not a whole idx file"):

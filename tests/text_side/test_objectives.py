@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,12 +16,11 @@ from torch import nn
 from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import read_json
-from speechssl.text_side.config import TextPretraining
+from speechssl.text_side.config import Objective, TextPretraining
 from speechssl.text_side.objectives import (
     CAUSAL,
     IGNORE,
     LONGEST_SPAN,
-    OBJECTIVES,
     CausalBatches,
     CausalModel,
     Pretraining,
@@ -35,6 +34,7 @@ from speechssl.text_side.objectives import (
 )
 from speechssl.text_side.pretrain import pretrain_text
 
+OBJECTIVES = get_args(Objective)
 CLS, SEP, PAD, MASK = SPECIALS = 0, 1, 2, 3
 V = 40
 
@@ -185,19 +185,11 @@ def test_batches_are_a_function_of_the_step() -> None:
 def test_a_language_model_of_text_is_pre_trained_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("The silver lake is old. Nobody named the lost lake! " * 8)
     training = TrainingOptions(steps=40, learning_rate=1e-2, warmup_steps=1, log_every=10, bf16=False)
-    sizes = {
-        "vocabulary": 120,
-        "layers": 1,
-        "width": 16,
-        "heads": 2,
-        "positions": 32,
-        "length": 12,
-        "batch": 4,
-        "objective": CAUSAL,
-    }
-    folder = pretrain_text(tmp_path / "gpt", TextPretraining(training, text=tmp_path / "text.txt", **sizes))
+    sizes: dict[str, Any] = {"vocabulary": 120, "layers": 1, "width": 16, "heads": 2, "positions": 32, "length": 12, "batch": 4}
+    sizes |= {"objective": CAUSAL, "text": tmp_path / "text.txt"}
+    folder = pretrain_text(tmp_path / "gpt", TextPretraining(training, **sizes))
     card = read_json(tmp_path / "gpt/card.json")
     assert card["what"] == "text language model" and card["training"]["loss"] < 2.5  # log(120) is 4.8
     assert load_causal(str(folder)).config.vocab_size == len(load_causal(str(folder)).get_input_embeddings().weight)
-    more = pretrain_text(tmp_path / "more", TextPretraining(training, text=tmp_path / "text.txt", start=str(folder), **sizes))
+    more = pretrain_text(tmp_path / "more", TextPretraining(training, start=str(folder), **sizes))
     assert read_json(tmp_path / "more/card.json")["training"]["loss"] < card["training"]["loss"] and more.is_dir()

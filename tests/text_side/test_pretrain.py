@@ -20,6 +20,8 @@ from speechssl.text_side.pretrain import Parts, by_turns, pretrain_text, source_
 from speechssl.textlm import assign_tokens, load_text_encoder
 from speechssl.timing import RunLength
 
+from ..files import untouched
+
 SIZE = {"layers": 1, "width": 16, "heads": 2, "positions": 24, "length": 16, "batch": 2, "vocabulary": 120}
 
 
@@ -32,10 +34,8 @@ def options(**changes: Any) -> TextPretraining:
 def texts(tmp_path: Path) -> Path:
     (tmp_path / "texts").mkdir()
     for i in range(3):
-        written = " ".join(
-            f"The lake {word} is old. Nobody named the {word} lake!" for word in ("silver", "lost", "great")[: i + 1]
-        )
-        (tmp_path / f"texts/{i}.txt").write_text(written)
+        said = (f"The lake {word} is old. Nobody named the {word} lake!" for word in ("silver", "lost", "great")[: i + 1])
+        (tmp_path / f"texts/{i}.txt").write_text(" ".join(said))
     return tmp_path / "texts"
 
 
@@ -47,12 +47,9 @@ def test_an_encoder_of_text_lends_its_vocabulary_to_artificial_data(texts: Path,
     other, same = load_text_encoder(str(nested))
     assert same.get_vocab() == tokenizer.get_vocab() and other.config.num_hidden_layers == 1
     card = read_json(tmp_path / "nested/card.json")
-    assert (
-        card["options"]["data"] == "nested" and card["options"]["tokenizer"] == "english/encoder" and card["training"]["steps"] == 2
-    )
-    before = (nested / "model.safetensors").stat().st_mtime_ns
-    pretrain_text(tmp_path / "nested", options(data="nested", tokenizer=str(english)))
-    assert (nested / "model.safetensors").stat().st_mtime_ns == before
+    assert (card["options"]["data"], card["options"]["tokenizer"], card["training"]["steps"]) == ("nested", "english/encoder", 2)
+    with untouched(nested):
+        pretrain_text(tmp_path / "nested", options(data="nested", tokenizer=str(english)))
     with pytest.raises(InputError, match=r"made from other inputs \(options.data"):
         pretrain_text(tmp_path / "nested", options(data="flat", tokenizer=str(english)))
 
@@ -73,9 +70,8 @@ def test_it_goes_on_from_an_encoder(checkpoint: Any, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["ELECTRA", "T5", "ModernBERT", "Longformer"])
 def test_encoders_of_any_family_are_trained_from_scratch(family: str, checkpoint: Any, tmp_path: Path) -> None:
-    made = pretrain_text(
-        tmp_path / "out", options(data="dyck-8", like=str(checkpoint(family)), steps=1, length=12, objective="span")
-    )
+    like = {"like": str(checkpoint(family)), "length": 12}
+    made = pretrain_text(tmp_path / "out", options(data="dyck-8", steps=1, objective="span", **like))
     model, tokenizer = load_text_encoder(str(made))
     assert len(tokenizer) == 125 and model.get_input_embeddings().num_embeddings == 125
     assert model.config.model_type == load_text_encoder(str(checkpoint(family)))[0].config.model_type
@@ -101,9 +97,8 @@ def test_artificial_ids_are_tokens_in_an_order_of_the_seed() -> None:
 
 
 def test_units_are_the_tokens_that_dual_gives_them(save_units: Any, checkpoint: Any) -> None:
-    units = save_units(
-        {"a": RunLength.of_frames(np.array([5, 5, 1, 2])), "b": RunLength.of_frames(np.array([3]))}, {"codebook": "b"}
-    )
+    frames = {"a": np.array([5, 5, 1, 2]), "b": np.array([3])}
+    units = save_units({name: RunLength.of_frames(some) for name, some in frames.items()}, {"codebook": "b"})
     tokenizer = load_vocabulary(str(checkpoint("BERT")))
     source = source_of(options(data="units", units=units, assignment="random"), None, tokenizer)
     tokens, rng = assign_tokens(tokenizer, 6, "random", 0), np.random.default_rng(0)

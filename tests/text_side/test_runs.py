@@ -12,9 +12,8 @@ from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 from speechssl.results import Row, append_rows, read_rows, table_of
 from speechssl.stats import paired_difference
-from speechssl.text_side.published import CONDITION, MEAN
-from speechssl.text_side.runs import Run, estimate, read_runs, run_folder, write_scores
-from speechssl.text_side.tables import device_table, equal_loss_tables, gains_of, gains_tables, score_at, symbol_table
+from speechssl.text_side.runs import CONDITION, Run, estimate, read_runs, run_folder, write_scores
+from speechssl.text_side.tables import MEAN, device_table, equal_loss_tables, gains_of, gains_tables, score_at, symbol_table
 
 from ..files import write_lines
 
@@ -101,9 +100,8 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
     assert read_rows(tmp_path / "results.jsonl") == rows
     assert len(read_json(tmp_path / "tables/text_side.json")) == 3
     gains_tables(tmp_path, (), "nested", 0)  # gains over another start are of another scale
-    assert {(r.encoder, r.card) for r in read_rows(tmp_path / "results.jsonl") if r.metric == "gain"} == {
-        ("scratch", "over nested")
-    }
+    found = {(r.encoder, r.card) for r in read_rows(tmp_path / "results.jsonl") if r.metric == "gain"}
+    assert found == {("scratch", "over nested")}
 
 
 def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
@@ -173,19 +171,12 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
         write_json(folder / f"superb/heads/{name}/ks/seed-0/card.json", card)
     append_rows(folder / "superb/results.jsonl", rows, any_card=True)
     table = device_table(tmp_path, 0)
-    assert table.columns[:4] == ("trained", "dual", "dual: trained", "dual: s") and [r[0] for r in table.rows] == [
-        "lora",
-        "weighted-sum",
-    ]
-    cells = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    assert (cells[1]["dual: trained"], cells[1]["dual: s"], cells[1]["text-qa: trained"], cells[1]["text-qa: s"]) == (
-        7,
-        "15",
-        9,
-        "3",
-    )
-    assert cells[1]["dual"].startswith("50.0") and cells[0]["ks"] == cells[1]["ks"] == "85.0 [70.0, 95.0]"
-    assert (cells[0]["ks: trained"], cells[1]["ks: trained"], cells[0]["dual"]) == (13, 11, "–")
+    assert table.columns[:4] == ("trained", "dual", "dual: trained", "dual: s")
+    lora, weighted = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    assert (lora["trained"], lora["dual"], lora["ks: trained"]) == ("lora", "–", 13) and weighted["trained"] == "weighted-sum"
+    found = [weighted[name] for name in ("dual: trained", "dual: s", "text-qa: trained", "text-qa: s", "ks: trained")]
+    assert found == [7, "15", 9, "3", 11]
+    assert weighted["dual"].startswith("50.0") and lora["ks"] == weighted["ks"] == "85.0 [70.0, 95.0]"
     assert [table_of(values) for values in read_json(tmp_path / "tables/devices.json")] == [table]
     (row,) = read_rows(tmp_path / "results.jsonl")
     assert (row.system, row.encoder, row.value) == ("dual, devices", "weighted-sum", 50.0)

@@ -22,10 +22,9 @@ from speechssl.report.text_side import read_surfaces, surface_figures
 from speechssl.results import read_rows
 from speechssl.text_side import surface as room
 from speechssl.text_side.config import SurfaceOptions
-from speechssl.text_side.published import END_TRAIN, HILL, RISE, is_surface
 from speechssl.text_side.runs import steps_to
 from speechssl.text_side.surface import numbers, plateau, random_direction, start_of, surface
-from speechssl.text_side.tables import gains_tables
+from speechssl.text_side.tables import END_TRAIN, HILL, RISE, gains_tables, has_own_table
 from speechssl.timing import FrameGrid, RunLength
 
 from ..files import change_json, change_lines
@@ -69,8 +68,8 @@ def test_hill_and_rise_of_curves_that_are_known() -> None:
     found = numbers(lines, "dual", "train", "dev")
     assert [v for _, v in found[f"dual-{HILL}"].values()] == [2.0, 0.0]
     assert [v for _, v in found[f"dual-{END_TRAIN}"].values()] == [2.0, 0.0] and found["dual-loss-dev"]["0"] == (0.0, 3.0)
-    assert [v for _, v in found[f"dual-{RISE}"].values()] == [2.0] and all(map(is_surface, found))
-    assert not is_surface("dual") and not is_surface("text-qa")
+    assert [v for _, v in found[f"dual-{RISE}"].values()] == [2.0] and all(map(has_own_table, found))
+    assert not has_own_table("dual") and not has_own_table("text-qa")
 
 
 @pytest.mark.parametrize(("kind", "trained"), [("dual", "all"), ("text-qa", "all"), ("dual", "adapters")])
@@ -163,9 +162,8 @@ def test_a_curve_ends_in_the_score_of_its_items(corpus: Path, checkpoint: Any, t
     (row,) = (r for r in read_rows(results / "results.jsonl") if (r.encoder, r.seed) == ("random", 0))
     assert row.metric == "ff1" and row.value == pytest.approx(100 * np.mean(shares))
     steps = gains_tables(results, (), "scratch", 0)[-1]
-    assert (
-        steps.title == "Steps of DUAL to FF1 50" and steps.columns == ("start", "seed 0", "seed 1", "mean") and len(steps.rows) == 2
-    )
+    assert steps.title == "Steps of DUAL to FF1 50" and len(steps.rows) == 2
+    assert steps.columns == ("start", "seed 0", "seed 1", "mean")
 
 
 def test_questions_without_units_count_as_wrong(

@@ -13,7 +13,16 @@ from speechssl.audio import forget, read_audio, write_flac
 from speechssl.encoders.load import Chunking, SharedEncoder, has_bf16, load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
-from speechssl.units.features import extractor_of, load_extractor, load_features, mfcc, mfcc_rows, spectral_stream
+from speechssl.units.features import (
+    extractor_of,
+    load_extractor,
+    load_features,
+    log_mel,
+    mfcc,
+    mfcc_rows,
+    spectral_encoder,
+    spectral_stream,
+)
 from speechssl.units.quality import normalised_distance
 
 HUBERT = FrameGrid(16_000, 320, 400)
@@ -220,3 +229,20 @@ def test_hours_in_a_file_have_the_units_of_memory(encoder, codebook_for, margin,
     monkeypatch.setattr("speechssl.encoders.load.forget", lambda samples: forgotten.append(type(samples)) or forget(samples))
     assert np.array_equal(extractor.frames(read_audio(tmp_path / "a.flac")), wanted)
     assert set(forgotten) == {np.memmap}
+
+
+@pytest.mark.parametrize(("kind", "width"), [("fbank", 80), ("mfcc", 39)])
+def test_spectral_features_are_an_encoder_of_one_state(kind, width):
+    encoder, samples = spectral_encoder(kind), np.random.default_rng(0).normal(0, 0.1, 16_123).astype(np.float32)
+    states = encoder.hidden_states(samples)
+    assert states.shape == (1, encoder.grid.frames(16_123), width) == (1, 99, width)
+    assert torch.allclose(encoder.hidden_states(3 * samples), states, atol=1e-2)  # loudness is no cue
+    assert encoder.hash != spectral_encoder("mfcc" if kind == "fbank" else "fbank").hash
+    with pytest.raises(ValueError, match="399 samples are fewer than the 400"):
+        encoder.hidden_states(samples[:399])
+
+
+def test_log_mel_is_kaldis_above_the_floor():
+    tone = np.sin(2 * np.pi * 1_000 * np.arange(16_000) / 16_000).astype(np.float32)
+    found = log_mel(tone)
+    assert found.shape == (98, 80) and 25 <= int(found.mean(0).argmax()) <= 32  # 1 kHz is mel 28 of 80 below 8 kHz

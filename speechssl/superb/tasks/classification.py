@@ -11,28 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from speechssl.data.superb import LabelledSet, Utterance, recording_units
-from speechssl.encoders.load import SpeechEncoder
-from speechssl.encoders.states import CacheOptions, cache_states, encoder_card
-from speechssl.stats import mean_interval
-from speechssl.superb.data import TRAINING, Batch, CachedLoader, Evaluation, Featurizer, HeadSettings, Measure, recordings_of
-from speechssl.superb.train import Run, TrainedHead, train_head
+from speechssl.data.superb import LabelledSet, Utterance
+from speechssl.superb.data import Batch, Evaluation, Featurizer, rate_measure
 from speechssl.timing import FrameGrid
 
 METRIC = "acc"
-PUBLISHED = {  # s3prl 0.4.18, downstream/{speech_commands,voxceleb1,fluent_commands,emotion}/config.yaml
-    "ks": HeadSettings(1e-4, 200_000, 32, 5_000, balanced=True),
-    "sid": HeadSettings(1e-4, 200_000, 32, 5_000),
-    "ic": HeadSettings(1e-4, 200_000, 32, 5_000),
-    "er": HeadSettings(1e-4, 30_000, 32, 1_000),
-}
 
 
 class UtteranceClassifier(nn.Module):
@@ -86,9 +75,8 @@ class Classification:
 
     def evaluate(self, split: str, predicted: Mapping[str, list[float]], resamples: int) -> Evaluation:
         """acc with its interval; the confusion of every slot, and the mean loss."""
-        every = self.data.splits[split]
-        known = [u for u in every if u.id in predicted]
-        right = dict.fromkeys((u.id for u in every), 0.0)
+        known = [u for u in self.data.splits[split] if u.id in predicted]
+        right = dict.fromkeys((u.id for u in self.data.splits[split]), 0.0)
         detail: dict[str, Any] = {}
         if known:
             truth = self.labels(known)
@@ -101,11 +89,7 @@ class Classification:
                 counts = torch.bincount(truth[:, number] * len(names) + chosen[:, number], minlength=len(names) ** 2)
                 confusion[slot] = {"classes": list(names), "counts": counts.reshape(-1, len(names)).tolist()}
             detail = {"loss": float(torch.stack(losses).sum()), "confusion": confusion}
-        values = list(right.values())
-        if not resamples:
-            return Evaluation((Measure.fixed(METRIC, 100 * sum(values) / len(values), len(values)),), detail)
-        interval = mean_interval(values, recording_units(self.data, every), resamples=resamples)
-        return Evaluation((Measure.of(METRIC, interval.percent),), detail)
+        return Evaluation((rate_measure(METRIC, list(right.values()), None, self.data, split, resamples),), detail)
 
     def labels(self, utterances: Sequence[Utterance]) -> Tensor:
         """(B, slots) numbers of classes. Raises ValueError for a label that is no class."""
@@ -124,45 +108,3 @@ class Classification:
             part = log_probs[at : at + len(names)]
             found[slot], at = names[max(range(len(names)), key=part.__getitem__)], at + len(names)
         return found
-
-
-@dataclass(frozen=True)
-class ClassifierOptions:
-    """How the robustness grid trains its classifiers: every rate for all steps, for sets of a few thousand utterances."""
-
-    learning_rates: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1)  # the best on dev is kept
-    steps: int = 3000  # at most, for each
-    batch: int = 32
-    every: int = 100  # steps between evaluations on dev
-    patience: int = 8  # evaluations without improvement before training ends
-    projection: int = 256
-    seed: int = 0
-
-
-def train_classifier(
-    data: LabelledSet,
-    encoder: SpeechEncoder,
-    out: Path,
-    options: ClassifierOptions = ClassifierOptions(),
-    workers: int = 2,
-) -> TrainedHead:
-    """Train (once) and save a head in `out`; every learning rate is tried.
-
-    The hidden states of the set are kept in `out`-features. Raises InputError as `train_head`.
-    """
-    task = Classification(data.task, data, encoder.grid, options.projection)
-    folder = out.with_name(f"{out.name}-features") / "train-dev"
-    if not (out / "card.json").is_file():
-        cache_states(encoder, recordings_of(data, TRAINING), folder, CacheOptions(pooled=True), workers=workers)
-    settings = HeadSettings(options.learning_rates[0], options.steps, options.batch, options.every, patience=options.patience)
-    loader = CachedLoader(data, folder, task.pooled, task.wants_waves)
-    run = Run(task, loader, settings, options.seed, out)
-    return train_head(run, encoder_card(encoder), options.learning_rates, METRIC, halving=False)
-
-
-def classify_mean(head: TrainedHead, mean: Tensor) -> dict[str, str]:
-    """The labels of a recording, by slot. mean: (S, D) of every hidden state over time."""
-    assert isinstance(head.task, Classification)
-    with torch.inference_mode():
-        log_probs = head.task.predict(head.head, Batch((), mean[None], torch.ones(1).long()))
-    return head.task.choose(log_probs[0])

@@ -25,13 +25,11 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
+from speechssl.data.superb import Turn, Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.stats import ratio_interval
-from speechssl.superb.data import Batch, Evaluation, Featurizer, HeadSettings, Measure, random_crops
+from speechssl.superb.data import Batch, Evaluation, Featurizer, random_crops, rate_measure
 from speechssl.timing import FrameGrid, RunLength
 
-PUBLISHED = HeadSettings(learning_rate=1e-4, steps=30_000, batch=32, every=500)
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
 MEDIANS = (1, 11)
 
@@ -122,14 +120,12 @@ class Diarisation:
         total = sum(errors, DiarisationErrors())
         if not total.speech:
             raise InputError(f"a collar of {self.collar} s leaves no speech in {self.data.root / split}.jsonl; give a smaller one")
-        measure = Measure.fixed("der", 100 * total.rate, len(errors))
+        wrong, speech = [e.wrong for e in errors], [e.speech for e in errors]
+        measure = rate_measure("der", wrong, speech, self.data, split, resamples)
         parts = {"miss": total.missed, "false_alarm": total.false_alarms, "confusion": total.confused}
         percent = {name: 100 * seconds / total.speech for name, seconds in parts.items()}
         detail: dict[str, Any] = {"timeline": self._timeline(split, predicted), "parts": percent}
         if resamples:
-            wrong, speech = [e.wrong for e in errors], [e.speech for e in errors]
-            units = recording_units(self.data, self.data.splits[split])
-            measure = Measure.of("der", ratio_interval(wrong, speech, units, resamples=resamples).percent)
             detail["decisions"] = self.decisions(split, predicted)
         return Evaluation((measure,), detail)
 

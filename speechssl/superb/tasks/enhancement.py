@@ -24,16 +24,11 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from speechssl.audio import SAMPLE_RATE, read_audio
-from speechssl.data.superb import Utterance, UtteranceSet, recording_units
+from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.errors import InputError, MissingExtra
-from speechssl.stats import mean_interval
-from speechssl.superb.data import Batch, Evaluation, Featurizer, HeadSettings, Measure
+from speechssl.superb.data import Batch, Evaluation, Featurizer, Measure, rate_measure
 from speechssl.timing import FrameGrid
 
-PUBLISHED = {
-    "se": HeadSettings(1e-3, 100_000, 8, 1_250, optimiser="AdamW"),
-    "ss": HeadSettings(1e-3, 150_000, 8, 2_000, optimiser="AdamW"),
-}
 RECORDINGS = 256  # clean ones that are kept in memory: 160 MB of ten seconds each
 OVERLAP = 2.5  # hops in a window, at least: 400 / 160 of the published settings
 EPSILON = 1e-10  # beside a magnitude that is divided by
@@ -163,7 +158,7 @@ def estimate(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> l
     return found
 
 
-def mean_measure(
+def mean_score(
     data: UtteranceSet, split: str, predicted: Mapping[str, np.ndarray], name: str, score: Score, worst: float, resamples: int
 ) -> Measure:
     """The mean over all utterances of a split; one without a prediction has the worst value."""
@@ -174,9 +169,7 @@ def mean_measure(
             values.append(worst)
         else:
             values.append(score(clean_sources(data, utterance, found.shape[1]), found[1:], found[0]))
-    if not resamples:
-        return Measure.fixed(name, float(np.mean(values)), len(values))
-    return Measure.of(name, mean_interval(values, recording_units(data, data.splits[split]), resamples=resamples))
+    return rate_measure(name, values, None, data, split, resamples, scale=1)
 
 
 def real(values: Tensor, frames: Tensor) -> Tensor:
@@ -252,9 +245,7 @@ class Enhancement:
             "si_sdri": (si_sdr_improvement, SILENT),
         }
         wanted = scores if resamples else {"pesq": scores["pesq"]}
-        return Evaluation(
-            tuple(mean_measure(self.data, split, predicted, name, *score, resamples) for name, score in wanted.items())
-        )
+        return Evaluation(tuple(mean_score(self.data, split, predicted, name, *score, resamples) for name, score in wanted.items()))
 
 
 @dataclass(frozen=True)
@@ -300,7 +291,7 @@ class Separation:
 
     def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> Evaluation:
         """The improvement in SI-SDR (dB) in the better order of the two; SILENT without a prediction."""
-        return Evaluation((mean_measure(self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples),))
+        return Evaluation((mean_score(self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples),))
 
 
 # ---- measures, at 16 kHz

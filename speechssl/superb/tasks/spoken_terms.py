@@ -28,20 +28,11 @@ from speechssl.superb.data import Evaluation, Measure
 StatesOf = Callable[[str], Tensor]  # id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
 BLOCK = 1 << 26  # numbers of hidden states of documents, and of queries, held at a time: 256 MB each
 PAIRS = 1 << 23  # numbers of distances held at a time by every worker
+DECISION = 2.0  # standard deviations above which a score is a detection
+SHORTEST = 5  # frames; a shorter query has 0 for every document
+PRIOR, MISS = 0.0008, 100.0  # of QUESST 2014: of a document's holding a query; cost of a miss, in false alarms
+BETA = (1 - PRIOR) / (MISS * PRIOR)
 FLAT = 1e-5  # distances, which lie in [0, 6.4], are equal when they differ by no more
-
-
-@dataclass(frozen=True)
-class Costs:
-    """QUESST 2014's."""
-
-    prior: float = 0.0008  # of a document's holding a query
-    miss: float = 100.0
-    false_alarm: float = 1.0
-
-    @property
-    def beta(self) -> float:
-        return self.false_alarm * (1 - self.prior) / (self.miss * self.prior)
 
 
 @dataclass(frozen=True)
@@ -49,10 +40,6 @@ class SpokenTerms:
     """Raises InputError for a query that matches an unknown document, or a split in which no query matches any."""
 
     data: UtteranceSet
-    costs: Costs = Costs()
-    decision: float = 2.0  # standard deviations above which a score is a detection
-    shortest: int = 5  # frames; a shorter query has 0 for every document
-
     name = "qbe"
 
     def __post_init__(self) -> None:
@@ -74,7 +61,7 @@ class SpokenTerms:
         BLOCK, once for every document.
         """
         scores, truth = self.scores(states_of, "dev", range(layers), workers), self.truth("dev")
-        found = [100 * max_term_value(term_curves(of_layer, truth, self.costs), 0).value for of_layer in scores]
+        found = [100 * term_curves(of_layer, truth).mtwv for of_layer in scores]
         return int(np.argmax(found)), found
 
     def evaluate(self, states_of: StatesOf, split: str, layer: int, resamples: int, workers: int = 2) -> Evaluation:
@@ -84,15 +71,10 @@ class SpokenTerms:
         Raises InputError where no document could be read.
         """
         scores, truth = self.scores(states_of, split, [layer], workers)[0], self.truth(split)
-        curves = term_curves(scores, truth, self.costs)
-        actual = values_at(scores, truth, np.nextafter(self.decision, np.inf), self.costs)  # more than 2, not 2
-        if resamples:
-            units = recording_units(self.data, self.queries(split), "query")
-            mtwv, atwv = max_term_value(curves, resamples, units), mean_interval(actual, units, resamples=resamples)
-            measures = (Measure.of("mtwv", mtwv.percent), Measure.of("atwv", atwv.percent))
-        else:
-            values = {"mtwv": max_term_value(curves, 0).value, "atwv": float(actual.mean())}
-            measures = tuple(Measure.fixed(name, 100 * value, len(actual)) for name, value in values.items())  # type: ignore[assignment]
+        curves, units = term_curves(scores, truth), recording_units(self.data, self.queries(split), "query")
+        actual = values_at(scores, truth, np.nextafter(DECISION, np.inf))  # more than 2, not 2
+        mtwv, atwv = max_term_value(curves, units, resamples), mean_interval(actual, units, resamples=resamples)
+        measures = (Measure.of("mtwv", mtwv.percent), Measure.of("atwv", atwv.percent))
         best = float(curves.thresholds[curves.best])
         return Evaluation(measures, {"layer": layer, "threshold": best if np.isfinite(best) else None})
 
@@ -137,7 +119,7 @@ class SpokenTerms:
         found = np.full((len(layers), len(queries), len(documents)), -np.inf)
         rows = [i for i, q in enumerate(queries) if q.id in frames]
         found[np.ix_(range(len(layers)), rows, columns)] = 0
-        long = [i for i in rows if frames[queries[i].id] >= self.shortest]
+        long = [i for i in rows if frames[queries[i].id] >= SHORTEST]
         with single_threaded(workers) as pool:
             for part in _parts(long, [frames[queries[i].id] for i in long], BLOCK // size):
                 spoken = [normalised(queries[i].id) for i in part]
@@ -219,8 +201,13 @@ class Curves:
         """Of the K; of equals the highest threshold."""
         return int(self.values.mean(0).argmax())
 
+    @property
+    def mtwv(self) -> float:
+        """The mean over the queries at the best threshold; no detection at all has 0."""
+        return float(self.values[:, self.best].mean())
 
-def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | float, costs: Costs = Costs()) -> np.ndarray:
+
+def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | float) -> np.ndarray:
     """(Q,) or, of (K,) thresholds, (Q, K): 1 - P_miss - β P_fa of every query. scores: (Q, R); truth: (Q, R) bool.
 
     A score of at least the threshold is a detection; -inf never is. β = C_fa (1 - P) / (C_miss P). Every pair of query and document
@@ -233,36 +220,31 @@ def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | fl
 
     return np.stack(
         [
-            reached(s[t]) / t.sum() - costs.beta * reached(s[~t]) / max((~t).sum(), 1)
+            reached(s[t]) / t.sum() - BETA * reached(s[~t]) / max((~t).sum(), 1)
             for s, t in zip(scores, truth, strict=True)
         ]
     )  # fmt: skip
 
 
-def term_curves(scores: np.ndarray, truth: np.ndarray, costs: Costs = Costs()) -> Curves:
+def term_curves(scores: np.ndarray, truth: np.ndarray) -> Curves:
     """scores: (Q, R); truth: (Q, R) bool. Thresholds between two true scores add false alarms alone, so those at true ones do.
 
     Queries that no document holds are left out beforehand, as NIST does.
     """
     thresholds = np.concatenate([[np.inf], np.unique(scores[truth & np.isfinite(scores)])[::-1]])
-    return Curves(thresholds, values_at(scores, truth, thresholds, costs))
+    return Curves(thresholds, values_at(scores, truth, thresholds))
 
 
-def max_term_value(curves: Curves, resamples: int, units: Units | None = None, seed: int = 0) -> Interval:
-    """MTWV: the mean over the queries at the best threshold; no detection at all has 0.
+def max_term_value(curves: Curves, units: Units, resamples: int) -> Interval:
+    """MTWV with the interval of a bootstrap, each resample at its own best threshold.
 
-    Its interval is that of a bootstrap, each resample at its own best threshold; 0 resamples: [value, value].
-    units: what is drawn of the Q queries, such as their speakers; None: the queries.
+    units: what is drawn of the Q queries, such as their speakers.
     """
     queries, thresholds = curves.values.shape
-    value = float(curves.values[:, curves.best].mean())
-    if not resamples:
-        return Interval(value, value, value, queries)
-    labels = units.labels if units else list(map(str, range(queries)))
-    order = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    order = {label: i for i, label in enumerate(dict.fromkeys(units.labels))}
     of_group = np.zeros((len(order), queries))
-    of_group[[order[label] for label in labels], range(queries)] = 1
+    of_group[[order[label] for label in units.labels], range(queries)] = 1
     sums, sizes = of_group @ curves.values, of_group.sum(1)
-    blocks = drawn_counts(len(order), (queries + thresholds) / 2, seed, resamples)
+    blocks = drawn_counts(len(order), (queries + thresholds) / 2, 0, resamples)
     ends = percentiles(np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks]))
-    return Interval(value, *ends, queries, len(order) > 1, units.name if units else "query", len(order))
+    return Interval(curves.mtwv, *ends, queries, len(order) > 1, units.name, len(order))

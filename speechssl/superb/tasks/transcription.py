@@ -20,16 +20,12 @@ from torch.nn.functional import interpolate, pad
 
 from speechssl.cascade.decode import BeamDecoder, BeamOptions, NgramModel, train_ngram
 from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_decode, greedy_symbols
-from speechssl.data.superb import Slot, Utterance, UtteranceSet, recording_units
+from speechssl.data.superb import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.stats import Units, mean_interval, ratio_interval
-from speechssl.superb.data import Batch, Evaluation, Featurizer, HeadSettings, Measure
+from speechssl.superb.data import Batch, Evaluation, Featurizer, rate_measure
 from speechssl.text import spelt
 from speechssl.timing import FrameGrid
 
-PUBLISHED_PR = HeadSettings(learning_rate=1e-2, steps=100_000, batch=32, every=1_000)
-PUBLISHED_ASR = HeadSettings(learning_rate=1e-4, steps=200_000, batch=32, every=2_000)
-PUBLISHED_SF = PUBLISHED_ASR
 EXAMPLES = 5
 SEPARATOR = "|"  # between words
 
@@ -173,8 +169,7 @@ class Phones:
         utterances = self.data.splits[split]
         truth = {u.id: " ".join(u.phones.split()) for u in utterances}
         found = {u.id: predicted.get(u.id, "") for u in utterances}
-        units = recording_units(self.data, utterances)
-        return Evaluation((rate_measure("per", edits(truth, found), units, resamples),), examples(truth, found))
+        return Evaluation((rate_measure("per", *edits(truth, found), self.data, split, resamples),), examples(truth, found))
 
 
 @dataclass(frozen=True)
@@ -227,8 +222,7 @@ class Speech:
         truth = {u.id: spelt(u.text) for u in utterances}
         ways = {"wer": "greedy"} | ({"wer_lm": "lm"} if self.language_model else {})
         texts = {metric: {u.id: predicted.get(u.id, {}).get(way, "") for u in utterances} for metric, way in ways.items()}
-        units = recording_units(self.data, utterances)
-        measures = [rate_measure(metric, edits(truth, found), units, resamples) for metric, found in texts.items()]
+        measures = [rate_measure(metric, *edits(truth, found), self.data, split, resamples) for metric, found in texts.items()]
         return Evaluation(tuple(measures), examples(truth, texts["wer"]))
 
 
@@ -279,13 +273,10 @@ class SlotFilling:
         truth = {u.id: marked_text(slot_symbols(u.text, u.slots)) for u in utterances}
         found = {u.id: predicted.get(u.id, "") for u in utterances}
         types = [slot_type_f1(found[name], truth[name]) if name in predicted else 0.0 for name in truth]
-        values = [slot_value_errors(found[name], truth[name]) for name in truth]
-        units = recording_units(self.data, utterances)
-        if resamples:
-            f1 = Measure.of("slot_f1", mean_interval(types, units, resamples=resamples).percent)
-        else:
-            f1 = Measure.fixed("slot_f1", 100 * sum(types) / len(types), len(types))
-        return Evaluation((f1, rate_measure("slot_cer", values, units, resamples)), examples(truth, found))
+        errors, lengths = zip(*(slot_value_errors(found[name], truth[name]) for name in truth), strict=True)
+        f1 = rate_measure("slot_f1", types, None, self.data, split, resamples)
+        cer = rate_measure("slot_cer", errors, lengths, self.data, split, resamples)
+        return Evaluation((f1, cer), examples(truth, found))
 
 
 def train_language_model(data: UtteranceSet, order: int = 4) -> NgramModel:
@@ -303,18 +294,10 @@ def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> N
 # ---- measures
 
 
-def edits(truth: Mapping[str, str], predicted: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Errors and length of every text by its id, in words or whatever is separated by spaces."""
-    words = ((text.split(), predicted[name].split()) for name, text in truth.items())
-    return [(Levenshtein.distance(wanted, found), len(wanted)) for wanted, found in words]
-
-
-def rate_measure(metric: str, counts: Sequence[tuple[float, float]], units: Units, resamples: int) -> Measure:
-    """Errors over lengths, pooled, in percent."""
-    errors, lengths = zip(*counts, strict=True)
-    if not resamples:
-        return Measure.fixed(metric, 100 * sum(errors) / sum(lengths), len(counts))
-    return Measure.of(metric, ratio_interval(errors, lengths, units, resamples=resamples).percent)
+def edits(truth: Mapping[str, str], predicted: Mapping[str, str]) -> tuple[list[int], list[int]]:
+    """Errors and lengths of the texts, in words or whatever is separated by spaces. Both by id."""
+    words = [(text.split(), predicted[name].split()) for name, text in truth.items()]
+    return [Levenshtein.distance(*pair) for pair in words], [len(wanted) for wanted, _ in words]
 
 
 def examples(truth: Mapping[str, str], predicted: Mapping[str, str]) -> dict[str, Any]:

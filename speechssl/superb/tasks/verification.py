@@ -25,14 +25,14 @@ from torch.nn.functional import cross_entropy, normalize, relu
 from speechssl.data.superb import Trial, UtteranceSet, load_trials, recording_units
 from speechssl.errors import InputError
 from speechssl.stats import Interval, drawn_weights, percentiles
-from speechssl.superb.data import Batch, Evaluation, Featurizer, HeadSettings, Measure, random_crops
+from speechssl.superb.data import Batch, Evaluation, Featurizer, Measure, random_crops
 from speechssl.timing import FrameGrid
 
-PUBLISHED = HeadSettings(learning_rate=1e-4, steps=200_000, batch=50, every=10_000, optimiser="AdamW", clip=1e3)
 CONTEXTS = ((5, 1), (3, 2), (3, 3), (1, 1), (1, 1))  # of every TDNN layer: frames in its window, how far apart
 CONTEXT = sum((frames - 1) * apart for frames, apart in CONTEXTS)  # 14 frames fewer come out than go in
 LEAST = CONTEXT + 2  # a standard deviation needs two
 DET_POINTS = 200
+TARGET = 0.01
 
 
 class XVector(nn.Module):
@@ -227,26 +227,26 @@ class ErrorCurve:
         before, after = (np.take_along_axis(self.false_alarms, at, -1)[..., 0] for at in (crossing - 1, crossing))
         return before + (after - before) * above / (above - below)
 
-    def min_dcf(self, target: float = 0.01, miss: float = 1.0, false_alarm: float = 1.0) -> Any:
+    @property
+    def min_dcf(self) -> Any:
         """The least cost of detection at any threshold, over that of deciding without listening (NIST SRE 2016, section 3).
 
-        target: the prior probability of one person. miss, false_alarm: costs of the errors. A float, or (...) of them.
+        The prior probability of one person is TARGET, and both errors cost the same. A float, or (...) of them.
         """
-        costs = miss * target * self.misses + false_alarm * (1 - target) * self.false_alarms
-        return costs.min(-1) / min(miss * target, false_alarm * (1 - target))
+        return (TARGET * self.misses + (1 - TARGET) * self.false_alarms).min(-1) / TARGET
 
-    def thinned(self, points: int = DET_POINTS) -> ErrorCurve:
-        """At most so many points of a curve, spread evenly as a DET plot (normal deviates on both axes) shows them."""
-        if len(self.misses) <= points:
+    def thinned(self) -> ErrorCurve:
+        """At most DET_POINTS of a curve, spread evenly as a DET plot (normal deviates on both axes) shows them."""
+        if len(self.misses) <= DET_POINTS:
             return self
         deviates = [norm.ppf(shares.clip(1e-5, 1 - 1e-5)) for shares in (self.false_alarms, self.misses)]
         along = deviates[0] - deviates[1]  # never falls
-        chosen = np.unique(np.searchsorted(along, np.linspace(along[0], along[-1], points)))
+        chosen = np.unique(np.searchsorted(along, np.linspace(along[0], along[-1], DET_POINTS)))
         return ErrorCurve(self.false_alarms[chosen], self.misses[chosen])
 
 
 def verification_intervals(
-    scores: np.ndarray, same: np.ndarray, first: Sequence[str], second: Sequence[str], resamples: int, seed: int = 0
+    scores: np.ndarray, same: np.ndarray, first: Sequence[str], second: Sequence[str], resamples: int
 ) -> tuple[Interval, Interval]:
     """The equal error rate and the least cost with their 95 % intervals; [value, value] without resamples or with one group.
 
@@ -256,14 +256,14 @@ def verification_intervals(
     order = np.argsort(-scores, kind="stable")
     ranked, right = scores[order], same[order]
     pairs, drawn = [tuple(dict.fromkeys((first[i], second[i]))) for i in order], [np.zeros((0, 2))]
-    for weights in drawn_weights(pairs, [*first, *second], seed, resamples):
+    for weights in drawn_weights(pairs, [*first, *second], 0, resamples):
         weights = weights[(weights * right).any(1) & (weights * ~right).any(1)]  # resamples that have trials of both kinds
         curve = ErrorCurve.of_scores(ranked, right, weights)
-        drawn.append(np.stack([curve.eer, curve.min_dcf()], 1))
+        drawn.append(np.stack([curve.eer, curve.min_dcf], 1))
     curve, found = ErrorCurve.of_scores(scores, same), np.concatenate(drawn)
 
     def interval(value: float, of_resamples: np.ndarray) -> Interval:
         ends = percentiles(of_resamples) if len(found) else (value, value)
         return Interval(float(value), *ends, len(scores), len(found) > 0)
 
-    return interval(curve.eer, found[:, 0]), interval(curve.min_dcf(), found[:, 1])
+    return interval(curve.eer, found[:, 0]), interval(curve.min_dcf, found[:, 1])

@@ -3,6 +3,7 @@
 import importlib
 import json
 from collections import defaultdict
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,42 +12,50 @@ from torch import nn
 
 from speechssl.data.superb import load_labelled
 from speechssl.encoders.load import load_encoder
-from speechssl.encoders.s3prl import stand_in_for_programs
-from speechssl.encoders.s3prl_upstream import register
-from speechssl.encoders.states import encoder_card
+from speechssl.encoders.states import cache_states, encoder_card
 from speechssl.errors import InputError
 from speechssl.superb import train
-from speechssl.superb.data import CachedLoader, Featurizer
+from speechssl.superb.data import TRAINING, CachedLoader, HeadSettings, recordings_of
 from speechssl.superb.export import TASKS
-from speechssl.superb.tasks.classification import Classification, ClassifierOptions, UtteranceClassifier, train_classifier
-from speechssl.superb.train import load_head
+from speechssl.superb.tasks.classification import Classification, UtteranceClassifier
+from speechssl.superb.train import Run, load_head, train_head
 
-QUICK = ClassifierOptions(learning_rates=(1e-3, 1e-2), steps=60, every=20, patience=3)
+from ...files import same_files, untouched
 
 
-def evaluated(made, folder, split="dev"):
-    loader = CachedLoader(made.task.data, folder, True, False)
+@pytest.fixture(scope="module")
+def run(labelled, encoder, tmp_path_factory):
+    """Of a head on cached means, whose folder is not there yet."""
+    folder = tmp_path_factory.mktemp("run")
+    data = load_labelled(labelled())
+    cache_states(encoder, recordings_of(data, TRAINING), folder / "features")
+    task = Classification("ks", data, encoder.grid)
+    return Run(task, CachedLoader(data, folder / "features", True, False), HeadSettings(1e-3, 60, 32, 20, patience=3), 0, folder)
+
+
+def trained(run, folder, encoder, rates=(1e-3, 1e-2)):
+    return train_head(replace(run, folder=folder), encoder_card(encoder), rates, "acc", halving=False)
+
+
+def evaluated(made, loader, split="dev"):
     predicted = train.predictions({"it": (made.task, made.head)}, loader, made.task.data.splits[split], 3)["it"]
     return predicted, made.task.evaluate(split, predicted, 0)
 
 
 @pytest.mark.slow
-def test_a_head_is_trained_once_saved_and_loaded(labelled, encoder, tmp_path):
-    data = load_labelled(labelled())
-    made = train_classifier(data, encoder, tmp_path / "head", QUICK)
+def test_a_head_is_trained_once_saved_and_loaded(run, encoder, tmp_path):
+    made = trained(run, tmp_path / "head", encoder)
     card = json.loads((tmp_path / "head/card.json").read_text())
     assert card["dev"]["acc"] == 100 and [x["learning_rate"] for x in card["sweep"]] == [1e-3, 1e-2]
     assert sum(card["layer_weights"]) == pytest.approx(1) and card["default_learning_rate"] == 1e-3
-    predicted, found = evaluated(made, tmp_path / "head-features/train-dev")
+    predicted, found = evaluated(made, run.loader)
     assert found.measures[0].value == 100 and found.measures[0].n == 4
     assert found.detail["confusion"]["keyword"] == {"classes": ["high", "low"], "counts": [[2, 0], [0, 2]]}
     assert [made.task.choose(predicted[f"dev-{i}"]) for i in (0, 1)] == [{"keyword": "low"}, {"keyword": "high"}]
-    before = (tmp_path / "head/head.safetensors").stat().st_mtime_ns
-    train_classifier(data, encoder, tmp_path / "head", QUICK)
-    assert (tmp_path / "head/head.safetensors").stat().st_mtime_ns == before
     assert not list((tmp_path / "head").glob("lr-*"))
-    again = load_head(tmp_path / "head", made.task, encoder_card(encoder))
-    assert evaluated(again, tmp_path / "head-features/train-dev")[0] == predicted
+    with untouched(tmp_path / "head"):
+        again = trained(run, tmp_path / "head", encoder)
+    assert evaluated(again, run.loader)[0] == predicted
     del predicted["dev-1"]  # an unreadable recording counts as wrong
     found = made.task.evaluate("dev", predicted, 50).measures[0]
     assert (found.value, found.n) == (75.0, 4) and found.low <= 75 <= found.high
@@ -64,32 +73,28 @@ def test_all_slots_must_be_right(labelled, encoder):
 
 
 @pytest.mark.slow
-def test_a_killed_run_makes_the_same_head(labelled, encoder, tmp_path, dies_in):
-    data = load_labelled(labelled())
-    train_classifier(data, encoder, tmp_path / "whole", QUICK)
-    for at in ("sweep", "write_json"):  # while it is trained, and with the head written and its card not
-        with dies_in(train, at):
-            train_classifier(data, encoder, tmp_path / at, QUICK)
-        assert (tmp_path / at / "head.safetensors").exists() is (at == "write_json")
-        assert not (tmp_path / at / "card.json").exists()
-        train_classifier(data, encoder, tmp_path / at, QUICK)
-        whole, killed = ((tmp_path / name / "head.safetensors").read_bytes() for name in ("whole", at))
-        assert whole == killed, at
+@pytest.mark.parametrize(("owner", "name", "call"), [(train.Trainer, "update", 100), (train, "write_json", 1)])
+def test_a_killed_run_makes_the_same_head(run, encoder, tmp_path, dies_in, owner, name, call):
+    """In the training of the second rate, behind an evaluation; and with the heads written and their card not."""
+    trained(run, tmp_path / "whole", encoder)
+    with dies_in(owner, name, call):
+        trained(run, tmp_path / "cut", encoder)
+    assert [(tmp_path / f"cut/lr-{rate}/state.safetensors").exists() for rate in ("0.001", "0.01")] == [True, True]
+    assert (tmp_path / "cut/head.safetensors").exists() is (name == "write_json") and not (tmp_path / "cut/card.json").exists()
+    trained(run, tmp_path / "cut", encoder)
+    assert same_files(tmp_path / "whole", tmp_path / "cut", "head.safetensors", "default.safetensors")
 
 
-@pytest.mark.slow
-def test_other_inputs_and_damage_are_refused(labelled, encoder, hubert_folder, tmp_path):
-    root = labelled()
-    made = train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
+def test_other_inputs_and_damage_are_refused(run, encoder, hubert_folder, tmp_path):
+    short = replace(run, settings=replace(run.settings, steps=2))
+    made = trained(short, tmp_path / "head", encoder, (1e-3,))
     other = load_encoder(hubert_folder("group"))
     with pytest.raises(InputError, match="trained on another encoder"):
         load_head(tmp_path / "head", made.task, encoder_card(other))
     with pytest.raises(InputError, match="encoder"):
-        train_classifier(load_labelled(root), other, tmp_path / "head", QUICK)
-    lines = (root / "train.jsonl").read_text().splitlines(keepends=True)
-    (root / "train.jsonl").write_text("".join(lines[:-1]))
-    with pytest.raises(InputError, match="data"):
-        train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
+        trained(short, tmp_path / "head", other, (1e-3,))
+    with pytest.raises(InputError, match="task.data"):
+        trained(replace(short, task=replace(run.task, data=replace(run.task.data, hash="0"))), tmp_path / "head", encoder, (1e-3,))
     weights = tmp_path / "head/head.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -101,37 +106,27 @@ def test_other_inputs_and_damage_are_refused(labelled, encoder, hubert_folder, t
         load_head(tmp_path / "head", made.task, encoder_card(encoder))
 
 
-def test_bad_recordings_are_left_out_and_a_split_without_any_is_refused(labelled, encoder, tmp_path, capsys):
-    root = labelled()
-    (root / "audio/train-3.flac").write_bytes(b"nothing")
-    train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
-    assert "set aside train-3" in capsys.readouterr().err
-    for i in range(4):
-        (root / f"audio/dev-{i}.flac").write_bytes(b"nothing")
+def test_a_split_of_which_nothing_can_be_read_is_refused(run, encoder, tmp_path):
+    class NoDev:
+        shape = run.loader.shape
+
+        def usable(self, utterances):
+            return [u for u in utterances if not u.id.startswith("dev")]
+
     with pytest.raises(InputError, match=r"dev.jsonl could be read"):
-        train_classifier(load_labelled(root), encoder, tmp_path / "other", QUICK)
-    assert not (tmp_path / "other").exists()
+        trained(replace(run, loader=NoDev()), tmp_path / "head", encoder)
+    assert not (tmp_path / "head").exists()
 
 
-def test_classes_come_equally_often_where_that_is_wanted(labelled, encoder, tmp_path):
+def test_classes_come_equally_often_where_that_is_wanted(labelled, encoder):
     data = load_labelled(labelled(counts=(9, 4, 4)))  # five low, four high
     weights = Classification("ks", data, encoder.grid).weights(data.splits["train"])
     assert weights[::2].sum() == pytest.approx(1) and weights[1::2].sum() == pytest.approx(1)
 
 
-pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
-pytest.importorskip("pandas", reason="s3prl's experts read their lists with pandas")
-
 HOP = 320
 SHAPES = [(1, 2, [1], 1), (3, 7, [13, 5, 1], 5), (2, 25, [1, 1], 64), (4, 3, [2, 31, 30, 7], 3)]  # B, S, lengths, D
 CLASSES = {"ks": (12,), "sid": (1251,), "ic": (6, 14, 4), "er": (4,)}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _s3prl():
-    """Its shim, and that of its programs: the expert of KS is not imported without."""
-    register()
-    stand_in_for_programs()
 
 
 class Upstream(nn.Module):
@@ -146,41 +141,6 @@ class Upstream(nn.Module):
 
     def forward(self, waves):
         return {"hidden_states": list(self.states.unbind(1))}
-
-
-def drawn(batch, count, lengths, width, seed=0):
-    torch.manual_seed(seed)
-    states = 3 * torch.randn(batch, count, max(lengths), width) + torch.randn(width)
-    waves = [torch.zeros(n * HOP) for n in lengths]
-    return states, waves
-
-
-def their_featurizer(states, weights=None, **options):
-    from s3prl.upstream.interfaces import Featurizer as Theirs
-
-    theirs = Theirs(Upstream(states), upstream_device="cpu", **options)
-    if weights is not None and states.shape[1] > 1:
-        theirs.weights.data.copy_(weights)
-    return theirs
-
-
-def weighted(count, seed=1):
-    ours = Featurizer(count)
-    nn.init.normal_(ours.weights, generator=torch.Generator().manual_seed(seed))
-    return ours
-
-
-# ---- the head
-
-
-def test_the_four_tasks_share_one_head():
-    for task in TASKS:
-        if task.name in CLASSES:
-            assert task.config()["downstream_expert"]["modelrc"] == {
-                "projector_dim": 256,
-                "select": "UtteranceLevel",
-                "UtteranceLevel": {"pooling": "MeanPooling"},
-            }
 
 
 def their_expert(name, width, classes):
@@ -202,56 +162,37 @@ def their_expert(name, width, classes):
     return expert
 
 
-def means_of(states, lengths):
-    """(B, S, D)."""
-    return torch.stack([x[:, :n].mean(1) for x, n in zip(states, lengths, strict=True)])
-
-
-def chosen_of(head, logits):
-    """(B, slots) the likeliest class of every slot."""
-    return torch.stack([of_slot.argmax(1) for of_slot in logits.split(head.classes, 1)], 1)
-
-
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_logits_loss_accuracy_and_gradients_are_the_experts(name, shape):
+def test_logits_loss_accuracy_and_gradients_are_the_experts(s3prl, name, shape):
+    from s3prl.upstream.interfaces import Featurizer
+
     batch, count, lengths, width = shape
     classes = CLASSES[name]
-    states, waves = drawn(*shape)
+    torch.manual_seed(0)
+    states = 3 * torch.randn(batch, count, max(lengths), width) + torch.randn(width)
+    waves = [torch.zeros(n * HOP) for n in lengths]
     ours, expert = UtteranceClassifier(count, width, classes), their_expert(name, width, classes)
-    ours.featurizer.weights.data.copy_(weighted(count).weights.data)
+    nn.init.normal_(ours.featurizer.weights)
     expert.projector.load_state_dict(ours.projection.state_dict())
     expert.model.post_net.linear.load_state_dict(ours.output.state_dict())
-    theirs = their_featurizer(states, ours.featurizer.weights.data)
+    theirs = Featurizer(Upstream(states), upstream_device="cpu")
+    if count > 1:
+        theirs.weights.data.copy_(ours.featurizer.weights.data)
     labels = torch.stack([torch.randint(n, (batch,)) for n in classes], 1)
 
     features = theirs(waves, Upstream(states)(waves))
     wanted, records = labels.numpy() if name == "ic" else labels[:, 0].tolist(), defaultdict(list)
     their_loss = expert("train", features, list(wanted), [str(i) for i in range(batch)], records=records)
-    logits = ours(means_of(states, lengths))  # the mean may be taken first, as there is no non-linearity
+    # the mean may be taken first, as there is no non-linearity
+    logits = ours(torch.stack([x[:, :n].mean(1) for x, n in zip(states, lengths, strict=True)]))
     loss = ours.loss(logits, labels)
     torch.testing.assert_close(loss, their_loss, atol=1e-5, rtol=1e-5)
-    assert (chosen_of(ours, logits) == labels).all(1).float().tolist() == records["acc"]
+    chosen = torch.stack([of_slot.argmax(1) for of_slot in logits.split(classes, 1)], 1)
+    assert (chosen == labels).all(1).float().tolist() == records["acc"]
     loss.backward()
     their_loss.backward()
     pairs = [(ours.projection, expert.projector), (ours.output, expert.model.post_net.linear)]
     for mine, other in pairs:
         torch.testing.assert_close(mine.weight.grad, other.weight.grad, atol=1e-5, rtol=1e-3)
     torch.testing.assert_close(ours.featurizer.weights.grad, theirs.weights.grad, atol=1e-4, rtol=1e-3)
-
-
-def test_an_intent_is_right_when_all_three_slots_are():
-    """Labels that are the expert's own choice, but for one slot of one utterance."""
-    expert, lengths = their_expert("ic", 4, CLASSES["ic"]), [3, 2, 5]
-    torch.manual_seed(0)
-    ours = UtteranceClassifier(1, 4, CLASSES["ic"])
-    expert.projector.load_state_dict(ours.projection.state_dict())
-    expert.model.post_net.linear.load_state_dict(ours.output.state_dict())
-    states, _ = drawn(3, 1, lengths, 4)
-    chosen = chosen_of(ours, ours(means_of(states, lengths)))
-    labels = chosen.clone()
-    labels[1, 2] = (labels[1, 2] + 1) % 4
-    records = defaultdict(list)
-    features = [states[i, 0, :n] for i, n in enumerate(lengths)]
-    expert("dev", features, list(labels.numpy()), ["a", "b", "c"], records=records)
-    assert records["acc"] == [1.0, 0.0, 1.0] == (chosen == labels).all(1).float().tolist()

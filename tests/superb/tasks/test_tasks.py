@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.data.superb import load_labelled
 from speechssl.errors import InputError
+from speechssl.eval.superb import parts_of
 from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb import export
-from speechssl.superb.tasks import ABOUT, ORDER, QBE, TASKS, make_task, preset_for, read_data
+from speechssl.superb.tasks import ABOUT, ORDER, QBE, TASKS
 
 
 def test_all_tasks_are_in_superbs_order():
@@ -70,19 +70,19 @@ def test_small_is_smaller():
 
 
 def test_the_preset_follows_the_hours(labelled):
-    data = load_labelled(labelled())
-    assert preset_for(data, "auto") == "small" and preset_for(data, "published") == "published"
+    folder = labelled()
+    assert [parts_of("ks", folder, wanted)[0].preset for wanted in ("auto", "published")] == ["small", "published"]
 
 
 def test_a_set_of_styles_is_one_of_emotions(labelled, encoder):
-    data = read_data("er", labelled("style"))
-    task, settings = make_task("er", data, encoder.grid, "published")
-    assert (task.name, data.task, settings.steps, task.projection) == ("er", "style", 30_000, 256)
+    (part,) = parts_of("er", labelled("style"), "published")
+    task, settings = part.make(encoder.grid)
+    assert (task.name, part.data.task, settings.steps, task.projection) == ("er", "style", 30_000, 256)
     with pytest.raises(InputError, match="is a set of the task ks, not of er"):
-        read_data("er", labelled("ks"))
+        parts_of("er", labelled("ks"), "published")
 
 
 def test_a_folder_without_a_card_is_what_it_is_called(labelled):
-    root = Path(labelled())
+    root = labelled()
     (root / "card.json").unlink()
-    assert read_data("sid", root).task == "sid"
+    assert parts_of("sid", root, "small")[0].data.task == "sid"

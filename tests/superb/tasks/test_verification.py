@@ -1,8 +1,6 @@
 """Speaker verification: the task, the x-vector head beside s3prl's, and the curve of errors with its bootstrap."""
 
 import json
-import sys
-import types
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from speechssl.superb.data import Batch
 from speechssl.superb.tasks.verification import (
     CONTEXT,
     LEAST,
-    PUBLISHED,
     ErrorCurve,
     Verification,
     XVector,
@@ -69,8 +66,7 @@ def predictions(task, head, split):
 
 def test_the_published_task(made):
     task = Verification(made(), GRID)
-    assert (task.name, task.pooled, task.wants_waves, PUBLISHED.batch, PUBLISHED.clip) == ("asv", False, False, 50, 1e3)
-    assert (task.projection, task.last, task.scale, task.margin, task.crop) == (512, 1500, 30, 0.4, 8.0)
+    assert (task.name, task.pooled, task.crop) == ("asv", False, 8.0)
     head = task.build(13, 8)
     assert head.speakers.shape == (512, 4) and len(head.featurizer.weights) == 13
     sizes = [(x.in_channels, x.out_channels, x.kernel_size[0], x.dilation[0]) for x in head.layers]
@@ -195,10 +191,6 @@ def states_of(lengths, states=3, width=6, seed=1):
 
 def s3prls_model(head):
     """Their model with the weights of ours, and their softmax."""
-    pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
-    from speechssl.encoders.s3prl import import_hub
-
-    import_hub()
     from s3prl.downstream.sv_voxceleb1.model import AMSoftmaxLoss, Model
 
     (projection, speakers), last = head.speakers.shape, head.layers[-1].out_channels
@@ -216,7 +208,7 @@ def s3prls_model(head):
 
 @pytest.mark.parametrize("lengths", ODD)
 @pytest.mark.parametrize(("width", "projection", "last", "speakers"), [(6, 7, 11, 5), (1, 2, 3, 2), (13, 32, 9, 40)])
-def test_the_head_is_s3prls(lengths, width, projection, last, speakers):
+def test_the_head_is_s3prls(s3prl, lengths, width, projection, last, speakers):
     """`downstream/sv_voxceleb1`: embeddings, loss and gradients, of every recording by itself: their pooling takes padding in."""
     head = head_of(width=width, projection=projection, last=last, speakers=speakers)
     model, softmax = s3prls_model(head)
@@ -233,17 +225,6 @@ def test_the_head_is_s3prls(lengths, width, projection, last, speakers):
     parameters = [head.projection.weight, head.featurizer.weights]
     for mine, his in zip(torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters), strict=True):
         assert torch.allclose(mine, his, atol=1e-3, rtol=1e-3)
-
-
-def test_the_fault_of_s3prls_pooling():
-    """Why recordings go through theirs one by one above: next to a longer one, a frame of padding is taken in."""
-    head = head_of()
-    model, _ = s3prls_model(head)
-    states, lengths = states_of([40, 23])
-    mask = torch.zeros(2, 26)
-    mask[1, 9:] = -100_000.0
-    theirs, ours = model.inference(head.projection(head.featurizer(states)), mask), head(states, lengths)
-    assert torch.allclose(ours[0], theirs[0], atol=1e-5) and not torch.allclose(ours[1], theirs[1], atol=1e-4)
 
 
 @pytest.mark.parametrize("frames", [1, 2, 13, 14, 15])
@@ -290,28 +271,16 @@ def test_the_curve_is_sklearns(drawn):
 
 @pytest.mark.slow
 @given(random_trials)
-def test_rates_are_s3prls(drawn):
+def test_rates_are_s3prls(s3prl, drawn):
     """`downstream/sv_voxceleb1/utils.py` and `metric/common.py`."""
-    EER, compute_eer, compute_min_dcf = s3prls_rates()
+    from s3prl.downstream.sv_voxceleb1.utils import EER
+    from s3prl.metric.common import compute_eer, compute_minDCF
+
     scores, same = drawn
     curve = ErrorCurve.of_scores(scores, same)
     assert curve.eer == pytest.approx(EER(same.astype(int), scores)[0], abs=1e-9)
     assert curve.eer == pytest.approx(compute_eer(same.astype(int), scores)[0], abs=1e-9)
-    assert curve.min_dcf() == pytest.approx(compute_min_dcf(same.astype(int), scores)[0], abs=1e-9)
-    expected = compute_min_dcf(same.astype(int), scores, p_target=0.3, c_miss=10, c_fa=2)[0]
-    assert curve.min_dcf(target=0.3, miss=10, false_alarm=2) == pytest.approx(expected, abs=1e-9)
-
-
-def s3prls_rates():
-    pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
-    from speechssl.encoders.s3prl import import_hub
-
-    import_hub()
-    sys.modules.setdefault("editdistance", types.ModuleType("editdistance"))  # which their word error rate wants
-    from s3prl.downstream.sv_voxceleb1.utils import EER
-    from s3prl.metric.common import compute_eer, compute_minDCF
-
-    return EER, compute_eer, compute_minDCF
+    assert curve.min_dcf == pytest.approx(compute_minDCF(same.astype(int), scores)[0], abs=1e-9)
 
 
 @given(random_trials, st.integers(0, 99))
@@ -320,9 +289,9 @@ def test_weights_are_repetitions(drawn, seed):
     times = np.random.default_rng(seed).integers(0, 4, (3, len(scores)))
     times[:, :2] += 1  # of either kind
     curves = ErrorCurve.of_scores(scores, same, times)
-    for row, eer, cost in zip(times, curves.eer, curves.min_dcf(), strict=True):
+    for row, eer, cost in zip(times, curves.eer, curves.min_dcf, strict=True):
         repeated = ErrorCurve.of_scores(scores.repeat(row), same.repeat(row))
-        assert eer == pytest.approx(repeated.eer) and cost == pytest.approx(repeated.min_dcf())
+        assert eer == pytest.approx(repeated.eer) and cost == pytest.approx(repeated.min_dcf)
 
 
 @given(random_trials, st.integers(0, 10), st.integers(0, 10))
@@ -334,15 +303,15 @@ def test_a_trial_decided_wrongly_everywhere_never_helps(drawn, missed, alarmed):
     if before.eer <= 0.5:
         assert curve.eer >= before.eer - 1e-12
     everything = ErrorCurve.of_scores(np.where(same, -np.inf, np.inf), same)
-    assert everything.eer == 1 and everything.min_dcf() == 1
+    assert everything.eer == 1 and everything.min_dcf == 1
     assert ErrorCurve.of_scores(np.zeros(len(same)), same).eer == 0.5  # all alike: a coin
 
 
 @pytest.mark.parametrize("count", [2, 50, 20_000])
 def test_a_det_curve_of_few_points(count):
     curve = ErrorCurve.of_scores(*trials(count, 0, apart=2.0))
-    thin = curve.thinned(100)
-    assert len(thin.misses) == len(thin.false_alarms) <= 100 or len(curve.misses) <= 100
+    thin = curve.thinned()
+    assert len(thin.misses) == len(thin.false_alarms) <= 200
     assert (np.diff(thin.false_alarms) >= 0).all() and (np.diff(thin.misses) <= 0).all()
     assert (thin.false_alarms[0], thin.misses[0], thin.false_alarms[-1], thin.misses[-1]) == (0, 1, 1, 0)
     assert thin.eer == pytest.approx(curve.eer, abs=0.02)
@@ -360,12 +329,14 @@ def test_the_bootstrap_draws_speakers():
     eer, cost = verification_intervals(*trials, 200)
     assert eer.low < eer.value < eer.high and cost.low <= cost.value <= cost.high and eer.n == 300
     assert eer.value == ErrorCurve.of_scores(scores, same).eer
-    assert verification_intervals(*trials, 200) == (eer, cost) != verification_intervals(*trials, 200, seed=1)
+    assert verification_intervals(*trials, 200) == (eer, cost)
     still = verification_intervals(*trials, 0)[0]
     assert still.low == still.high == eer.value
     order = np.random.default_rng(0).permutation(300)
     names = [list(np.array(side)[order]) for side in (first, second)]
     assert verification_intervals(scores[order], same[order], *names, 0)[0] == still
+    alone = verification_intervals(np.array([2.0, 1.0, 0.0]), np.array([True, False, True]), ["a"] * 3, ["a"] * 3, 50)[0]
+    assert alone.low == alone.high  # one speaker has no spread
 
 
 def test_a_resample_by_hand():
@@ -376,11 +347,4 @@ def test_a_resample_by_hand():
     weights = np.array([times[a] if a == b else times[a] * times[b] for a, b in pairs])
     expected = ErrorCurve.of_scores(scores.repeat(weights), same.repeat(weights))
     eer, cost = verification_intervals(scores, same, first, second, 1)  # the interval of one resample is that resample
-    assert (eer.low, eer.high, cost.low) == pytest.approx((expected.eer, expected.eer, expected.min_dcf()))
-
-
-def test_more_speakers_are_surer_and_one_has_no_spread():
-    few, many = (verification_intervals(*trials_of(persons, 4_000, 0), 200)[0] for persons in (6, 60))
-    assert many.high - many.low < few.high - few.low
-    found = verification_intervals(np.array([2.0, 1.0, 0.0]), np.array([True, False, True]), ["a"] * 3, ["a"] * 3, 50)[0]
-    assert found.low == found.high
+    assert (eer.low, eer.high, cost.low) == pytest.approx((expected.eer, expected.eer, expected.min_dcf))
