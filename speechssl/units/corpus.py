@@ -29,7 +29,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration, read_audio
-from speechssl.data.files import Recording
+from speechssl.data.files import Recording, digest
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, printable
 from speechssl.io import differing, hash_bytes, hash_json, locked, read_json, replacing, write_json, write_text
@@ -44,7 +44,6 @@ from speechssl.units.storage import (
     Part,
     Utterance,
     decode,
-    digest,
     encode,
     part_card,
     part_columns,

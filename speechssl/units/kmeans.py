@@ -155,7 +155,6 @@ MOST_STARTS = 3  # that are tried for so many clusters, whose inertia hardly dep
 START_FRAMES = 10  # frames a cluster that a start is drawn from: with 3 the inertia was 1.6 % above scikit-learn's, with 10 0.3 %
 PASSES, ENOUGH = 40, 2e-4  # at most, and the relative gain that is worth another one
 PART = 1 << 14  # frames that are taken to float64 at a time
-LATER = ("precision", "padding", "settings", "standardise", "margin")  # keys that cards of older codebooks lack
 FACTS: dict[str, Any] = {"encoder": str, "layer": int, "smooth": int, "margin": int, "frame_rate": float | int, "precision": str}
 PADDING = "none"  # every utterance is encoded as it is, so that none depends on what it is batched with
 
@@ -264,7 +263,7 @@ def made_before(out: Path, wanted: dict[str, Any]) -> Codebook | None:
     if not (out.is_file() and out.with_suffix(".card.json").is_file()):
         return None
     made = _read(out)
-    differing = [k for k, v in wanted.items() if made.card.get(k, v if k in LATER else None) != v]
+    differing = [k for k, v in wanted.items() if made.card.get(k) != v]
     if differing:
         raise InputError(f"{out} was made from other inputs ({', '.join(differing)} differ); choose another file or delete it")
     return made

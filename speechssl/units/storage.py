@@ -8,7 +8,6 @@ are a function of its rows and of the version of pyarrow: settings of the writer
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import tempfile
@@ -60,17 +59,6 @@ class Part:
 
     utterances: Sequence[Utterance]
     card: dict[str, Any]
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of the contents of a file, 64 hex digits; empty where it cannot be read."""
-    try:
-        if not path.is_file():  # a pipe would be waited for
-            return ""
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return ""
 
 
 def part_name(index: int) -> str:

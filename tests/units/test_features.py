@@ -13,11 +13,15 @@ from speechssl.audio import forget, read_audio, write_flac
 from speechssl.encoders.load import Chunking, SharedEncoder, has_bf16, load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
-from speechssl.units.features import extractor_of, load_extractor, load_features, mfcc, mfcc_rows, spectral_stream
+from speechssl.units.features import extractor_of, load_extractor, load_features, mfcc_rows, spectral_stream
 from speechssl.units.quality import normalised_distance
 
 HUBERT = FrameGrid(16_000, 320, 400)
 SMALL = FrameGrid(16_000, 320, 745)  # the small HuBERT that ships
+
+
+def mfcc(samples, grid):
+    return torch.cat(list(spectral_stream(samples, grid, "mfcc")))
 
 
 def noise(samples, seed=0):
