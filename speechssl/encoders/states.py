@@ -1,9 +1,8 @@
 """The feature store: hidden states of a frozen encoder, computed once and kept on disk in shards that are read as they are needed.
 
-A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at the end `card.json`. A shard is
-there whole or not at all, so a killed run goes on with the next; it has a checksum of its index and of every recording. What is
-kept of a recording is either its (T, S, D) hidden states or, for heads that see their mean over time alone, (S, D). Whoever needs
-one layer takes `store[id][:, layer]`.
+A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at the end `card.json`. A shard
+has a checksum of its index and of every recording. What is kept of a recording is either its (T, S, D) hidden states or, for heads
+that see their mean over time alone, (S, D).
 
 Letters: S hidden states (the encoder's layers and the input of the first), T frames, D width, R recordings.
 """

@@ -1,9 +1,4 @@
-"""Quality of units as a table and a picture: of a prepared corpus, a manifest or a folder, with or without known phones.
-
-The picture shows the log-mel spectrogram of a recording, beneath it its run-length units with their numbers, then its phones. A
-unit is drawn over the samples it owns (`timing.py`), a column of the spectrogram around its middle: what stands above each other is
-at the same time, to the sample.
-"""
+"""Quality of units as a table and a picture: of a prepared corpus, a manifest or a folder, with or without known phones."""
 
 from __future__ import annotations
 
@@ -68,9 +63,11 @@ def draw_units(
     title: str = "",
     span: tuple[float, float] | None = None,
 ) -> None:
-    """Write the picture of [start, end) seconds (None: of all) of samples (N,) at 16 kHz.
+    """Write the picture of [start, end) seconds (None: of all) of samples (N,) at 16 kHz: log-mel spectrogram, units, phones.
 
-    Raises InputError for another suffix than .png, .svg or .pdf, and for a span that holds nothing or too much.
+    A unit is drawn over the samples it owns, a column of the spectrogram around its middle: what stands above each other is at the
+    same time, to the sample. Raises InputError for another suffix than .png, .svg or .pdf, and for a span that holds nothing or too
+    much.
     """
     from matplotlib.font_manager import get_font_names
 

@@ -1,11 +1,11 @@
 """K-means codebooks: fitted by MiniBatch k-means on a frame budget, applied by one matrix product.
 
-|x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest, so assignment is a product, a bias and an argmax; no distances
-are formed. The middle of the centroids is taken off them first: it adds the same to all scores of a frame. What rounding may do
-to a score is known: the product of bf16 numbers is off by at most 2^-7 |x| |c|, that of float32 by D 2^-24 |x| |c|. So bf16, where
-the processor has it, settles the frames whose best centroid is ahead by more than that (nine in ten, of speech); float32 most of
-the rest; and what is closer still is decided by true distances in float64. The answer is the argmin of the distances: the same
-for any number of frames in a call, of threads, on any machine.
+|x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest, so assignment is a product, a bias and an argmax. The middle of
+the centroids is taken off them first: it adds the same to all scores of a frame. What rounding may do to a score is known: the
+product of bf16 numbers is off by at most 2^-7 |x| |c|, that of float32 by D 2^-24 |x| |c|. So bf16, where the processor has it,
+settles the frames whose best centroid is ahead by more than that (nine in ten, of speech); float32 most of the rest; and what is
+closer still is decided by true distances in float64. The answer is the argmin of the distances: the same for any number of frames
+in a call, of threads, on any machine.
 
 Letters: T frames, D dimensions, K clusters, B frames of a block.
 """
@@ -44,9 +44,6 @@ class Nearest:
         self.device, self.centroids = torch.device(device), np.ascontiguousarray(centroids, np.float32)
         self.offsets = offsets
         self.products = [Product.of(self.centroids, self.device, dtype, offsets) for dtype in _dtypes(self.device)]
-
-    def __reduce__(self) -> tuple[type[Nearest], tuple[Any, ...]]:
-        return Nearest, (self.centroids, str(self.device), self.offsets)  # packed weights cannot be pickled
 
     @torch.inference_mode()
     def __call__(self, features: torch.Tensor) -> np.ndarray:

@@ -11,7 +11,7 @@ import torch
 import torchaudio
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, HubertModel, Wav2Vec2FeatureExtractor, WhisperFeatureExtractor
+from transformers import HubertModel, Wav2Vec2FeatureExtractor, WhisperFeatureExtractor
 
 from speechssl.encoders import load as loading
 from speechssl.encoders.checkpoints import Architecture, architecture_of_fairseq, fairseq_settings, rename, torchaudio_arguments
@@ -494,17 +494,6 @@ def test_features_are_one_of_the_hidden_states(encoder):
     for layer in range(3):
         assert torch.equal(encoder.features(samples, layer), states[layer])
     assert not torch.equal(states[1], states[2]) and not states.requires_grad
-
-
-@pytest.mark.parametrize("kind", ["Wav2Vec2", "WavLM", "Data2VecAudio"])
-def test_other_families_load_with_their_own_grid(tmp_path, kind):
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    front = {"conv_dim": (16,) * 3, "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4), "num_conv_pos_embeddings": 5}
-    config = getattr(transformers, f"{kind}Config")(**sizes | front | {"num_conv_pos_embedding_groups": 4})
-    AutoModel.from_config(config).save_pretrained(tmp_path)
-    encoder = load_encoder(tmp_path)
-    assert (encoder.grid.hop, encoder.grid.receptive) == (160, 10 + 7 * 5 + 3 * 40)
-    assert encoder.hidden_states(noise(2_000)).shape == (3, encoder.grid.frames(2_000), 32)
 
 
 def test_a_group_norm_sees_the_samples_after_the_last_frame_too(tmp_path):

@@ -20,7 +20,7 @@ from speechssl.pretrain.data import (
     Cropper,
     MaskOptions,
 )
-from speechssl.pretrain.model import NAME, Wav2Vec2Pretraining
+from speechssl.pretrain.model import NAME
 from speechssl.pretrain.presets import HubertOptions, Wav2Vec2Options
 from speechssl.pretrain.run import pretrain
 from speechssl.units.kmeans import load_codebook
@@ -239,25 +239,6 @@ def test_a_wav2vec2_that_continued_is_transformers_own_folder(wav2vec2, mini_cor
         pretrain(tmp_path / "corpus", tmp_path / "out", wav2vec2_options(wav2vec2, **BOTH))
 
 
-@pytest.mark.slow
-def test_the_quantiser_gets_the_clean_signal_and_the_context_the_distorted(wav2vec2, mini_corpus, tmp_path, monkeypatch):
-    seen = []
-    forward = Wav2Vec2Pretraining.forward
-
-    def watched(self, samples, mask, negatives, temperature, clean_samples=None, **batch):
-        seen.append((samples, clean_samples, batch))
-        return forward(self, samples, mask, negatives, temperature, clean_samples, **batch)
-
-    monkeypatch.setattr(Wav2Vec2Pretraining, "forward", watched)
-    root = mini_corpus()
-    one = replace(TRAINING, steps=1)
-    pretrain(root, tmp_path / "noisy", wav2vec2_options(wav2vec2, training=one, distort=replace(NOISE, probability=(1, 1))))
-    pretrain(root, tmp_path / "plain", wav2vec2_options(wav2vec2, training=one, distort=None))
-    (noisy, clean, batch), (plain, none, _) = seen
-    assert none is None and torch.equal(clean, plain) and not torch.equal(noisy, clean)
-    assert set(batch) == {"domains", "progress", "step"} and (batch["domains"] > 0).all()
-
-
 def options(**changes):
     training = TrainingOptions(steps=2, learning_rate=1e-4, warmup_steps=1, save_every=1, bf16=False)
     common = {"training": training, "clusters": 6, "mask": MaskOptions(0.5, 4, 1.0), "crops": 2, "seconds": 0.5}
@@ -280,17 +261,6 @@ def test_an_iteration_leaves_an_encoder_whose_card_names_what_made_it(first):
         pretrain(root, out, options())
 
 
-@pytest.mark.slow
-def test_the_next_iteration_goes_on_in_full_precision_from_rounded_weights(mini_corpus, tmp_path):
-    root = mini_corpus()
-    rounded = pretrain(root, tmp_path / "rounded", options(save_bf16=True))
-    assert all(torch.equal(p, p.bfloat16().float()) for p in load_checkpoint(tmp_path / "rounded/encoder").model.parameters())
-    teacher = str(tmp_path / "rounded/encoder")
-    second = pretrain(root, tmp_path / "second", options(teacher=teacher, start=teacher, layer=1, smooth=3))
-    assert second.hash != rounded.hash
-    assert not all(torch.equal(p, p.bfloat16().float()) for p in load_checkpoint(tmp_path / "second/encoder").model.parameters())
-
-
 def test_a_start_that_cannot_be_trained_is_refused_before_targets_are_made(
     mini_corpus, hubert, tmp_path, text_encoder, hubert_folder, monkeypatch
 ):
@@ -306,22 +276,6 @@ def test_a_start_that_cannot_be_trained_is_refused_before_targets_are_made(
         with pytest.raises(InputError, match=message):
             pretrain(mini_corpus(), tmp_path / "next", wrong)
         assert not (tmp_path / "next").exists()
-
-
-@pytest.mark.slow
-def test_a_run_killed_before_its_codebook_is_written_draws_the_same_again(mini_corpus, tmp_path, monkeypatch):
-    root, fit_targets = mini_corpus(tuple(range(16_000, 24_000, 1_000))), iteration.fit_targets
-    for name in ("once", "killed"):
-        if name == "killed":
-            monkeypatch.setattr(iteration, "fit_targets", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-            with pytest.raises(KeyboardInterrupt):
-                pretrain(root, tmp_path / name, options(share=0.5))
-            monkeypatch.setattr(iteration, "fit_targets", fit_targets)
-        pretrain(root, tmp_path / name, options(share=0.5))
-    hashes = {load_codebook(tmp_path / name / "targets.safetensors").hash for name in ("once", "killed")}
-    assert len(hashes) == 1
-    monkeypatch.setattr(iteration, "fit_targets", lambda *_: pytest.fail("the codebook was fitted again"))
-    pretrain(root, tmp_path / "killed", options(share=0.5))
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Codebooks: assignment against brute force, the reservoir against chance, files against tampering."""
 
 import json
-import pickle
 
 import numpy as np
 import pytest
@@ -369,8 +368,6 @@ def test_what_features_may_be():
     assert np.array_equal(book.assign(wide[:, ::2]), truth(wide[:, ::2], book.centroids))
     assert np.array_equal(book.assign(wide[:, :8].bfloat16()), truth(wide[:, :8].bfloat16().float(), book.centroids))
     assert Nearest(book.centroids)(torch.zeros(0, 8)).shape == (0,)
-    sent = pickle.loads(pickle.dumps(book))  # to another process, after it was used
-    assert np.array_equal(sent.assign(wide[:, :8]), book.assign(wide[:, :8]))
     with pytest.raises(ValueError, match="features have 3 dimensions, the codebook 8"):
         book.assign(torch.zeros(2, 3))
     for bad in (float("nan"), float("inf")):
