@@ -203,6 +203,20 @@ def adversary_options(values: dict[str, Any]) -> Any:
     return AdversaryOptions(values["domain_adversary"], **parts)
 
 
+def distortions_of(values: Mapping[str, Any], out: Path) -> Any:
+    """The `TrainingDistortions` of the options --distort, ... of a run in `out`; None without --distort."""
+    from speechssl.augment.training import parse_distortions
+
+    if values["distort"] is None:
+        return None
+    named = {"snr": "snr_range", "snr_end": "snr_range_end", "snr_over": "snr_over", "double": "double"}
+    given = {name: values[option] for name, option in named.items() if values.get(option) is not None}
+    if (shares := values["distorted"]) is not None:
+        given["probability"] = (shares[0], shares[-1]) if isinstance(shares, (list, tuple)) else (shares, shares)
+    cache, noise = values["noise_cache"] or out.parent / "noise", noise_folders(values["noise"] or ())
+    return parse_distortions(values["distort"], noise, seed=values["seed"], cache=cache, **given)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Run:
     source: Path = argument(f"{SOURCE}; from a prepared corpus its training passages are used")
@@ -212,7 +226,6 @@ class _Run:
 
     def _pretrain(self, preset: Any) -> None:
         """preset: the settings of the paper or of the checkpoint; the options that were given replace them."""
-        from speechssl.augment.training import parse_distortions
         from speechssl.pretrain.auxiliary import DistilOptions
         from speechssl.pretrain.run import pretrain
 
@@ -220,17 +233,9 @@ class _Run:
         chosen = with_options(preset, {name: value for name, value in values.items() if value is not None})
         distil = DistilOptions(values["distil"], values["distil_layers"] or ()) if values["distil"] else None
         adversary = adversary_options(values) if values["domain_adversary"] else None
-        distort = None
-        if values["distort"] is not None:
-            shares = values["distorted"] or ()
-            if len(shares) > 2:
-                raise InputError("--distorted takes one share, or two for the beginning and the end of training; give no more")
-            named = {"snr": "snr_range", "snr_end": "snr_range_end", "snr_over": "snr_over", "double": "double"}
-            given = {name: values[option] for name, option in named.items() if values[option] is not None}
-            given |= {"probability": (shares[0], shares[-1])} if shares else {}
-            cache, noise = values["noise_cache"] or self.out.parent / "noise", noise_folders(values["noise"] or ())
-            distort = parse_distortions(values["distort"], noise, seed=values["seed"], cache=cache, **given)
-        chosen = replace(chosen, distort=distort, distil=distil, adversary=adversary)
+        if len(values["distorted"] or ()) > 2:
+            raise InputError("--distorted takes one share, or two for the beginning and the end of training; give no more")
+        chosen = replace(chosen, distort=distortions_of(values, self.out), distil=distil, adversary=adversary)
         print(f"{self.out / 'encoder'}: {pretrain(self.source, self.out, chosen).hash}")
 
 
@@ -444,7 +449,6 @@ class Spin:
     )
 
     def run(self) -> None:
-        from speechssl.augment.training import parse_distortions
         from speechssl.pretrain.spin import SpinOptions, spin
 
         values = flat(self)
@@ -454,14 +458,7 @@ class Spin:
             )
         if self.versions.distort is None and (self.versions.noise or self.versions.noise_cache):
             raise InputError("--noise and --noise-cache have no effect without --distort; give it too, or leave them out")
-        distort = None
-        if self.versions.distort:
-            shares, cache = (self.versions.distorted,) * 2, self.versions.noise_cache or self.out.parent / "noise"
-            sources = noise_folders(self.versions.noise or ())
-            snr, snr_over, seed = self.versions.snr_range, self.versions.snr_over, self.training.seed
-            distort = parse_distortions(
-                self.versions.distort, sources, seed=seed, probability=shares, snr=snr, cache=cache, snr_over=snr_over
-            )
+        distort = distortions_of(values, self.out)
         use_device(self.device)
         names = {field.name for field in fields(SpinOptions)} - {"distort", "training", "trained"}
         given = {name: values[name] for name in names & values.keys()}

@@ -29,6 +29,7 @@ from speechssl.encoders.load import SpeechEncoder, file_hashes, load_checkpoint,
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.io import stage, write_json
+from speechssl.pretrain.config import Codes, PseudoLabels, Spin, Versions
 from speechssl.pretrain.data import Cropper, LabelledAudio, MaskOptions, check_crops, material, pack_audio
 from speechssl.pretrain.presets import HubertOptions
 from speechssl.pretrain.run import hashes, make_targets
@@ -42,28 +43,29 @@ LEAST_EPSILON = 0.0125  # of Sinkhorn's algorithm: e^(1 / epsilon) is beyond flo
 
 @dataclass(frozen=True)
 class SpinOptions:
-    """Defaults: Spin on a base encoder (2305.11072, section 3.1, and the authors' config/spin.yaml)."""
+    """What `speechssl pretrain spin` is given; the defaults of its options are those of Spin on a base encoder (2305.11072, section
+    3.1, and the authors' config/spin.yaml)."""
 
     start: str
     training: TrainingOptions
-    layer: int | None = None  # that is clustered; None: the last
-    trained: int | None = 2  # layers up to it that are trained; None: the whole encoder (R-Spin)
-    codes: int = 2048  # K
-    projection: int = 256  # E
-    temperature: float = 0.1
-    epsilon: float = 0.02  # of Sinkhorn's algorithm
-    iterations: int = 3
-    crops: int = 16  # of 17 s: 256 s a batch, rounded to what processes can divide; R-Spin has 384 s
-    seconds: float = 17.0  # the longest crop, 272,000 samples
+    layer: int | None = Codes.layer
+    trained: int | None = Spin.trained_layers  # None: the whole encoder (R-Spin)
+    codes: int = Codes.codes  # K
+    projection: int = Codes.projection  # E
+    temperature: float = Codes.temperature
+    epsilon: float = Codes.epsilon
+    iterations: int = Codes.iterations
+    crops: int = Versions.crops  # of 17 s: 256 s a batch, rounded to what processes can divide; R-Spin has 384 s
+    seconds: float = Versions.seconds  # 272,000 samples
     recordings: int | None = None
     distort: TrainingDistortions | None = None  # of both versions
-    silence: float = 0.0  # share of the crops with silence before and after, as short recordings have it
-    teacher: str | None = None  # whose clusters are the pseudo-labels; None: there are none
-    teacher_layer: int | None = None
-    clusters: int = 200
-    codebook: str | None = None  # of the teacher, in the place of one that is fitted
-    label_weight: float = 5.0
-    reference: bool = False  # the pseudo-labels are those of the reference readings, where there are some
+    silence: float = Versions.silence
+    teacher: str | None = PseudoLabels.teacher
+    teacher_layer: int | None = PseudoLabels.teacher_layer
+    clusters: int = PseudoLabels.clusters
+    codebook: str | None = PseudoLabels.codebook
+    label_weight: float = PseudoLabels.label_weight
+    reference: bool = PseudoLabels.reference
 
 
 def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Tensor:
