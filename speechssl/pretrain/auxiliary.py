@@ -10,7 +10,6 @@ Letters: B utterances, N samples, T frames, D width, C domains.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
@@ -55,11 +54,6 @@ class Reverse(torch.autograd.Function):
         return -ctx.saved_tensors[0] * gradients[0], None
 
 
-def ganin(progress: float | torch.Tensor) -> Any:
-    """lambda / its largest value = 2 / (1 + exp(-10 p)) - 1, p: 0 to 1 of the training (section 5.2.2)."""
-    return 2 / (1 + (torch.exp(-10 * progress) if torch.is_tensor(progress) else math.exp(-10 * progress))) - 1
-
-
 class DomainAdversary(nn.Module):
     """A classifier for each layer (one hidden layer, on the mean over time), and the part of its loss that the encoder gets.
 
@@ -82,7 +76,7 @@ class DomainAdversary(nn.Module):
         domains = batch["domains"].clamp(max=1) if self.options.labels == "binary" else batch["domains"]
         weight = torch.as_tensor(self.options.weight, device=domains.device)
         if self.options.schedule == "ganin":
-            weight = weight * ganin(batch["progress"])
+            weight = weight * (2 / (1 + torch.exp(-10 * batch["progress"])) - 1)  # Ganin et al., section 5.2.2
         reversal = self.options.mode == "reversal"
         against = not reversal and int(batch["step"]) % 2 == 1  # an odd step of `alternating` trains the encoder
         losses, accuracies = [], []

@@ -22,7 +22,6 @@ from __future__ import annotations
 import copy
 import re
 import sys
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
-from torch.utils.hooks import RemovableHandle
 from tqdm import tqdm
 from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
@@ -50,20 +48,16 @@ from speechssl.trainer import Batch
 NAME = "label_head.safetensors"  # beside the encoder: an ordinary Hugging Face folder with one file more
 PENALTY = 10.0  # of the published loss: times the mean square of the CNN's output
 
-_HOOKS: weakref.WeakKeyDictionary[nn.Module, list[RemovableHandle]] = weakref.WeakKeyDictionary()
-
 
 def scale_gradients(module: nn.Module, factor: float) -> None:
-    """Multiply the gradients of all weights of a module by a factor, in place of any factor before.
+    """Multiply the gradients of all weights of a module by a factor.
 
     For the convolutions, all of whose gradient comes through their output, this is fairseq's `feature_grad_mult` (0.1 for both base
     models), the feature penalty's share included.
     """
-    for handle in _HOOKS.pop(module, []):
-        handle.remove()
-    if factor != 1:
-        weights = [weight for weight in module.parameters() if weight.requires_grad]
-        _HOOKS[module] = [weight.register_hook(lambda gradient: gradient * factor) for weight in weights]
+    for weight in module.parameters():
+        if factor != 1 and weight.requires_grad:
+            weight.register_hook(lambda gradient: gradient * factor)
 
 
 def final(encoder: nn.Module, hidden: torch.Tensor) -> torch.Tensor:

@@ -344,7 +344,6 @@ def test_the_gradient_into_the_convolutions_is_a_tenth(fixed_noise):
     fixed_noise(made["mask"])
     _, whole = pair(options=ContrastiveOptions(2, 5, 16, dropout=0.0, feature_gradient=1.0))
     _, tenth = pair(options=ContrastiveOptions(2, 5, 16, dropout=0.0))
-    Wav2Vec2Pretraining(tenth.encoder, ContrastiveOptions(2, 5, 16))  # a second time: not a hundredth
     full, less = (gradients(model, model(**made)["loss"]) for model in (whole, tenth))
     for name, gradient in full.items():
         factor = 0.1 if "feature_extractor" in name else 1.0
