@@ -92,11 +92,6 @@ def add(encoder: nn.Module, what: dict[str, Any]) -> None:
         encoder.register_forward_hook(_sum)
 
 
-def weight_of(matrix: Any) -> torch.Tensor:
-    """The weight of a linear layer with what LoRA adds to it, for those who multiply by themselves."""
-    return matrix.weight + matrix.get_delta_weight("default") if hasattr(matrix, "lora_A") else matrix.weight
-
-
 def merged(encoder: nn.Module) -> nn.Module:
     """The encoder, in whose matrices LoRA's are from now on."""
     for name, module in list(encoder.named_modules()):

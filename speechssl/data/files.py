@@ -11,6 +11,7 @@ guess.
 from __future__ import annotations
 
 import csv
+import hashlib
 import math
 import os
 import re
@@ -29,7 +30,7 @@ from itertools import accumulate, groupby, islice
 from math import ceil
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -37,11 +38,13 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, UNREAD, check_audio, read_audio, read_native, resample, write_flac
 from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
 from speechssl.errors import InputError, printable
-from speechssl.io import hash_bytes, parse_json, read_json, replacing, write_json
+from speechssl.io import hash_bytes, hash_json, parse_json, read_json, replacing, write_json
 from speechssl.processes import is_main
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aif", ".aiff", ".au")
 MANIFESTS = (".jsonl", ".txt", ".tsv")
+SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,50 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
         places = (f"{r.path}" + (f" (line {r.line})" if r.line else "") for r in found if r.id == twice)
         raise InputError(f"{source} gives the id {twice} to {' and '.join(islice(places, 2))}; make ids unique")
     return found
+
+
+def draw(recordings: Sequence[Item], seed: int, share: float | None = None, count: int | None = None) -> tuple[list[Item], dict]:
+    """A random choice of the whole list, kept in its order, and what a card says of it: `recordings` that were `drawn_from` all.
+
+    Lists are in the order of speakers, so the first so many would be a few of them. count: exactly so many (all, where there are
+    no more); share: that share of them, rounded up. With neither it is SHARE, as HuBERT (arXiv 2106.07447, section IV-A) fits its
+    k-means on 10 % of LibriSpeech, but no fewer than LEAST recordings, or all: 10 % of a small corpus would leave few frames and
+    voices. Raises InputError where both are given, or a share is not above 0 and at most 1.
+    """
+    if share is not None and count is not None:
+        raise InputError("--share and --recordings exclude each other; give one of them")
+    if share is not None and not 0 < share <= 1:
+        raise InputError(f"a share of {share:g} of the recordings cannot be drawn; give one above 0 and at most 1")
+    total = len(recordings)
+    wanted = count or (max(math.ceil(SHARE * total), LEAST) if share is None else math.ceil(round(share * total, 6)))
+    places = np.sort(np.random.default_rng(seed).choice(total, min(wanted, total), replace=False))
+    return [recordings[i] for i in places], {"recordings": len(places), "drawn_from": total}
+
+
+def hash_contents(recordings: Sequence[Recording]) -> str:
+    """Of the ids and the bytes of the files; of one that cannot be read, of its id alone."""
+    return hash_json([[r.id, digest(r.path)] for r in tqdm(recordings, desc="hashing recordings", unit="file")])
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of the contents of a file, 64 hex digits; empty where it cannot be read."""
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return ""
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def recordings_of(source: Path, split: str) -> list[Recording]:
+    """The passages of a split of a prepared corpus, or the recordings of another source. Raises InputError where there are none."""
+    if not any(source.glob("*/passages.jsonl")):
+        return list_recordings(source)
+    data = load_corpus(source, split)
+    if not data.passages:
+        raise InputError(f"{source / split} has no passages to learn from; prepare the corpus with some")
+    return [Recording(p.id, data.path(p)) for p in data.passages.values()]
 
 
 def source_card(source: Path, split: str | None, passages: int | None) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from speechssl.encoders.hubert import Hubert, Plain, before_end, convolution_dtype, fold, identity, in_halves, moments, nothing
-from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
 # weights (B, C, K) and biases (B, C) of the first convolution, norm included, and what is taken from the samples before (B, 1)
@@ -93,11 +92,9 @@ class BatchedKernels:
 
 
 class BatchedEngine:
-    """Runs on `device`. precision: fp32 or bf16. Raises InputError for another precision."""
+    """Runs on `device`. precision: fp32 or bf16."""
 
     def __init__(self, model: Any, grid: FrameGrid, precision: str, device: str) -> None:
-        if precision not in ("fp32", "bf16"):
-            raise InputError(f"on {device} encoders run in fp32 or bf16, not in {precision}; choose one of these")
         self.grid, self.device = grid, torch.device(device)
         self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16
         self.group = model.config.feat_extract_norm == "group"

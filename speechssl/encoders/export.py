@@ -1,8 +1,4 @@
-"""Writes an encoder for Hugging Face, torchaudio or fairseq, and verifies all layers before anything appears under its name.
-
-What was written is read again, its weights must be the source's to the bit, and every layer of two seconds of fixed
-noise must be the source's within 1e-5, each computed by the library whose format it is (fairseq's by our own engine).
-"""
+"""Writes an encoder for Hugging Face, torchaudio or fairseq, and verifies all layers before anything appears under its name."""
 
 from __future__ import annotations
 
@@ -14,12 +10,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.checkpoints import KINDS, MASK, Architecture, fairseq_settings, read_weights, rename, torchaudio_arguments
 from speechssl.encoders.hubert import is_known
-from speechssl.encoders.load import Checkpoint, TransformersEngine, as_encoder, file_hashes, hash_weights, load_checkpoint
+from speechssl.encoders.load import (
+    Checkpoint,
+    TransformersEngine,
+    as_encoder,
+    file_hashes,
+    hash_weights,
+    load_checkpoint,
+    save_extractor,
+)
 from speechssl.errors import InputError
 from speechssl.io import hash_json, read_json, write_json
 
@@ -27,19 +30,6 @@ TOLERANCE = 1e-5
 SECONDS = 2
 SAME = ("what", "model_type", "normalise", "norm", "settings")  # in the cards of two files that hold the same
 Layers = list[torch.Tensor]  # 0 to L, (T, D) each
-
-
-def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
-    """Config, safetensors, feature extractor. bf16: half the bytes, weights rounded."""
-    encoder.to(torch.bfloat16 if bf16 else torch.float32).save_pretrained(folder)
-    save_extractor(encoder.config, folder, normalise)
-
-
-def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
-    """What transformers does to samples before the encoder gets them, as the published checkpoints have it."""
-    attends = getattr(config, "feat_extract_norm", "layer") == "layer"  # a group norm sees the padding, whatever is masked
-    extractor = Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=normalise, return_attention_mask=attends)
-    extractor.save_pretrained(folder)
 
 
 def convert(source: str | Path, out: Path, kind: str, given: Architecture = Architecture()) -> dict[str, Any]:
@@ -134,6 +124,8 @@ def relative_errors(found: Layers, expected: Layers) -> list[float]:
 
 
 def _prove(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str) -> list[float]:
+    """What was written is read again: its weights must be the source's to the bit, and every layer of two seconds of noise the
+    source's within TOLERANCE, each computed by the library whose format it is (fairseq's by our own engine)."""
     again = load_checkpoint(written)
     weights, read = checkpoint.model.state_dict(), again.model.state_dict()
     same = weights.keys() == read.keys() and all(torch.equal(weights[name], read[name]) for name in weights)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 from tqdm import tqdm
@@ -35,7 +35,7 @@ from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
 from speechssl.encoders.hubert import FastEngine, convolution_dtype, is_known, modules_of, nothing
 from speechssl.errors import InputError, first_line
-from speechssl.io import SHIPPED, checkpoint_folder, dequantise, hash_bytes, hash_files, hash_json, load_quantised, read_json
+from speechssl.io import SCALE, SHIPPED, checkpoint_folder, dequantise, hash_bytes, hash_files, hash_json, read_json
 from speechssl.timing import FrameGrid
 
 if TYPE_CHECKING:  # here and below: it takes seconds to import, and what ships is encoded without it (`_weights_alone`)
@@ -220,13 +220,9 @@ def single_threaded(workers: int) -> Iterator[ThreadPoolExecutor]:
 
 
 class TransformersEngine:
-    """Runs the model as it is, up to the layer that is asked for. Raises InputError for a precision other than fp32 and bf16."""
+    """Runs the model as it is, up to the layer that is asked for, in fp32 or bf16."""
 
     def __init__(self, model: nn.Module, precision: str = "fp32", device: str = "cpu") -> None:
-        if precision not in ("fp32", "bf16"):
-            raise InputError(
-                f"a {model.config.model_type} encoder of this shape runs in fp32 or bf16, not in {precision}; choose one of these"
-            )
         self.device = torch.device(device)
         self.lock = threading.Lock()  # the hooks are on the one model that all threads use
         self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16
@@ -284,12 +280,10 @@ class WhisperEngine:
     """Runs Whisper's encoder (arXiv 2212.04356, section 2.2) of transformers on one window, up to the layer that is asked for.
 
     It always reads 30 s, shorter audio with silence after it, so every piece costs the same. The last layer is taken after the
-    encoder's final norm, as transformers' `hidden_states` has it. Raises InputError for a precision other than fp32 and bf16.
+    encoder's final norm, as transformers' `hidden_states` has it. precision: fp32 or bf16.
     """
 
     def __init__(self, encoder: WhisperEncoder, precision: str, device: str) -> None:
-        if precision not in ("fp32", "bf16"):
-            raise InputError(f"Whisper's encoder runs in fp32 or bf16, not in {precision}")
         self.device = torch.device(device)
         self.model = encoder.to(device, torch.float32 if precision == "fp32" else torch.bfloat16)
         from transformers import WhisperFeatureExtractor
@@ -417,7 +411,11 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
     if precision == "auto":
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
     config: Any = checkpoint.model.config
-    whisper = config.model_type == "whisper"
+    whisper, known = config.model_type == "whisper", is_known(config)
+    fast = known and on_cpu and torch.backends.mkldnn.is_available()
+    if precision == "int8" and not fast:
+        why = "not in int8, which is for HuBERT and wav2vec 2.0 on CPUs"
+        raise InputError(f"{checkpoint.name} runs in fp32 or bf16, {why}; choose one of these")
     grid = WHISPER_GRID if whisper else FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
     weights, threads = hash_weights(checkpoint.model), torch.get_num_threads()
     torch.set_num_threads(1)  # sums of what an engine prepares are grouped by threads, and bits are not to depend on them
@@ -425,9 +423,9 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         engine: Engine
         if whisper:
             engine = WhisperEngine(checkpoint.model, precision, device)
-        elif not is_known(config):
+        elif not known:
             engine = TransformersEngine(checkpoint.model, precision, device)
-        elif on_cpu and torch.backends.mkldnn.is_available():
+        elif fast:
             engine = FastEngine(checkpoint.model, precision)
         else:
             engine = BatchedEngine(checkpoint.model, grid, precision, device)
@@ -531,6 +529,21 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture(), weig
     return found
 
 
+def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
+    """Config, safetensors, feature extractor. bf16: half the bytes, weights rounded."""
+    encoder.to(torch.bfloat16 if bf16 else torch.float32).save_pretrained(folder)
+    save_extractor(encoder.config, folder, normalise)
+
+
+def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
+    """What transformers does to samples before the encoder gets them, as the published checkpoints have it."""
+    attends = getattr(config, "feat_extract_norm", "layer") == "layer"  # a group norm sees the padding, whatever is masked
+    from transformers import Wav2Vec2FeatureExtractor
+
+    extractor = Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=normalise, return_attention_mask=attends)
+    extractor.save_pretrained(folder)
+
+
 def file_hashes(folder: Path) -> dict[str, str]:
     """What decides an encoder of a folder: name -> hash of every file of weights or settings, for its card."""
     return {path.name: hash_files([path]) for path in sorted((*folder.glob("*.safetensors"), *folder.glob("*config.json")))}
@@ -550,7 +563,8 @@ def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
         if not (fits and known) or any(found.get(file) != wanted for file, wanted in stated.items()):
             return None
         model = modules_of(config)
-        model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
+        weights = load_file(folder / "model.safetensors")
+        model.load_state_dict(dequantise(weights) if any(name.endswith(SCALE) for name in weights) else weights)
         normalise = bool(extractor.do_normalize)
     except (InputError, OSError, SafetensorError, AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         return None
@@ -605,7 +619,11 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
     path = folder / "model.safetensors"
     try:
         # what ships is stored as int8, which transformers does not know: it gets the weights; else it reads the files itself
-        state = load_quantised(path) if path.is_file() else None
+        state = None
+        if path.is_file():
+            with safe_open(path, "pt") as file:
+                packed = any(name.endswith(SCALE) for name in file.keys())  # noqa: SIM118  # it is no dict
+            state = dequantise(load_file(path)) if packed else None
         model, info = MODEL_MAPPING[type(config)].from_pretrained(
             None if state else source, state_dict=state, config=config, dtype=torch.float32, output_loading_info=True
         )

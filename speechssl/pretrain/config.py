@@ -5,9 +5,10 @@ A value that is not given (None) is that of --size, or of the checkpoint that tr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from speechssl.config import (
     CHECKPOINTS,
@@ -26,14 +27,20 @@ from speechssl.config import (
     Weight,
     Whole,
     argument,
+    flags,
     flat,
+    given_of,
     group,
     noise_folders,
     option,
+    refuse_ineffective,
     unset,
     use_device,
 )
 from speechssl.errors import InputError
+
+if TYPE_CHECKING:
+    from speechssl.pretrain.presets import Options
 
 BESIDE = "decoded audio, targets and noise are cached beside it, also for other runs"
 Size = Literal["small", "base", "large"]
@@ -129,12 +136,85 @@ class Distortion:
     domain_adversary_frames: bool = option(False, "classify frames instead of their mean over time")
 
 
+NAMES = {  # of options of the command line, where an option of a run is called otherwise
+    "mask_probability": "probability",
+    "mask_length": "length",
+    "crop_seconds": "seconds",
+    "feature_penalty": "penalty",
+}
+HUBERT_ONLY = (
+    *("teacher", "layer", "smooth", "clusters", "share", "budget", "starts", "codebook", "precision", "reference"),
+    *("visible_weight", "projection", "save_bf16"),
+)
+WAV2VEC2_ONLY = ("codebooks", "entries", "diversity", "negatives")
+ADVERSARY = tuple(f"domain_adversary_{part}" for part in ("layers", "weight", "mode", "schedule", "frames"))
+NEEDED = {  # an option -> those that mean nothing without it
+    "distort": tuple("noise snr_range snr_range_end snr_over distorted double noise_cache distil domain_adversary".split()),
+    "start": ("distil",),
+    "distil": ("distil_layers",),
+    "domain_adversary": ADVERSARY,
+}
+
+
+def with_options(preset: Options, given: Mapping[str, Any]) -> Options:
+    """A preset in which options of the command line replace its own. Raises InputError for those that would change nothing."""
+    from speechssl.encoders.load import load_checkpoint
+    from speechssl.pretrain.model import ContrastiveOptions, heads_of
+    from speechssl.pretrain.presets import HubertOptions, Wav2Vec2Options
+
+    contrastive = isinstance(preset, Wav2Vec2Options)
+    if stray := given_of(HUBERT_ONLY if contrastive else WAV2VEC2_ONLY, given):
+        kind, what = "wav2vec 2.0" if contrastive else "HuBERT", given.get("start") or "what is trained"
+        raise InputError(f"{flags(stray)} would have no effect, since {what} is a {kind}; leave out options of the other kind")
+    refuse_ineffective(given, NEEDED)
+    if isinstance(preset, HubertOptions):  # a codebook says what it was fitted on and is not fitted again; MFCCs have no layers
+        codebook, teacher = given.get("codebook"), given.get("teacher", preset.teacher)
+        if codebook and (stray := given_of(("layer", "smooth", "clusters", "share", "budget", "starts"), given)):
+            raise InputError(f"{flags(stray)} would have no effect, since the codebook {codebook} determines it; leave it out")
+        if teacher == "mfcc" and (stray := given_of(("layer", "smooth", "precision"), given)):
+            raise InputError(f"{flags(stray)} would have no effect with MFCCs; give an encoder with --teacher, or leave it out")
+    values = {NAMES.get(name, name): value for name, value in given.items()}
+
+    def replaced(options: Any) -> Any:
+        """Distortions and auxiliary losses are set by the caller."""
+        names = {f.name for f in fields(options)} & values.keys() - {"distort", "distil"}
+        return replace(options, **{name: values[name] for name in names})
+
+    made: Options = replaced(preset)
+    made = replace(made, training=replaced(made.training), mask=replaced(made.mask))
+    if isinstance(made, Wav2Vec2Options):
+        if "gradient_scale" in values:
+            values["feature_gradient"] = values["gradient_scale"]
+        if {f.name for f in fields(ContrastiveOptions)} & values.keys():
+            own = made.contrastive or ContrastiveOptions()
+            if made.start and not made.contrastive:
+                own = heads_of(made.start, load_checkpoint(made.start))[1]
+            made = replace(made, contrastive=replaced(own))
+    if "crops" not in values:
+        made = replace(made, crops=max(made.crops // made.training.accumulation, 1))
+    return made
+
+
 def adversary_options(values: dict[str, Any]) -> Any:
     """An `AdversaryOptions` of the options --domain-adversary, ... that were given."""
     from speechssl.pretrain.auxiliary import AdversaryOptions
 
-    parts = {part: values.get(f"domain_adversary_{part}") for part in ("layers", "weight", "mode", "schedule", "frames")}
-    return AdversaryOptions(values["domain_adversary"], **{part: v for part, v in parts.items() if v is not None})
+    parts = {name.removeprefix("domain_adversary_"): value for name in ADVERSARY if (value := values.get(name)) is not None}
+    return AdversaryOptions(values["domain_adversary"], **parts)
+
+
+def distortions_of(values: Mapping[str, Any], out: Path) -> Any:
+    """The `TrainingDistortions` of the options --distort, ... of a run in `out`; None without --distort."""
+    from speechssl.augment.training import parse_distortions
+
+    if values["distort"] is None:
+        return None
+    named = {"snr": "snr_range", "snr_end": "snr_range_end", "snr_over": "snr_over", "double": "double"}
+    given = {name: values[option] for name, option in named.items() if values.get(option) is not None}
+    if (shares := values["distorted"]) is not None:
+        given["probability"] = (shares[0], shares[-1]) if isinstance(shares, (list, tuple)) else (shares, shares)
+    cache, noise = values["noise_cache"] or out.parent / "noise", noise_folders(values["noise"] or ())
+    return parse_distortions(values["distort"], noise, seed=values["seed"], cache=cache, **given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,26 +226,16 @@ class _Run:
 
     def _pretrain(self, preset: Any) -> None:
         """preset: the settings of the paper or of the checkpoint; the options that were given replace them."""
-        from speechssl.augment.training import parse_distortions
         from speechssl.pretrain.auxiliary import DistilOptions
-        from speechssl.pretrain.presets import with_options
         from speechssl.pretrain.run import pretrain
 
         values = flat(self)
         chosen = with_options(preset, {name: value for name, value in values.items() if value is not None})
         distil = DistilOptions(values["distil"], values["distil_layers"] or ()) if values["distil"] else None
         adversary = adversary_options(values) if values["domain_adversary"] else None
-        distort = None
-        if values["distort"] is not None:
-            shares = values["distorted"] or ()
-            if len(shares) > 2:
-                raise InputError("--distorted takes one share, or two for the beginning and the end of training; give no more")
-            named = {"snr": "snr_range", "snr_end": "snr_range_end", "snr_over": "snr_over", "double": "double"}
-            given = {name: values[option] for name, option in named.items() if values[option] is not None}
-            given |= {"probability": (shares[0], shares[-1])} if shares else {}
-            cache, noise = values["noise_cache"] or self.out.parent / "noise", noise_folders(values["noise"] or ())
-            distort = parse_distortions(values["distort"], noise, seed=values["seed"], cache=cache, **given)
-        chosen = replace(chosen, distort=distort, distil=distil, adversary=adversary)
+        if len(values["distorted"] or ()) > 2:
+            raise InputError("--distorted takes one share, or two for the beginning and the end of training; give no more")
+        chosen = replace(chosen, distort=distortions_of(values, self.out), distil=distil, adversary=adversary)
         print(f"{self.out / 'encoder'}: {pretrain(self.source, self.out, chosen).hash}")
 
 
@@ -238,6 +308,30 @@ class Wav2Vec2(_Run):
 CONTINUED = TrainingOptions(1500, 3e-4, 100)
 
 
+def continued_preset(start: str, teacher: str | None = None) -> Options:
+    """Of a checkpoint that is trained further, with the loss that it was trained with. Visible frames count for a HuBERT: see
+    `pretrain.model`.
+
+    teacher: whose last layer gives a HuBERT's targets; None: the start. Raises InputError for a start of another kind.
+    """
+    from transformers import HubertModel, Wav2Vec2Model
+
+    from speechssl.encoders.load import load_checkpoint, load_encoder
+    from speechssl.pretrain.data import MaskOptions
+    from speechssl.pretrain.presets import HUBERT, HubertOptions, Wav2Vec2Options
+
+    model: Any = load_checkpoint(start).model
+    if isinstance(model, Wav2Vec2Model):
+        return Wav2Vec2Options(CONTINUED)
+    if not isinstance(model, HubertModel):
+        raise InputError(f"{start} is a {model.config.model_type} encoder; start this training from a HuBERT or a wav2vec 2.0")
+    layer = model.config.num_hidden_layers if teacher is None else 0 if teacher == "mfcc" else load_encoder(teacher).layers
+    mask = MaskOptions(0.65, 10, visible_weight=1.0)
+    nearest = min(HUBERT.values(), key=lambda size: abs(size.config().hidden_size - model.config.hidden_size))
+    projection = nearest.iterations[0].projection
+    return HubertOptions(CONTINUED, teacher=teacher or start, layer=layer, mask=mask, projection=projection)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Continue(_Run):
     """continue the pre-training of a HuBERT or wav2vec 2.0 on distorted speech, for noise robustness (arXiv 2203.16104)
@@ -275,8 +369,6 @@ class Continue(_Run):
     training: TrainingOptions = group(CONTINUED, "training")
 
     def run(self) -> None:
-        from speechssl.pretrain.presets import continued_preset
-
         use_device(self.device)
         self._pretrain(continued_preset(self.start, self.teacher))
 
@@ -357,7 +449,6 @@ class Spin:
     )
 
     def run(self) -> None:
-        from speechssl.augment.training import parse_distortions
         from speechssl.pretrain.spin import SpinOptions, spin
 
         values = flat(self)
@@ -367,14 +458,7 @@ class Spin:
             )
         if self.versions.distort is None and (self.versions.noise or self.versions.noise_cache):
             raise InputError("--noise and --noise-cache have no effect without --distort; give it too, or leave them out")
-        distort = None
-        if self.versions.distort:
-            shares, cache = (self.versions.distorted,) * 2, self.versions.noise_cache or self.out.parent / "noise"
-            sources = noise_folders(self.versions.noise or ())
-            snr, snr_over, seed = self.versions.snr_range, self.versions.snr_over, self.training.seed
-            distort = parse_distortions(
-                self.versions.distort, sources, seed=seed, probability=shares, snr=snr, cache=cache, snr_over=snr_over
-            )
+        distort = distortions_of(values, self.out)
         use_device(self.device)
         names = {field.name for field in fields(SpinOptions)} - {"distort", "training", "trained"}
         given = {name: values[name] for name in names & values.keys()}

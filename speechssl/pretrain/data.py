@@ -1,8 +1,4 @@
-"""Batches for pre-training: random crops of a corpus in one array, masked and, where asked for, distorted.
-
-The crops of a batch are equally long. Recordings that are longer than a crop are cut to it; shorter ones go into batches of their
-own, of shorter crops and of correspondingly more of them, so that a batch is about the same seconds of audio: what fairseq's
-`max_tokens` does with utterances of like length that are cut to the shortest of them.
+"""What pre-training learns from: recordings in one array, the cluster of every frame, and batches of random crops.
 
 Letters: B crops, N samples, T frames.
 """
@@ -11,19 +7,245 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
+from speechssl.audio import read_audio, to_int16
 from speechssl.augment.training import TrainingDistortions
-from speechssl.errors import InputError
+from speechssl.data.files import Recording, draw, hash_contents, recordings_of
+from speechssl.data.records import corpus_card, data_hash, read_lines
+from speechssl.encoders.load import single_threaded
+from speechssl.errors import InputError, tell_set_aside
+from speechssl.io import hash_files, read_json, replacing, write_json
 from speechssl.processes import is_main, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch
+from speechssl.units.config import BUDGET, STARTS
+from speechssl.units.features import Features, frames_of
+from speechssl.units.kmeans import Codebook, fit_kmeans
+
+# ---- recordings and targets
+#
+# Targets are clusters of MFCCs or of an encoder's layer. Where the corpus has a reference reading (reference.jsonl), they are
+# fitted on it and read off it through the time anchors, so that one sound has one target whoever speaks; else they come from the
+# recording itself, as published.
+
+WORKERS = 2  # threads that read and label; no file depends on it
+MOST = 32_767  # clusters, that int16 can count
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A recording to train on, and where its targets are read: an audio file, and the time in it for a time in the recording."""
+
+    id: str
+    path: Path  # the recording
+    audio: Path  # where its targets are read
+    anchors: np.ndarray | None  # (A, 2) seconds in the recording, seconds in `audio`; None: the recording itself
+
+    def frames(self, grid: FrameGrid, count: int, teacher_frames: int) -> np.ndarray:
+        """(count,) int: the teacher's frame for each of the recording's `count` frames."""
+        own = np.arange(count)
+        if self.anchors is None:
+            return np.minimum(own, teacher_frames - 1)
+        middle = grid.offset + grid.hop // 2
+        seconds = (own * grid.hop + middle) / grid.sample_rate
+        there = np.interp(seconds, self.anchors[:, 0], self.anchors[:, 1])
+        return np.clip(np.round((there * grid.sample_rate - middle) / grid.hop).astype(int), 0, teacher_frames - 1)
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is trained on."""
+
+    readings: tuple[Reading, ...]
+    hash: str  # of a prepared corpus, of its manifests; else of the ids and bytes of the recordings
+    card: dict[str, Any]  # of the corpus, where there is one
+
+
+def material(source: Path, recordings: int | None = None, reference: bool = True, seed: int = 0) -> Material:
+    """The passages of a prepared corpus's training split, or the recordings of a manifest or folder.
+
+    recordings: only so many, drawn at random by the seed (`draw`): lists are in the order of speakers. reference: read targets off
+    the reference readings: train/reference.jsonl of a corpus, NAME.reference.jsonl beside a manifest NAME.txt.
+    Raises InputError for a source that is none of these, or is empty.
+    """
+    is_corpus = any(source.glob("*/passages.jsonl"))
+    found = recordings_of(source, "train")
+    if recordings is not None:
+        found = draw(found, seed, count=recordings)[0]
+    path = source / "train" / "reference.jsonl" if is_corpus else source.with_suffix(".reference.jsonl")
+    known: dict[str, tuple[Path, np.ndarray]] = {}  # id of a recording -> audio and anchors
+    if reference and path.is_file() and (is_corpus or source.is_file()):
+        for number, values in read_lines(path):
+            try:
+                name, audio = values["id"], (source if is_corpus else source.parent) / values["audio"]
+                anchors = np.array(values["anchors"], float)
+                if anchors.ndim != 2 or anchors.shape[1] != 2 or not len(anchors) or not np.isfinite(anchors).all():
+                    raise ValueError(f"anchors of the shape {anchors.shape}")
+            except (KeyError, TypeError, ValueError) as error:
+                raise InputError(f"{path}:{number} is not a reference reading ({error!r}); prepare the corpus again") from error
+            if not audio.is_file():
+                raise InputError(f"{path}:{number} names {audio}, which does not exist; prepare the corpus again")
+            known[name] = audio, anchors
+    readings = tuple(Reading(r.id, r.path, *known.get(r.id, (r.path, None))) for r in found)
+    if is_corpus:
+        made = data_hash(source, "train") + ("" if recordings is None else f"-{recordings}-{seed}")
+        return Material(readings, made, corpus_card(source))
+    return Material(readings, hash_contents(found) + (f"-{hash_files([path])}" if known else ""), {"corpus": source.name})
+
+
+def pack_audio(data: Material, out: Path) -> Path:
+    """The folder of a run's audio: one raw array, samples.s16 (int16), with bounds.npy; written once, beside `out`, for all runs.
+
+    Raises InputError where no recording can be read.
+    """
+    folder, made_from = out.parent / f"packed-{data.hash}", {"corpus": data.hash}
+    if (folder / "card.json").is_file() and read_json(folder / "card.json") == made_from:
+        return folder
+    bounds, failed = [0], {}
+
+    def read(reading: Reading) -> np.ndarray | str:
+        try:
+            return to_int16(read_audio(reading.path))
+        except InputError as error:
+            return str(error)
+
+    with replacing(folder / "samples.s16") as temporary, temporary.open("wb") as file:
+        for reading, samples in zip(data.readings, _progress(read, data.readings, "packing audio"), strict=True):
+            if isinstance(samples, str):
+                failed[reading.id] = samples
+            else:
+                file.write(samples.tobytes())
+            bounds.append(bounds[-1] + (0 if isinstance(samples, str) else len(samples)))
+    tell_set_aside(failed, "packing audio")
+    if bounds[-1] == 0:
+        raise InputError(f"none of {len(data.readings)} recordings can be read ({next(iter(failed.values()))}); give others")
+    _save(folder / "bounds.npy", np.array(bounds))
+    write_json(folder / "card.json", made_from)
+    return folder
+
+
+def fit_targets(
+    readings: Sequence[Reading],
+    features: Features,
+    clusters: int,
+    seed: int = 0,
+    share: float | None = None,
+    budget: int = BUDGET,
+    starts: int = STARTS,
+) -> Codebook:
+    """K-means on the features of recordings drawn at random by the seed, as HuBERT does on 10 % of them (arXiv 2106.07447, section
+    IV-A); share: see `draw`. `budget` of their frames are kept, where fairseq keeps all.
+
+    The card says how many recordings were drawn from how many. Recordings that cannot be used are listed and left out. Raises
+    InputError where none is left, for a share that cannot be drawn, and for more clusters than labels can name.
+    """
+    _check_clusters(clusters)
+    chosen, drawn = draw(readings, seed, share)
+    card = features.card | drawn | {"reference_reading": any(r.anchors is not None for r in chosen)}
+    with single_threaded(WORKERS) as pool:
+        frames = frames_of([Recording(r.id, r.audio) for r in chosen], features, pool, WORKERS)
+        return fit_kmeans(frames, clusters, card, budget, seed, starts)
+
+
+def write_targets(
+    readings: Sequence[Reading],
+    out: Path,
+    grid: FrameGrid,
+    features: Features,
+    codebook: Codebook,
+    lengths: Sequence[int],
+    made_from: dict[str, Any],
+) -> None:
+    """Write `out`/labels.npy (int16, all frames of all recordings in order) with its bounds and card; once.
+
+    lengths: samples of every recording as `pack_audio` found it, 0 for those it set aside.
+    Raises InputError for labels at another rate than the frames they are for, and where hardly any cluster is used.
+    """
+    _check_clusters(codebook.size)
+    rate = codebook.card.get("frame_rate", grid.frame_rate)
+    if rate != grid.frame_rate:
+        raise InputError(
+            f"the targets have {rate:g} labels a second and the encoder {grid.frame_rate:g} frames; "
+            f"give a teacher or codebook of {grid.frame_rate:g} a second"
+        )
+    made_from = {"codebook": codebook.hash} | made_from
+    if (out / "card.json").is_file() and made_from.items() <= read_json(out / "card.json").items():
+        return
+    failed: dict[str, str] = {}
+
+    def label(item: tuple[Reading, int]) -> np.ndarray:
+        reading, length = item
+        frames = grid.frames(length)
+        if frames == 0:
+            return np.zeros(0, np.int16)
+        try:
+            clusters = codebook.assign(torch.cat(list(features.stream(read_audio(reading.audio)))))
+        except (InputError, ValueError) as error:  # without labels no crop is taken from it
+            failed[reading.id] = str(error)
+            return np.zeros(0, np.int16)
+        return clusters[reading.frames(grid, frames, len(clusters))].astype(np.int16)
+
+    labels = list(_progress(label, list(zip(readings, lengths, strict=True)), "targets"))
+    tell_set_aside(dict(sorted(failed.items())), "targets")
+    used = len(np.unique(np.concatenate(labels[:50])))
+    if used < min(5, codebook.size):  # a broken pipeline, and a model that would train to perfection on nothing
+        raise InputError(
+            f"the targets of the first passages use only {used} of {codebook.size} clusters; check the features of the teacher"
+        )
+    _save(out / "labels.npy", np.concatenate(labels))
+    _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))
+    write_json(out / "card.json", made_from | {"frame_rate": grid.frame_rate, "card": codebook.card})
+
+
+def _progress(function: Callable, items: Sequence, what: str) -> Iterator:
+    with ThreadPoolExecutor(WORKERS) as pool:
+        yield from tqdm(pool.map(function, items), total=len(items), desc=what, unit="file")
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    with replacing(path) as temporary:
+        np.save(temporary, array)
+
+
+def _check_clusters(clusters: int) -> None:
+    if clusters > MOST:
+        raise InputError(f"{clusters} clusters are too many; give at most {MOST} with --clusters")
+
+
+@dataclass(frozen=True)
+class LabelledAudio:
+    """A corpus in one array: samples (S,) int16 and labels (F,) int16, with the bounds of every utterance in both."""
+
+    samples: np.ndarray
+    sample_bounds: np.ndarray  # (utterances + 1,)
+    labels: np.ndarray
+    label_bounds: np.ndarray
+
+    @classmethod
+    def load(cls, audio: Path, targets: Path | FrameGrid) -> LabelledAudio:
+        """What `pack_audio` and `write_targets` wrote, memory-mapped; with a grid in the place of targets all labels are 0."""
+        samples, bounds = np.memmap(audio / "samples.s16", np.int16, "r"), np.load(audio / "bounds.npy")
+        if isinstance(targets, Path):
+            return cls(samples, bounds, np.load(targets / "labels.npy"), np.load(targets / "bounds.npy"))
+        frames = np.cumsum([0] + [targets.frames(int(n)) for n in np.diff(bounds)])
+        return cls(samples, bounds, np.broadcast_to(np.int16(0), frames[-1:]), frames)
+
+
+# ---- crops
+#
+# Those of a batch are equally long. Recordings that are longer than a crop are cut to it; shorter ones go into batches of their
+# own, of shorter and correspondingly more crops, so that a batch is about the same seconds of audio: what fairseq's `max_tokens`
+# does with utterances of like length that are cut to the shortest of them.
 
 SHORTEST = 2.0  # seconds of a crop; both papers' settings in fairseq leave out shorter recordings (`min_sample_size` 32,000)
 ALIKE = 1.1  # the longest over the shortest of a bucket, so that little of the longest is cut away
@@ -98,25 +320,6 @@ def buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> list[
         short = short[taken:]
     long = np.flatnonzero(counts > frames)
     return found + ([Bucket(long, frames, crops)] if len(long) else [])
-
-
-@dataclass(frozen=True)
-class LabelledAudio:
-    """A corpus in one array: samples (S,) int16 and labels (F,) int16, with the bounds of every utterance in both."""
-
-    samples: np.ndarray
-    sample_bounds: np.ndarray  # (utterances + 1,)
-    labels: np.ndarray
-    label_bounds: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.sample_bounds) - 1
-
-
-def unlabelled(samples: np.ndarray, bounds: np.ndarray, grid: FrameGrid) -> LabelledAudio:
-    """Audio that `Cropper` can cut without labels. samples: (S,) int16; bounds: (utterances + 1,), as `pack_audio` writes them."""
-    frames = np.cumsum([0] + [grid.frames(int(n)) for n in np.diff(bounds)])
-    return LabelledAudio(samples, bounds, np.broadcast_to(np.int16(0), frames[-1:]), frames)
 
 
 @dataclass(frozen=True)

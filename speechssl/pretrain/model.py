@@ -22,8 +22,7 @@ from __future__ import annotations
 import copy
 import re
 import sys
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,17 +33,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
-from torch.utils.hooks import RemovableHandle
 from tqdm import tqdm
 from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
 from speechssl.encoders.checkpoints import some
-from speechssl.encoders.export import save_extractor
-from speechssl.encoders.load import Checkpoint, load_checkpoint
+from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.io import SHIPPED, checkpoint_folder, replacing
-from speechssl.pretrain.auxiliary import add_auxiliary
 from speechssl.pretrain.data import cut_to_same
 from speechssl.processes import is_main, mean_of_processes, processes
 from speechssl.trainer import Batch
@@ -52,26 +48,32 @@ from speechssl.trainer import Batch
 NAME = "label_head.safetensors"  # beside the encoder: an ordinary Hugging Face folder with one file more
 PENALTY = 10.0  # of the published loss: times the mean square of the CNN's output
 
-_HOOKS: weakref.WeakKeyDictionary[nn.Module, list[RemovableHandle]] = weakref.WeakKeyDictionary()
-
 
 def scale_gradients(module: nn.Module, factor: float) -> None:
-    """Multiply the gradients of all weights of a module by a factor, in place of any factor before.
+    """Multiply the gradients of all weights of a module by a factor.
 
     For the convolutions, all of whose gradient comes through their output, this is fairseq's `feature_grad_mult` (0.1 for both base
     models), the feature penalty's share included.
     """
-    for handle in _HOOKS.pop(module, []):
-        handle.remove()
-    if factor != 1:
-        weights = [weight for weight in module.parameters() if weight.requires_grad]
-        _HOOKS[module] = [weight.register_hook(lambda gradient: gradient * factor) for weight in weights]
+    for weight in module.parameters():
+        if factor != 1 and weight.requires_grad:
+            weight.register_hook(lambda gradient: gradient * factor)
 
 
 def final(encoder: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
     """What is predicted from: the last layer, normalised where layers normalise their input (large)."""
     stable = getattr(encoder.config, "do_stable_layer_norm", False)
     return encoder.encoder.layer_norm(hidden) if stable else hidden  # type: ignore[union-attr, operator, return-value]
+
+
+def add_auxiliary(
+    found: Batch, modules: nn.ModuleList, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]
+) -> Batch:
+    """What a model found, with the losses of `auxiliary_losses` added to its own and their scalars beside it."""
+    for module in modules:
+        added = module(layers, mask, batch)
+        found |= {"loss": found["loss"] + added.pop("loss")} | added
+    return found
 
 
 class HubertPretraining(nn.Module):
@@ -140,10 +142,6 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
 
     Returns whether it was restored. Raises InputError for a head that cannot be read.
     """
-
-    def size(labels: Any) -> str:
-        return f"{labels.shape[0]} clusters in {labels.shape[1]} dimensions"
-
     path = (SHIPPED / start if (SHIPPED / start / "config.json").is_file() else Path(start)) / NAME  # beside what was loaded
     message = f"{start} has no label head; one for {len(model.labels)} clusters was made"
     if path.is_file():
@@ -156,10 +154,8 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
                 model.project.load_state_dict({name.removeprefix("project."): value for name, value in state.items()})
                 model.labels.data.copy_(labels)
                 return True
-            message = (
-                f"the label head of {start} is {size(labels)} for codebook {before}; "
-                f"it was re-made: {size(model.labels)} for {codebook}"
-            )
+            old, new = (f"{x.shape[0]} clusters in {x.shape[1]} dimensions" for x in (labels, model.labels))
+            message = f"the label head of {start} is {old} for codebook {before}; it was re-made: {new} for {codebook}"
         except (OSError, SafetensorError, KeyError, IndexError, RuntimeError) as error:
             why = " ".join(str(error).split())  # torch takes several lines
             raise InputError(f"cannot read the label head {path} ({why}); delete it, and a new one is made") from error
@@ -232,9 +228,6 @@ def perplexity(probabilities: torch.Tensor) -> torch.Tensor:
     own = frames.sum(0) / count
     mean = own + (mean_of_processes(own) - own).detach() if processes() > 1 else own
     return torch.exp(-(mean * torch.log(mean + 1e-7)).sum(-1))
-
-
-COLLAPSED = 1.5  # code perplexity of a codebook of which only one entry is used, or hardly more
 
 
 @dataclass(frozen=True)
@@ -342,6 +335,9 @@ def _mean(values: torch.Tensor) -> torch.Tensor:
     return values.sum() / count.clamp(min=1 / processes())
 
 
+COLLAPSED = 1.5  # code perplexity of a codebook of which only one entry is used, or hardly more
+
+
 class CollapseGuard:
     """Warns on stderr, for as long as it lasts, that a codebook uses one entry only: then all targets are alike."""
 
@@ -429,8 +425,8 @@ def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
 def load_pretraining(source: str | Path, options: ContrastiveOptions | None = None) -> Wav2Vec2Pretraining:
     """Go on from any wav2vec 2.0: with the heads of a Hugging Face folder that has them, else with new ones; reported on stderr.
 
-    options: None for those of the folder. Where G, V or D are others, what they change is made anew, which is reported too.
-    Raises InputError for an encoder that is not a wav2vec 2.0, and for heads of which a part is missing.
+    options: None for those of the folder. Where G, V or D are others, what they change is made anew. Raises InputError for an
+    encoder that is not a wav2vec 2.0, and for heads of which a part is missing.
     """
     checkpoint = load_checkpoint(source)
     encoder = checkpoint.model

@@ -11,22 +11,21 @@ and accumulation can divide it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Model
+from transformers import HubertConfig, Wav2Vec2Config
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions
-from speechssl.config import TrainingOptions, flags, given_of, refuse_ineffective
-from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
+from speechssl.config import TrainingOptions
+from speechssl.encoders.load import small_config
 from speechssl.errors import InputError
 from speechssl.pretrain.auxiliary import AdversaryOptions, DistilOptions
-from speechssl.pretrain.config import CONTINUED
 from speechssl.pretrain.data import MaskOptions
-from speechssl.pretrain.model import PENALTY, ContrastiveOptions, Temperature, heads_of
+from speechssl.pretrain.model import PENALTY, ContrastiveOptions, Temperature
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,12 @@ class HubertOptions:
     layer: int = 0
     smooth: int = 1  # frames the teacher's features are averaged over
     clusters: int = 100  # K
-    share: float | None = None  # of the recordings that the codebook is fitted on, drawn by the seed; None: see `units.fit.draw`
+    share: float | None = None  # of the recordings that the codebook is fitted on, drawn by the seed; None: see `draw`
     budget: int | None = None  # frames of them that k-means gets; None: `kmeans.BUDGET`
     starts: int | None = None  # of k-means; None: `kmeans.STARTS`
     codebook: str | None = None  # of the teacher, in the place of one that is fitted here; holds layer, smoothing and K
     start: str | None = None  # an encoder to train further; None: from scratch, as published for both iterations
-    mask: MaskOptions = field(default_factory=lambda: MaskOptions(visible_weight=1.0))
+    mask: MaskOptions = MaskOptions(visible_weight=1.0)
     crops: int = 10  # a batch of full length; one of shorter crops has more
     seconds: float = 4.0  # the longest crop
     save_bf16: bool = False  # round the weights of the finished encoder to bf16: what is fitted on it gets them so
@@ -262,87 +261,3 @@ def wav2vec2_preset(size: str, start: str | None = None) -> Wav2Vec2Options:
     """wav2vec 2.0 of a size; with a start its heads are those of the start."""
     chosen = WAV2VEC2[size]
     return replace(chosen.options, contrastive=None if start else chosen.contrastive)
-
-
-def continued_preset(start: str, teacher: str | None = None) -> Options:
-    """Of a checkpoint that is trained further, with the loss that it was trained with. Visible frames count for a HuBERT: see
-    `hubert`.
-
-    teacher: whose last layer gives a HuBERT's targets; None: the start. Raises InputError for a start of another kind.
-    """
-    model: Any = load_checkpoint(start).model
-    if isinstance(model, Wav2Vec2Model):
-        return Wav2Vec2Options(CONTINUED)
-    if not isinstance(model, HubertModel):
-        raise InputError(f"{start} is a {model.config.model_type} encoder; start this training from a HuBERT or a wav2vec 2.0")
-    layer = model.config.num_hidden_layers if teacher is None else 0 if teacher == "mfcc" else load_encoder(teacher).layers
-    mask = MaskOptions(0.65, 10, visible_weight=1.0)
-    nearest = min(HUBERT.values(), key=lambda size: abs(size.config().hidden_size - model.config.hidden_size))
-    projection = nearest.iterations[0].projection
-    return HubertOptions(CONTINUED, teacher=teacher or start, layer=layer, mask=mask, projection=projection)
-
-
-# ---- options of the command line, which replace those of a preset
-
-NAMES = {  # of options of the command line, where an option of a run is called otherwise
-    "mask_probability": "probability",
-    "mask_length": "length",
-    "crop_seconds": "seconds",
-    "feature_penalty": "penalty",
-}
-HUBERT_ONLY = (
-    *("teacher", "layer", "smooth", "clusters", "share", "budget", "starts", "codebook", "precision", "reference"),
-    *("visible_weight", "projection", "save_bf16"),
-)
-WAV2VEC2_ONLY = ("codebooks", "entries", "diversity", "negatives")
-NEEDED = {  # an option -> those that mean nothing without it
-    "distort": (
-        "noise",
-        "snr_range",
-        "snr_range_end",
-        "snr_over",
-        "distorted",
-        "double",
-        "noise_cache",
-        "distil",
-        "domain_adversary",
-    ),
-    "start": ("distil",),
-    "distil": ("distil_layers",),
-    "domain_adversary": tuple(f"domain_adversary_{part}" for part in ("layers", "weight", "mode", "schedule", "frames")),
-}
-
-
-def with_options(preset: Options, given: Mapping[str, Any]) -> Options:
-    """A preset in which options of the command line replace its own. Raises InputError for those that would change nothing."""
-    contrastive = isinstance(preset, Wav2Vec2Options)
-    if stray := given_of(HUBERT_ONLY if contrastive else WAV2VEC2_ONLY, given):
-        kind, what = "wav2vec 2.0" if contrastive else "HuBERT", given.get("start") or "what is trained"
-        raise InputError(f"{flags(stray)} would have no effect, since {what} is a {kind}; leave out options of the other kind")
-    refuse_ineffective(given, NEEDED)
-    if isinstance(preset, HubertOptions):  # a codebook says what it was fitted on and is not fitted again; MFCCs have no layers
-        codebook, teacher = given.get("codebook"), given.get("teacher", preset.teacher)
-        if codebook and (stray := given_of(("layer", "smooth", "clusters", "share", "budget", "starts"), given)):
-            raise InputError(f"{flags(stray)} would have no effect, since the codebook {codebook} determines it; leave it out")
-        if teacher == "mfcc" and (stray := given_of(("layer", "smooth", "precision"), given)):
-            raise InputError(f"{flags(stray)} would have no effect with MFCCs; give an encoder with --teacher, or leave it out")
-    values = {NAMES.get(name, name): value for name, value in given.items()}
-
-    def replaced(options: Any) -> Any:
-        """Distortions and auxiliary losses are set by the caller."""
-        names = {f.name for f in fields(options)} & values.keys() - {"distort", "distil"}
-        return replace(options, **{name: values[name] for name in names})
-
-    made: Options = replaced(preset)
-    made = replace(made, training=replaced(made.training), mask=replaced(made.mask))
-    if isinstance(made, Wav2Vec2Options):
-        if "gradient_scale" in values:
-            values["feature_gradient"] = values["gradient_scale"]
-        if {f.name for f in fields(ContrastiveOptions)} & values.keys():
-            own = made.contrastive or ContrastiveOptions()
-            if made.start and not made.contrastive:
-                own = heads_of(made.start, load_checkpoint(made.start))[1]
-            made = replace(made, contrastive=replaced(own))
-    if "crops" not in values:
-        made = replace(made, crops=max(made.crops // made.training.accumulation, 1))
-    return made

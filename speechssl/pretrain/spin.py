@@ -3,8 +3,8 @@
 Spin (speaker-invariant clustering, arXiv 2305.11072): a projection of a layer is compared with a learned codebook; the codes of the
 one version, balanced by Sinkhorn's algorithm so that all of them are used, are what the other predicts, and the other way round.
 The second version is the utterance by a perturbed speaker (`augment`, kind v). R-Spin (arXiv 2311.09117): noise is added to both
-versions independently, and both predict pseudo-labels of the clean signal as well; then all layers can be trained. Text is never
-used. Deviations: pseudo-labels are clusters or Spin's codes themselves (R-Spin: frequent sequences of these, acoustic pieces); the
+versions independently, and both predict pseudo-labels of the clean signal as well; then all layers can be trained.
+Deviations: pseudo-labels are clusters or Spin's codes themselves (R-Spin: frequent sequences of these, acoustic pieces); the
 codebook is normalised where it is used (the authors' code normalises the stored one after every update); AdamW for Adam.
 
 Letters: B utterances, N samples, T frames, F frames of a batch, K codes, D width, E width of the projection.
@@ -24,47 +24,48 @@ from torch.nn import functional
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.config import TrainingOptions, settings
-from speechssl.encoders.export import save_encoder
 from speechssl.encoders.hubert import check_known
-from speechssl.encoders.load import SpeechEncoder, file_hashes, load_checkpoint, load_encoder
+from speechssl.encoders.load import SpeechEncoder, file_hashes, load_checkpoint, load_encoder, save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.io import stage, write_json
-from speechssl.pretrain.data import Cropper, MaskOptions, check_crops, unlabelled
+from speechssl.pretrain.config import Codes, PseudoLabels, Spin, Versions
+from speechssl.pretrain.data import Cropper, LabelledAudio, MaskOptions, check_crops, material, pack_audio
 from speechssl.pretrain.presets import HubertOptions
-from speechssl.pretrain.run import load_labelled, make_targets, material, pack_audio, packed
+from speechssl.pretrain.run import hashes, make_targets
 from speechssl.processes import is_main, main_first, mean_of_processes, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch, check_share, fit
-from speechssl.units.kmeans import PADDING, Codebook, load_codebook
+from speechssl.units.kmeans import PADDING, Codebook
 
 LEAST_EPSILON = 0.0125  # of Sinkhorn's algorithm: e^(1 / epsilon) is beyond float32 from 0.0113 down, and training NaN
 
 
 @dataclass(frozen=True)
 class SpinOptions:
-    """Defaults: Spin on a base encoder (2305.11072, section 3.1, and the authors' config/spin.yaml)."""
+    """What `speechssl pretrain spin` is given; the defaults of its options are those of Spin on a base encoder (2305.11072, section
+    3.1, and the authors' config/spin.yaml)."""
 
     start: str
     training: TrainingOptions
-    layer: int | None = None  # that is clustered; None: the last
-    trained: int | None = 2  # layers up to it that are trained; None: the whole encoder (R-Spin)
-    codes: int = 2048  # K
-    projection: int = 256  # E
-    temperature: float = 0.1
-    epsilon: float = 0.02  # of Sinkhorn's algorithm
-    iterations: int = 3
-    crops: int = 16  # of 17 s: 256 s a batch, rounded to what processes can divide; R-Spin has 384 s
-    seconds: float = 17.0  # the longest crop, 272,000 samples
+    layer: int | None = Codes.layer
+    trained: int | None = Spin.trained_layers  # None: the whole encoder (R-Spin)
+    codes: int = Codes.codes  # K
+    projection: int = Codes.projection  # E
+    temperature: float = Codes.temperature
+    epsilon: float = Codes.epsilon
+    iterations: int = Codes.iterations
+    crops: int = Versions.crops  # of 17 s: 256 s a batch, rounded to what processes can divide; R-Spin has 384 s
+    seconds: float = Versions.seconds  # 272,000 samples
     recordings: int | None = None
     distort: TrainingDistortions | None = None  # of both versions
-    silence: float = 0.0  # share of the crops with silence before and after, as short recordings have it
-    teacher: str | None = None  # whose clusters are the pseudo-labels; None: there are none
-    teacher_layer: int | None = None
-    clusters: int = 200
-    codebook: str | None = None  # of the teacher, in the place of one that is fitted
-    label_weight: float = 5.0
-    reference: bool = False  # the pseudo-labels are those of the reference readings, where there are some
+    silence: float = Versions.silence
+    teacher: str | None = PseudoLabels.teacher
+    teacher_layer: int | None = PseudoLabels.teacher_layer
+    clusters: int = PseudoLabels.clusters
+    codebook: str | None = PseudoLabels.codebook
+    label_weight: float = PseudoLabels.label_weight
+    reference: bool = PseudoLabels.reference
 
 
 def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Tensor:
@@ -157,14 +158,10 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
     training = options.training
     voices = parse_distortions("v", seed=training.seed, probability=(1.0, 1.0))
     data = material(source, options.recordings, options.reference, training.seed)
-    hashes = {name: load_encoder(name).hash for name in {options.start, options.teacher} if name and name != "mfcc"}
-    inputs = {"start": hashes[options.start], "teacher": hashes.get(options.teacher or "", options.teacher)}
-    inputs |= {"codebook": load_codebook(options.codebook).hash} if options.codebook else {}
     decisive = settings(replace(options, distort=None))
     decisive |= {"distort": getattr(options.distort, "card", None), "voices": voices.card}
-    with stage(
-        out, {"data": data.hash, "options": decisive | inputs}, grows="options.training.steps", card="encoder/card.json"
-    ) as step:
+    inputs = {"data": data.hash, "options": decisive | hashes(options)}
+    with stage(out, inputs, grows="options.training.steps", card="encoder/card.json") as step:
         if step.done:
             return load_encoder(out / "encoder")
         checkpoint = load_checkpoint(options.start)
@@ -181,14 +178,11 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
                     training, options.teacher, layer, clusters=options.clusters, codebook=options.codebook, seconds=options.seconds,
                     reference=options.reference,
                 )  # fmt: skip
-                codebook, folder = make_targets(data, out, grid, wanted)
-                audio, labels = load_labelled(packed(data.hash, out), folder), codebook.size
+                codebook, audio = make_targets(data, out, grid, wanted)
+                labels = codebook.size
             else:
-                place = packed(data.hash, out)
-                pack_audio(data.readings, place, {"corpus": data.hash})
-                bounds = np.load(place / "bounds.npy")
-                check_crops(np.diff(bounds).tolist(), grid, options.seconds)
-                audio = unlabelled(np.memmap(place / "samples.s16", np.int16, "r"), bounds, grid)
+                audio = LabelledAudio.load(pack_audio(data, out), grid)
+                check_crops(np.diff(audio.sample_bounds).tolist(), grid, options.seconds)
         torch.manual_seed(training.seed)
         model = SpinPretraining(checkpoint.model.train(), options, labels)
         cropper = Cropper(

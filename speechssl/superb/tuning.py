@@ -36,9 +36,8 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.superb import Utterance
-from speechssl.encoders.export import save_encoder
 from speechssl.encoders.hubert import before_end, check_known, frames_of_samples
-from speechssl.encoders.load import load_checkpoint
+from speechssl.encoders.load import load_checkpoint, save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import merged, train_only

@@ -1,9 +1,8 @@
 """Extraction of a corpus: recordings -> a folder of Parquet parts, its card, and the list of what was set aside.
 
-The recordings are cut into fixed shards, runs of consecutive ones, and each shard becomes one part. A part is renamed to its name
-when it is whole, which marks its shard as done: a killed run loses the parts in the making, and the same command goes on. The bytes
-of a part depend on its recordings and settings alone, not on workers, engine or `--shard i/n`. What is there already is verified
-row by row against the audio, and computed again where the audio changed.
+The recordings are cut into fixed shards, runs of consecutive ones, each of which becomes one part. The bytes of a part depend on
+its recordings and settings alone, not on workers, engine or `--shard i/n`. A part that is there is verified row by row against the
+audio.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration, read_audio
-from speechssl.data.files import Recording
+from speechssl.data.files import Recording, digest
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, printable
 from speechssl.io import differing, hash_bytes, hash_json, locked, read_json, replacing, write_json, write_text
@@ -44,7 +43,6 @@ from speechssl.units.storage import (
     Part,
     Utterance,
     decode,
-    digest,
     encode,
     part_card,
     part_columns,

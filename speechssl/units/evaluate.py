@@ -1,14 +1,8 @@
-"""Quality of units as a table and a picture: of a prepared corpus, a manifest or a folder, with or without known phones.
-
-The picture shows the log-mel spectrogram of a recording, beneath it its run-length units with their numbers, then its phones. A
-unit is drawn over the samples it owns (`timing.py`), a column of the spectrogram around its middle: what stands above each other is
-at the same time, to the sample.
-"""
+"""Quality of units as a table and a picture: of a prepared corpus, a manifest or a folder, with or without known phones."""
 
 from __future__ import annotations
 
 import colorsys
-import csv
 import math
 import os
 import sys
@@ -25,7 +19,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.data.files import Recording, list_recordings
+from speechssl.data.files import Recording, list_recordings, number_of, open_csv
 from speechssl.data.records import Corpus, load_corpus
 from speechssl.drawing import INK, RULE, save_figure, styled
 from speechssl.encoders.load import single_threaded
@@ -34,25 +28,10 @@ from speechssl.io import read_json, write_json
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
+from speechssl.units import quality
 from speechssl.units.config import EvaluateOptions
 from speechssl.units.features import UnitExtractor, load_extractor
 from speechssl.units.fit import check_spectral
-from speechssl.units.quality import (
-    Phone,
-    abx,
-    bit_rate,
-    checked,
-    phone_frames,
-    purity,
-    read_alignment,
-    same_text,
-    same_text_of,
-    speaker_probe,
-    stability,
-    unit_edit_distance,
-    usable,
-    usage,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,13 +59,15 @@ def draw_units(
     samples: np.ndarray,
     runs: RunLength,
     grid: FrameGrid,
-    phones: Sequence[Phone] = (),
+    phones: Sequence[quality.Phone] = (),
     title: str = "",
     span: tuple[float, float] | None = None,
 ) -> None:
-    """Write the picture of [start, end) seconds (None: of all) of samples (N,) at 16 kHz.
+    """Write the picture of [start, end) seconds (None: of all) of samples (N,) at 16 kHz: log-mel spectrogram, units, phones.
 
-    Raises InputError for another suffix than .png, .svg or .pdf, and for a span that holds nothing or too much.
+    A unit is drawn over the samples it owns, a column of the spectrogram around its middle: what stands above each other is at the
+    same time, to the sample. Raises InputError for another suffix than .png, .svg or .pdf, and for a span that holds nothing or too
+    much.
     """
     from matplotlib.font_manager import get_font_names
 
@@ -226,17 +207,18 @@ def evaluate_units(
         raise InputError("--recording and --span need --picture; give the file to draw to, or leave them out")
     if options.pairs == 1:
         raise InputError("one pair of questions is too few for a comparison; give --same-text 2 or more, or 0")
-    stretches = [text for text in options.conditions if text.startswith(STRETCH)]
-    for text in stretches:
-        if not 0.25 <= _rate(text) <= 4:
-            raise InputError(f"{text} is no time-stretch; write one like stretch@1.2, from 0.25 to 4 times as fast")
-    conditions, distorter = [], Distorter(options.seed, snr_over=options.snr_over)
+    conditions, stretches, distorter = [], list[float](), Distorter(options.seed, snr_over=options.snr_over)
     for text in options.conditions:
-        if text not in stretches:
-            conditions.append(parse_condition(text))
-            if any(step.kind == "babble" for step in conditions[-1].steps or conditions[-1:]):
-                raise InputError(f"{text} needs the speech of other people, which is not at hand here; give another noise")
-            distorter.check(conditions[-1])
+        if text.startswith(STRETCH):
+            rate = number_of(text.removeprefix(STRETCH)) or math.nan
+            if not 0.25 <= rate <= 4:
+                raise InputError(f"{text} is no time-stretch; write one like stretch@1.2, from 0.25 to 4 times as fast")
+            stretches.append(rate)
+            continue
+        conditions.append(parse_condition(text))
+        if any(step.kind == "babble" for step in conditions[-1].steps or conditions[-1:]):
+            raise InputError(f"{text} needs the speech of other people, which is not at hand here; give another noise")
+        distorter.check(conditions[-1])
     for path in filter(None, (options.picture, options.violins)):
         check_picture(path)
     labelled = read_labelled(source) if source.suffix.lower() == ".csv" else None
@@ -253,7 +235,7 @@ def evaluate_units(
         items, phones = _recordings(source, corpus, options, labelled)
         values: dict[str, Any] = {}
         if extractor:
-            found, units = _measured(items, phones, corpus, extractor, pool, options, conditions, distorter)
+            found, units = _measured(items, phones, corpus, extractor, pool, options, conditions, stretches, distorter)
             values = {"K": extractor.codebook.size, "precision": extractor.features.precision} | found
             if labelled is not None:
                 values |= _of_list(source, labelled, units, extractor.codebook.size, options)
@@ -267,29 +249,19 @@ def evaluate_units(
     return values
 
 
-def _rate(text: str) -> float:
-    try:
-        return float(text.removeprefix(STRETCH))
-    except ValueError:
-        return math.nan
-
-
 def read_labelled(path: Path) -> dict[str, dict[str, str]]:
     """The lines of a list with the columns audio, text and speaker, and perhaps id and group, by id (the path without one).
 
     audio is relative to the list. Raises InputError for a file that is no such list.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            lines, names = list(reader), reader.fieldnames or ()
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"cannot read the list {path} ({error}); check the path") from error
+    with open_csv(path) as rows:
+        names = next(rows, [])
+        lines = [dict(zip(names, row, strict=False)) for row in rows if row]
     if missing := {"audio", "text", "speaker"}.difference(names):
         raise InputError(f"{path} has no column {', '.join(sorted(missing))}; begin it with the line audio,text,speaker")
     found: dict[str, dict[str, str]] = {}
     for number, line in enumerate(lines, 2):
-        if not all(line[name] for name in ("audio", "text", "speaker")):
+        if not all(line.get(name) for name in ("audio", "text", "speaker")):
             raise InputError(f"line {number} of {path} lacks audio, text or speaker; complete it or delete it")
         name = line.get("id") or line["audio"]
         if name in found:
@@ -307,15 +279,15 @@ def _of_list(
     groups = [labelled[name].get("group", source.stem) for name in names]
     sequences = [units[name].units for name in names]
     try:
-        rows = same_text_of(sequences, texts, speakers, groups, options.seed)
+        rows = quality.same_text_of(sequences, texts, speakers, groups, options.seed)
     except ValueError as error:
         raise InputError(f"{source}: {error}; list recordings of the same text by several speakers") from error
     if options.violins:
         draw_violins(options.violins, rows)
         _note(f"{options.violins}: distances of the same text and of other texts")
     plain = [{k: v for k, v in row.items() if k != "distances"} for row in rows]
-    probe = speaker_probe([units[name] for name in names], speakers, size, options.seed)
-    return {"same_text": plain} | abx(sequences, texts, speakers, options.seed) | probe
+    probe = quality.speaker_probe([units[name] for name in names], speakers, size, options.seed)
+    return {"same_text": plain} | quality.abx(sequences, texts, speakers, options.seed) | probe
 
 
 def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -337,17 +309,20 @@ def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _recordings(
     source: Path, corpus: Corpus | None, options: EvaluateOptions, labelled: Mapping[str, Mapping[str, str]] | None
-) -> tuple[list[Recording], dict[str, Sequence[Phone]]]:
+) -> tuple[list[Recording], dict[str, Sequence[quality.Phone]]]:
     """What to look at, in order, and the phones of those that have some, of the alignment or of the corpus."""
-    aligned = read_alignment(options.alignment) if options.alignment else {}
-    phones: dict[str, Sequence[Phone]] = dict(aligned)
+    aligned = quality.read_alignment(options.alignment) if options.alignment else {}
+    phones: dict[str, Sequence[quality.Phone]] = dict(aligned)
     if labelled is not None:
         found = [Recording(name, source.parent / line["audio"]) for name, line in labelled.items()]
     elif corpus is None:
         found = list_recordings(source)
     else:
         own = {p.id: [(s.text, s.start, s.end) for s in p.phones] for p in corpus.passages.values() if p.phones}
-        phones = {**usable(((name, partial(checked, tier, name)) for name, tier in own.items()), "the corpus"), **aligned}
+        phones = {
+            **quality.usable(((name, partial(quality.checked, tier, name)) for name, tier in own.items()), "the corpus"),
+            **aligned,
+        }
         found = [Recording(p.id, corpus.path(p), p.seconds) for p in corpus.passages.values()]
     if not found:
         raise InputError(f"{source / (options.split or SPLIT)} has no passages; name a split that has some with --split")
@@ -363,12 +338,13 @@ def _recordings(
 
 def _measured(
     items: Sequence[Recording],
-    phones: Mapping[str, Sequence[Phone]],
+    phones: Mapping[str, Sequence[quality.Phone]],
     corpus: Corpus | None,
     extractor: UnitExtractor,
     pool: Executor,
     options: EvaluateOptions,
     conditions: Sequence[Condition],
+    stretches: Sequence[float],
     distorter: Distorter,
 ) -> tuple[dict[str, Any], dict[str, RunLength]]:
     """All that needs the units of the recordings, and the units; recordings that cannot be read are listed and counted."""
@@ -392,15 +368,15 @@ def _measured(
     if not units:
         raise InputError(f"no recording of {len(failed)} can be read ({next(iter(failed.values()))}); restore the audio")
     items, grid = [item for item in items if item.id in units], extractor.grid
-    values = usage(list(units.values()), extractor.codebook.size) | bit_rate(list(units.values()), total)
+    values = quality.usage(list(units.values()), extractor.codebook.size) | quality.bit_rate(list(units.values()), total)
 
     aligned = [item.id for item in items if item.id in phones]
     if len(aligned) < len(items):
         _note(f"{len(items) - len(aligned)} of {len(items)} recordings have no phones and are left out of purity and PNMI")
     if aligned:
         names: dict[str, int] = {}
-        labels = [phone_frames(phones[name], grid, units[name].frames, names) for name in aligned]
-        values |= purity([units[name].expand() for name in aligned], labels)
+        labels = [quality.phone_frames(phones[name], grid, units[name].frames, names) for name in aligned]
+        values |= quality.purity([units[name].expand() for name in aligned], labels)
 
     if corpus:  # FF1 (0 to 1) of the annotated answers as units and back in seconds: what no reader of these units can beat
         scores = []
@@ -412,7 +388,6 @@ def _measured(
                 scores.append(2 * max(min(last, end) - max(first, start), 0.0) / (last - first + end - start))
         values["oracle_ff1"] = float(np.mean(scores)) if scores else math.nan
 
-    stretches = [text for text in options.conditions if text.startswith(STRETCH)]
     if conditions or stretches:  # clean against distorted, on some of the recordings; seed and id alone decide the noise
         places = np.unique(np.linspace(0, len(items) - 1, min(options.noisy, len(items))).round().astype(int))
         chosen = [items[i] for i in places]
@@ -422,20 +397,20 @@ def _measured(
 
             samples = read_audio(item.path)
             changed = [distorter.apply(samples, condition, item.id) for condition in conditions]
-            changed += [effects.time_stretch(samples, rate=_rate(text)) for text in stretches]
+            changed += [effects.time_stretch(samples, rate=rate) for rate in stretches]
             return [extractor.units(one) for one in changed]
 
         distorted = list(tqdm(pool.map(encode_distorted, chosen), total=len(chosen), desc="units of distorted speech", unit="file"))
         clean = [units[item.id] for item in chosen]
         values["stability"] = []
         for number, encoded in enumerate(zip(*distorted, strict=True)):
-            row: dict[str, Any] = {"recordings": len(chosen), "unit_edit_distance": unit_edit_distance(clean, encoded)}
+            row: dict[str, Any] = {"recordings": len(chosen), "unit_edit_distance": quality.unit_edit_distance(clean, encoded)}
             if number < len(conditions):
                 condition = conditions[number]
-                row |= {"condition": condition.short, "snr_db": condition.snr_db} | stability(clean, encoded)
+                row |= {"condition": condition.short, "snr_db": condition.snr_db} | quality.stability(clean, encoded)
                 row |= {"snr_over": options.snr_over} if condition.noisy and options.snr_over != ACTIVE else {}
             else:
-                row |= {"condition": stretches[number - len(conditions)].replace("@", " "), "snr_db": None}
+                row |= {"condition": f"stretch {stretches[number - len(conditions)]:g}", "snr_db": None}
             values["stability"].append(row)
 
     if options.picture:
@@ -470,10 +445,12 @@ def _same_text(
         _note(f"the same-text distance is left out: {error}")
         return {}
     if extractor:
-        return same_text(*([x.units for x in pool.map(extractor.units, [pair[i].samples for pair in spoken])] for i in (0, 1)))
+        return quality.same_text(
+            *([x.units for x in pool.map(extractor.units, [pair[i].samples for pair in spoken])] for i in (0, 1))
+        )
     names: dict[str, int] = {}
     sides = [[np.array([names.setdefault(p.text, len(names)) for p in side[i].phones]) for side in spoken] for i in (0, 1)]
-    return {"K": len(names)} | same_text(*sides)
+    return {"K": len(names)} | quality.same_text(*sides)
 
 
 def lines(values: dict[str, Any]) -> list[str]:

@@ -1,28 +1,30 @@
 """Audio in, features or run-length units out, from recordings of any length.
 
-What units are clusters of is a layer of an encoder or spectral features, averaged over neighbouring frames (`Features`); with a
-codebook they are units (`UnitExtractor`).
-
 Spectral features (`SPECTRAL`) are `mfcc`, 39 a frame (13 coefficients, first and second differences), the targets of HuBERT's first
 iteration (arXiv 2106.07447, section IV-A), and `fbank`, 80 log-mel energies, the lower bound of SUPERB (arXiv 2105.01051).
 """
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
-from speechssl.audio import SAMPLE_RATE, collect, in_blocks
+from speechssl.audio import SAMPLE_RATE, collect, duration, in_blocks, read_audio
+from speechssl.data.files import Item, Recording
 from speechssl.encoders.hubert import nothing
 from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES, Chunking, SpeechEncoder, load_encoder
-from speechssl.errors import InputError
+from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_json
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.kmeans import PADDING, Codebook, load_codebook, smooth, smooth_stream
@@ -31,20 +33,16 @@ _SHIFT, _WINDOW = 160, 400  # samples: 10 and 25 ms
 _PIECE = 12_000  # 10 ms rows, two minutes: what is longer is computed in pieces
 _CONTEXT = 4  # rows on either side that second differences see
 
-
-def mfcc(samples: np.ndarray, grid: FrameGrid) -> torch.Tensor:
-    """(T, 39) float32, one row a frame of `grid`: the 10 ms MFCC frame whose centre is nearest to what the frame owns.
-
-    samples: (N,) float32 at 16 kHz. Differences are taken at 100 Hz. Raises ValueError for fewer samples than one window.
-    """
-    return torch.cat(list(spectral_stream(samples, grid, "mfcc")))
+Result = TypeVar("Result")
+LONG = 600.0  # seconds from which on the features of a recording are not held at once
 
 
 def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator[torch.Tensor]:
-    """One of `SPECTRAL` piece by piece, (T_i, D) float32 each, as `mfcc` aligns them: hours of audio in constant memory.
+    """One of `SPECTRAL` piece by piece, (T_i, D) float32 each: hours of audio in constant memory.
 
-    Where the pieces are cut leaves no trace but float32 rounding, which in a matrix product may depend on its number of rows.
-    As _PIECE is constant, a recording has the same bits every time on one machine.
+    samples: (N,) float32 at 16 kHz. A frame of `grid` has the 10 ms row whose centre is nearest to what the frame owns.
+    Where the pieces are cut leaves no trace but float32 rounding, which in a matrix product may depend on its number of rows. As
+    _PIECE is constant, a recording has the same bits every time on one machine. Raises ValueError for fewer samples than a window.
     """
     if len(samples) < max(_WINDOW, grid.receptive):
         raise ValueError(f"{len(samples)} samples are fewer than the {max(_WINDOW, grid.receptive)} that one frame needs")
@@ -113,7 +111,7 @@ MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, SMALL_KERNELS, SMALL_STRIDES)
 
 @dataclass(frozen=True)
 class Features:
-    """One kind of features: (N,) samples at 16 kHz -> (T, D), in pieces, so that hours of audio take constant memory."""
+    """A layer of an encoder, or spectral features: (N,) samples at 16 kHz -> (T, D), in pieces of constant memory."""
 
     encoder: str  # hash of the weights, or one of SPECTRAL
     grid: FrameGrid
@@ -192,12 +190,24 @@ def encoder_features(encoder: SpeechEncoder, layer: int | None, smooth: int, mar
     return Features(encoder.hash, encoder.grid, raw, layer, smooth, *kind, many, margin)
 
 
-def features_of(codebook: Codebook, encoder: SpeechEncoder) -> Features:
+def features_of(codebook: Codebook, encoder: str | SpeechEncoder, precision: str | None = None, device: str = "auto") -> Features:
     """The layer and smoothing that a codebook was fitted on, from the encoder that it was fitted on.
 
-    Raises InputError where it was another encoder.
+    encoder: one that is loaded, or its name, or one of `SPECTRAL`. precision: None is the codebook's; so is auto, but fp32 in the
+    place of bf16 where the processor or GPU has none. Raises InputError where the codebook was fitted on another encoder.
     """
     card: Mapping[str, Any] = codebook.card
+    if isinstance(encoder, str):
+        its = card.get("encoder")
+        if (encoder in SPECTRAL or its in SPECTRAL) and encoder != its:
+            made = f"{its}; give {its} as the encoder" if its in SPECTRAL else f"the encoder {its}; name that encoder"
+            raise InputError(f"{codebook.name} was not fitted on {encoder} but on {made}")
+        if encoder in SPECTRAL:
+            return load_features(encoder, 0, int(card.get("smooth", 1)), margin=int(card.get("margin", 0)))
+        its = card.get("precision", "fp32")
+        if precision is None or (precision == "auto" and its != "bf16"):
+            precision = its
+        encoder = load_encoder(encoder, precision, device)
     if card.get("encoder") != encoder.hash:
         raise InputError(
             f"{codebook.name} was fitted on encoder {card.get('encoder')}, not on {encoder.name} ({encoder.hash}); "
@@ -206,7 +216,7 @@ def features_of(codebook: Codebook, encoder: SpeechEncoder) -> Features:
     found = encoder_features(
         encoder, *(int(card.get(name, default)) for name, default in (("layer", 0), ("smooth", 1), ("margin", 0)))
     )
-    for name in ("frame_rate", "settings"):  # cards from before there were settings do not tell
+    for name in ("frame_rate", "settings"):
         if card.get(name, found.card.get(name)) != found.card.get(name):
             raise InputError(
                 f"{codebook.name} was fitted on the weights of {encoder.name} with other settings ({name} differs: strides, heads, "
@@ -215,27 +225,9 @@ def features_of(codebook: Codebook, encoder: SpeechEncoder) -> Features:
     return found
 
 
-def load_features_of(codebook: Codebook, encoder: str, precision: str | None = None, device: str = "auto") -> Features:
-    """`features_of`, the encoder by its name, or one of `SPECTRAL`. precision: None is the codebook's.
-
-    So is auto, but fp32 in the place of bf16 where the processor or GPU has none.
-    """
-    card: Mapping[str, Any] = codebook.card
-    its = card.get("encoder")
-    if (encoder in SPECTRAL or its in SPECTRAL) and encoder != its:
-        made = f"{its}; give {its} as the encoder" if its in SPECTRAL else f"the encoder {its}; name that encoder"
-        raise InputError(f"{codebook.name} was not fitted on {encoder} but on {made}")
-    if encoder in SPECTRAL:
-        return load_features(encoder, 0, int(card.get("smooth", 1)), margin=int(card.get("margin", 0)))
-    its = card.get("precision", "fp32")
-    if precision == "auto":
-        precision = "auto" if its == "bf16" else its
-    return features_of(codebook, load_encoder(encoder, precision or its, device))
-
-
 @dataclass(frozen=True)
 class UnitExtractor:
-    """Turns samples into units."""
+    """Turns samples into units: the clusters of features."""
 
     features: Features  # that the codebook was fitted on
     codebook: Codebook
@@ -246,7 +238,7 @@ class UnitExtractor:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What decides the units. (Cards from before there was a precision mean fp32.)"""
+        """What decides the units."""
         features = self.features
         facts = {"layer": features.layer, "smooth": features.smooth, "precision": features.precision}
         facts |= {"margin": features.margin} if features.margin else {}
@@ -286,7 +278,7 @@ def load_extractor(encoder: str, codebook: Path, precision: str | None = None, d
     Raises InputError where either cannot be loaded or they do not belong together.
     """
     book = load_codebook(codebook)
-    return UnitExtractor(load_features_of(book, encoder, precision, device), book)
+    return UnitExtractor(features_of(book, encoder, precision, device), book)
 
 
 def checked(features: torch.Tensor) -> torch.Tensor:
@@ -294,3 +286,53 @@ def checked(features: torch.Tensor) -> torch.Tensor:
     if not torch.isfinite(features.sum()):  # any NaN or infinity is one of the sum's
         raise ValueError("the encoder gives features that are not finite")
     return features
+
+
+def in_order(
+    pool: Executor, function: Callable[[Item], Result], items: Sequence[Item], ahead: int
+) -> Iterator[tuple[Item, Future[Result]]]:
+    """Items with what the pool makes of them, in order; no more than `ahead` results wait beside the one that is being used."""
+    waiting: deque[tuple[Item, Future[Result]]] = deque()
+    for item in items:
+        waiting.append((item, pool.submit(function, item)))
+        if len(waiting) > ahead:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def frames_of(
+    recordings: Sequence[Recording], features: Features, pool: Executor, ahead: int, what: str = "features for k-means"
+) -> Iterator[np.ndarray]:
+    """(T_i, D) pieces of all recordings that can be used, in order; the others are listed and counted.
+
+    pool: where recordings of no more than LONG seconds are encoded, `ahead` of them while one is used; longer ones are encoded here
+    as their pieces are taken. Raises InputError where none can be used.
+    """
+
+    def encode(recording: Recording) -> tuple[float, Iterator[np.ndarray]]:
+        """Seconds, and features as they are wanted."""
+        samples = read_audio(recording.path)
+        return len(samples) / SAMPLE_RATE, (checked(piece).numpy() for piece in features.stream(samples))
+
+    def ahead_of_time(recording: Recording) -> tuple[float, Iterator[np.ndarray]] | None:
+        """Seconds and all features; None for a long recording."""
+        if duration(recording.path) > LONG:
+            return None
+        seconds, pieces = encode(recording)
+        return seconds, iter(list(pieces))
+
+    failed: dict[str, str] = {}
+    encoded, begun = 0.0, time.monotonic()
+    with tqdm(total=len(recordings), desc=what, unit="file") as bar:
+        for recording, future in in_order(pool, ahead_of_time, recordings, ahead):
+            try:
+                seconds, pieces = future.result() or encode(recording)
+                yield from pieces
+                encoded += seconds
+            except (InputError, ValueError) as error:
+                failed[recording.id] = str(error)
+            bar.update()
+            bar.set_postfix_str(f"{encoded / (time.monotonic() - begun):.0f} x real time")
+    tell_set_aside(failed, what)
+    if len(failed) == len(recordings):
+        raise InputError(f"none of {len(failed)} recordings can be used ({next(iter(failed.values()))}); give others")

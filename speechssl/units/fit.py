@@ -1,13 +1,10 @@
 """Codebooks: fitted on recordings drawn at random, transferred to another encoder, or imported from what others published.
 
-`fit_units` lets the recordings pass by once and clusters a uniform sample of their frames; `pretrain.run` fits HuBERT's targets
-with the same `draw` and `frames_of`. `transfer_codebook` transfers a codebook to another encoder: after continual pre-training the
-units keep their numbers and their meaning, and what was trained on the old ones (DUAL's reader, a unit language model) goes on.
+`transfer_codebook` is for after continual pre-training: the units keep their numbers and their meaning, and what was trained on the
+old ones (DUAL's reader, a unit language model) goes on.
 
-`import_codebook` reads what fairseq and DUAL wrote with joblib, without running anything of the file. joblib writes a pickle of the
-estimator in which every array is a small wrapper, with the array's bytes right behind it. A pickle may name any function and have
-it called, so the reader knows a handful of names only and gives inert stand-ins for them (`encoders.unpickle`); any other name ends
-the reading. Neither joblib nor scikit-learn takes part.
+`import_codebook` reads what fairseq and DUAL wrote with joblib, without running anything of the file (`encoders.unpickle`). joblib
+writes a pickle of the estimator in which every array is a small wrapper, with the array's bytes right behind it.
 """
 
 from __future__ import annotations
@@ -15,43 +12,34 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
-import math
 import os
 import pickle
 import re
 import struct
-import time
 import warnings
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from speechssl.audio import SAMPLE_RATE, duration, read_audio
+from speechssl.audio import read_audio
 from speechssl.augment.training import parse_distortions
-from speechssl.data.files import Recording, list_recordings
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.data.files import Recording, draw, hash_contents, recordings_of
+from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_encoder, single_threaded
-from speechssl.encoders.unpickle import Inert
+from speechssl.encoders.unpickle import Inert, stand_in
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import hash_bytes, hash_json
+from speechssl.io import hash_bytes
 from speechssl.units.config import FitOptions, TransferOptions
-from speechssl.units.features import SPECTRAL, Features, checked, encoder_features, load_features, load_features_of
+from speechssl.units.features import SPECTRAL, encoder_features, features_of, frames_of, in_order, load_features
 from speechssl.units.kmeans import Codebook, Reservoir, check_out, fit_kmeans, load_codebook, made_before, versions
-from speechssl.units.storage import digest
 
-SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 ITERATIONS = 100  # of L-BFGS
-LONG = 600.0  # seconds from which on the features of a recording are not held at once
 
 
 def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Codebook:
@@ -69,7 +57,7 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
     with single_threaded(workers) as pool:
         torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
         features = load_features(encoder, options.layer, options.smooth, options.precision, options.device, options.margin)
-        recordings, data = recordings_of(source, options.recordings, options.split, options.seed, options.share)
+        recordings, data = drawn_from(source, options.recordings, options.split, options.seed, options.share)
         sampling: dict[str, Any]
         card, sampling = features.card | data, {"budget": options.budget, "seed": options.seed, "starts": options.starts}
         sampling["standardise"] = options.standardise
@@ -92,91 +80,13 @@ def check_spectral(encoder: str, precision: str | None, device: str) -> None:
         raise InputError(f"{encoder} is computed on the CPU, not on {device}; leave out --device")
 
 
-def draw(recordings: Sequence[Item], seed: int, share: float | None = None, count: int | None = None) -> tuple[list[Item], dict]:
-    """A random choice of the whole list, kept in its order, and what a card says of it: `recordings` that were `drawn_from` all.
-
-    Lists are in the order of speakers, so the first so many would be a few of them. count: exactly so many (all, where there are
-    no more); share: that share of them, rounded up. With neither it is SHARE, as HuBERT (arXiv 2106.07447, section IV-A) fits its
-    k-means on 10 % of LibriSpeech, but no fewer than LEAST recordings, or all: 10 % of a small corpus would leave few frames and
-    voices. Raises InputError where both are given, or a share is not above 0 and at most 1.
-    """
-    if share is not None and count is not None:
-        raise InputError("--share and --recordings exclude each other; give one of them")
-    if share is not None and not 0 < share <= 1:
-        raise InputError(f"a share of {share:g} of the recordings cannot be drawn; give one above 0 and at most 1")
-    total = len(recordings)
-    wanted = count or (max(math.ceil(SHARE * total), LEAST) if share is None else math.ceil(round(share * total, 6)))
-    places = np.sort(np.random.default_rng(seed).choice(total, min(wanted, total), replace=False))
-    return [recordings[i] for i in places], {"recordings": len(places), "drawn_from": total}
-
-
-def recordings_of(
+def drawn_from(
     source: Path, count: int | None, split: str, seed: int, share: float | None = None
 ) -> tuple[list[Recording], dict[str, Any]]:
     """What `draw` takes of the passages of a prepared corpus or the recordings of another source, and what the card says of it."""
-    if any(source.glob("*/passages.jsonl")):
-        data = load_corpus(source, split)
-        if not data.passages:
-            raise InputError(f"{source / split} has no passages to fit a codebook on; prepare the corpus with some")
-        chosen, drawn = draw([Recording(p.id, data.path(p)) for p in data.passages.values()], seed, share, count)
-        return chosen, {"data": data_hash(source, split)} | drawn
-    chosen, drawn = draw(list_recordings(source), seed, share, count)
-    return chosen, {"data": hash_contents(chosen)} | drawn
-
-
-def hash_contents(recordings: Sequence[Recording]) -> str:
-    """Of the ids and the bytes of the files; of one that cannot be read, of its id alone."""
-    return hash_json([[r.id, digest(r.path)] for r in tqdm(recordings, desc="hashing recordings", unit="file")])
-
-
-def frames_of(
-    recordings: Sequence[Recording], features: Features, pool: Executor, ahead: int, what: str = "features for k-means"
-) -> Iterator[np.ndarray]:
-    """(T_i, D) pieces of all recordings that can be used, in order; the others are listed and counted.
-
-    pool: where recordings of no more than LONG seconds are encoded, `ahead` of them while one is used; longer ones are encoded here
-    as their pieces are taken. Raises InputError where none can be used.
-    """
-
-    def encode(recording: Recording) -> tuple[float, Iterator[np.ndarray]]:
-        """Seconds, and features as they are wanted."""
-        samples = read_audio(recording.path)
-        return len(samples) / SAMPLE_RATE, (checked(piece).numpy() for piece in features.stream(samples))
-
-    def ahead_of_time(recording: Recording) -> tuple[float, Iterator[np.ndarray]] | None:
-        """Seconds and all features; None for a long recording."""
-        if duration(recording.path) > LONG:
-            return None
-        seconds, pieces = encode(recording)
-        return seconds, iter(list(pieces))
-
-    failed: dict[str, str] = {}
-    encoded, begun = 0.0, time.monotonic()
-    with tqdm(total=len(recordings), desc=what, unit="file") as bar:
-        for recording, future in in_order(pool, ahead_of_time, recordings, ahead):
-            try:
-                seconds, pieces = future.result() or encode(recording)
-                yield from pieces
-                encoded += seconds
-            except (InputError, ValueError) as error:
-                failed[recording.id] = str(error)
-            bar.update()
-            bar.set_postfix_str(f"{encoded / (time.monotonic() - begun):.0f} x real time")
-    tell_set_aside(failed, what)
-    if len(failed) == len(recordings):
-        raise InputError(f"none of {len(failed)} recordings can be used ({next(iter(failed.values()))}); give others")
-
-
-def in_order(
-    pool: Executor, function: Callable[[Item], Result], items: Sequence[Item], ahead: int
-) -> Iterator[tuple[Item, Future[Result]]]:
-    """Items with what the pool makes of them, in order; no more than `ahead` results wait beside the one that is being used."""
-    waiting: deque[tuple[Item, Future[Result]]] = deque()
-    for item in items:
-        waiting.append((item, pool.submit(function, item)))
-        if len(waiting) > ahead:
-            yield waiting.popleft()
-    yield from waiting
+    chosen, drawn = draw(recordings_of(source, split), seed, share, count)
+    is_corpus = any(source.glob("*/passages.jsonl"))
+    return chosen, {"data": data_hash(source, split) if is_corpus else hash_contents(chosen)} | drawn
 
 
 def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, out: Path, options: TransferOptions) -> Codebook:
@@ -198,12 +108,12 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
     )
     check_out(out)
     old = load_codebook(codebook)
-    before = load_features_of(old, encoder, options.precision, options.device)
+    before = features_of(old, encoder, options.precision, options.device)
     margin = before.margin if options.margin is None else options.margin
     after = load_features(other, before.layer, before.smooth, options.precision, options.device, margin)
     if before.grid != after.grid:
         raise InputError(f"{other} has other frames than {encoder}; fit a codebook for it with `speechssl units fit`")
-    recordings, data = recordings_of(source, options.recordings, options.split, options.seed)
+    recordings, data = drawn_from(source, options.recordings, options.split, options.seed)
     card = after.card | data | {"carried_from": old.hash, "K": old.size, "seed": options.seed}
     if linear:
         card |= {"read_out": "linear head on the units of another encoder", "budget": options.budget}
@@ -298,21 +208,6 @@ DAMAGE = (
     *(LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError, RecursionError),
 )
 OLD = "was written by a joblib before 0.10, with its arrays apart; load it where it was made and write it again with a newer joblib"
-JOBLIB = ("joblib.numpy_pickle", "sklearn.externals.joblib.numpy_pickle")
-KNOWN = {  # (module, name) -> what it stands for
-    **{(module, "NumpyArrayWrapper"): "NumpyArrayWrapper" for module in JOBLIB},
-    **{(f"sklearn.cluster.{module}", name): name for module in ("_kmeans", "k_means_") for name in ESTIMATORS},
-    **{("numpy", name): name for name in ("ndarray", "dtype")},
-    **{(f"numpy.{core}.multiarray", name): name for core in ("core", "_core") for name in ("_reconstruct", "scalar")},
-    **{(f"numpy.random.{m}", f"__{n}_ctor"): "random" for m in ("_pickle", "mtrand") for n in ("randomstate", "bit_generator")},
-    ("numpy.random", "__RandomState_ctor"): "random",
-    ("numpy.random.mtrand", "__RandomState_ctor"): "random",
-    ("numpy.random.mtrand", "RandomState"): "random",
-    ("numpy.random._mt19937", "MT19937"): "random",
-    ("_codecs", "encode"): "encode",
-    **{(module, "_reconstructor"): "_reconstructor" for module in ("copyreg", "copy_reg")},
-    **{(module, "object"): "object" for module in ("builtins", "__builtin__")},
-}
 
 
 class _Refused(Exception):
@@ -415,16 +310,13 @@ class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
     def find_class(self, module: str, name: str) -> Any:
         if name in ("NDArrayWrapper", "ZNDArrayWrapper"):
             raise _Refused(OLD)
-        kind = KNOWN.get((module, name))
-        if kind is None:
-            raise _Refused(
-                f"names {module}.{name}, which no codebook needs; only fitted KMeans and MiniBatchKMeans can be imported"
-            )
-        if kind == "encode":  # how pickles of protocol 2 and below write bytes
+        if (module, name) == ("_codecs", "encode"):  # how pickles of protocol 2 and below write bytes
             return lambda text, *_: str(text).encode("latin-1")
-        if kind == "_reconstructor":  # how they write objects
+        if name == "_reconstructor" and module in ("copyreg", "copy_reg"):  # how they write objects
             return lambda made, *_: made()
-        return type(kind, (Inert,), {})
+        if inert := stand_in(module, name):
+            return inert
+        raise _Refused(f"names {module}.{name}, which no codebook needs; only fitted KMeans and MiniBatchKMeans can be imported")
 
     def load_build(self) -> None:
         super().load_build()  # type: ignore[misc]

@@ -1,11 +1,11 @@
 """K-means codebooks: fitted by MiniBatch k-means on a frame budget, applied by one matrix product.
 
-|x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest, so assignment is a product, a bias and an argmax; no distances
-are formed. The middle of the centroids is taken off them first: it adds the same to all scores of a frame. What rounding may do
-to a score is known: the product of bf16 numbers is off by at most 2^-7 |x| |c|, that of float32 by D 2^-24 |x| |c|. So bf16, where
-the processor has it, settles the frames whose best centroid is ahead by more than that (nine in ten, of speech); float32 most of
-the rest; and what is closer still is decided by true distances in float64. The answer is the argmin of the distances: the same
-for any number of frames in a call, of threads, on any machine.
+|x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest, so assignment is a product, a bias and an argmax. The middle of
+the centroids is taken off them first: it adds the same to all scores of a frame. What rounding may do to a score is known: the
+product of bf16 numbers is off by at most 2^-7 |x| |c|, that of float32 by D 2^-24 |x| |c|. So bf16, where the processor has it,
+settles the frames whose best centroid is ahead by more than that (nine in ten, of speech); float32 most of the rest; and what is
+closer still is decided by true distances in float64. The answer is the argmin of the distances: the same for any number of frames
+in a call, of threads, on any machine.
 
 Letters: T frames, D dimensions, K clusters, B frames of a block.
 """
@@ -44,9 +44,6 @@ class Nearest:
         self.device, self.centroids = torch.device(device), np.ascontiguousarray(centroids, np.float32)
         self.offsets = offsets
         self.products = [Product.of(self.centroids, self.device, dtype, offsets) for dtype in _dtypes(self.device)]
-
-    def __reduce__(self) -> tuple[type[Nearest], tuple[Any, ...]]:
-        return Nearest, (self.centroids, str(self.device), self.offsets)  # packed weights cannot be pickled
 
     @torch.inference_mode()
     def __call__(self, features: torch.Tensor) -> np.ndarray:
@@ -155,7 +152,6 @@ MOST_STARTS = 3  # that are tried for so many clusters, whose inertia hardly dep
 START_FRAMES = 10  # frames a cluster that a start is drawn from: with 3 the inertia was 1.6 % above scikit-learn's, with 10 0.3 %
 PASSES, ENOUGH = 40, 2e-4  # at most, and the relative gain that is worth another one
 PART = 1 << 14  # frames that are taken to float64 at a time
-LATER = ("precision", "padding", "settings", "standardise", "margin")  # keys that cards of older codebooks lack
 FACTS: dict[str, Any] = {"encoder": str, "layer": int, "smooth": int, "margin": int, "frame_rate": float | int, "precision": str}
 PADDING = "none"  # every utterance is encoded as it is, so that none depends on what it is batched with
 
@@ -264,7 +260,7 @@ def made_before(out: Path, wanted: dict[str, Any]) -> Codebook | None:
     if not (out.is_file() and out.with_suffix(".card.json").is_file()):
         return None
     made = _read(out)
-    differing = [k for k, v in wanted.items() if made.card.get(k, v if k in LATER else None) != v]
+    differing = [k for k, v in wanted.items() if made.card.get(k) != v]
     if differing:
         raise InputError(f"{out} was made from other inputs ({', '.join(differing)} differ); choose another file or delete it")
     return made

@@ -1,16 +1,7 @@
 """Quality of units: alike for different voices, and alike for one phone; and phones with their times to measure it by.
 
-The *same-text distance* is the edit distance between the run-length units of one sentence spoken by two voices, divided by the
-longer length; its *AUC* says how well it tells the same sentence from another. It predicts how well DUAL can learn from the units.
-Phone purity and PNMI (phone-normalised mutual information) as in HuBERT, arXiv 2106.07447, section V-C. The bit rate is that of the
-ZeroSpeech challenge 2019, arXiv 1904.11469: N / D symbols a second times the entropy of the symbols. The *unit edit distance* (UED)
-compares clean and distorted speech; cf. arXiv 2209.15483. The *unit error rate* is to the units of noisy speech what a word error
-rate is to words, those of clean speech being the reference. ABX is of whole words by their units: fastabx, the library for ABX of
-phones by features, needs Python 3.12 or later in all its versions (0.2 to 0.9), and 3.11 is supported here.
-
 The measures are dictionaries with the names of `speechssl units evaluate --out`. Phones are (name, start, end) in seconds, from
-what forced aligners write: TextGrids (Praat, Montreal Forced Aligner) or JSONL. Where an aligner leaves a gap there is silence, so
-that every frame has a phone.
+what forced aligners write: TextGrids (Praat, Montreal Forced Aligner) or JSONL. Where an aligner leaves a gap there is silence.
 """
 
 from __future__ import annotations
@@ -119,9 +110,10 @@ PAIRS = 20_000  # of recordings that are compared, of the same text and of other
 
 
 def same_text(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> dict[str, Any]:
-    """The distance, a mean over pairs from 0 (alike) to 1, its AUC from 0.5 (blind) to 1, and the number of pairs.
+    """The same-text distance, a mean over pairs from 0 (alike) to 1, its AUC from 0.5 (blind) to 1, and the number of pairs.
 
-    first[i] and second[i]: run-length units (U,) of sentence i by two voices; other sentences are the negatives.
+    first[i] and second[i]: run-length units (U,) of sentence i by two voices; other sentences are the negatives. The distance
+    predicts how well DUAL can learn from the units.
     Raises ValueError for fewer than two sentences.
     """
     if len(first) != len(second) or len(first) < 2:
@@ -186,7 +178,7 @@ def abx(units: Sequence[np.ndarray], texts: Sequence[str], speakers: Sequence[st
 
     within: A, B and X are by one speaker; across: A and B by one, X by another. As the ZeroSpeech challenge's (arXiv 1904.11469)
     for phones, but of whole recordings, by the normalised edit distance of their units, on PAIRS triples drawn by the seed. NaN
-    where no triple exists.
+    where no triple exists. (fastabx is for phones by features, and needs Python 3.12.)
     """
     rng = np.random.default_rng(seed)
     by: dict[tuple[str, str], list[int]] = {}
@@ -250,23 +242,19 @@ def normalised_distance(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def purity(units: Sequence[np.ndarray], phones: Sequence[np.ndarray]) -> dict[str, float]:
-    """Shares of frames whose unit's commonest phone is theirs, and the reverse; and I(phone; unit) / H(phone).
+    """Shares of frames whose unit's commonest phone is theirs, and the reverse; and the phone-normalised mutual information,
+    I(phone; unit) / H(phone), which scikit-learn calls homogeneity (arXiv 2106.07447, section V-C).
 
     units[i], phones[i]: (T,) int of utterance i. With a single phone there is nothing to be known about it, and PNMI is NaN.
     Raises ValueError when there are no frames.
     """
-    flat_units = np.unique(np.concatenate(units), return_inverse=True)[1]
-    flat_phones = np.unique(np.concatenate(phones), return_inverse=True)[1]
+    from sklearn.metrics.cluster import contingency_matrix, homogeneity_score
+
+    flat_units, flat_phones = np.concatenate(units), np.concatenate(phones)
     if not len(flat_units):
         raise ValueError("there are no frames")
-    joint = np.zeros((flat_phones.max() + 1, flat_units.max() + 1))
-    np.add.at(joint, (flat_phones, flat_units), 1)
-    joint /= joint.sum()
-    by_phone, by_unit = joint.sum(1), joint.sum(0)
-    seen = joint > 0
-    information = (joint[seen] * np.log(joint[seen] / np.outer(by_phone, by_unit)[seen])).sum()
-    entropy = -(by_phone[by_phone > 0] * np.log(by_phone[by_phone > 0])).sum()
-    pnmi = float(information / entropy) if entropy > 0 else math.nan
+    joint = contingency_matrix(flat_phones, flat_units) / len(flat_units)
+    pnmi = float(homogeneity_score(flat_phones, flat_units)) if len(joint) > 1 else math.nan
     return {"phone_purity": float(joint.max(0).sum()), "cluster_purity": float(joint.max(1).sum()), "pnmi": pnmi}
 
 
@@ -312,8 +300,8 @@ def entropy(counts: np.ndarray) -> float:
 
 
 def bit_rate(units: Sequence[RunLength], seconds: float) -> dict[str, float]:
-    """Of run-length units by themselves, and of units with their lengths, from which all frames follow. seconds: of all recordings
-    together."""
+    """Symbols a second times their entropy (ZeroSpeech 2019, arXiv 1904.11469), of run-length units by themselves, and of units
+    with their lengths, from which all frames follow. seconds: of all recordings together."""
     flat = np.concatenate([np.zeros((2, 0), np.int64), *(np.stack([u.units, u.lengths]) for u in units)], axis=1)
     rate = flat.shape[1] / seconds
     alone, timed = (np.unique(symbols, axis=-1, return_counts=True)[1] for symbols in (flat[0], flat))
@@ -321,7 +309,8 @@ def bit_rate(units: Sequence[RunLength], seconds: float) -> dict[str, float]:
 
 
 def stability(clean: Sequence[RunLength], noisy: Sequence[RunLength]) -> dict[str, float]:
-    """What a distortion does: edits between run-length units over those of clean speech, and the share of frames that change.
+    """What a distortion does: edits between run-length units over those of clean speech, as a word error rate counts words, and the
+    share of frames that change.
 
     clean[i], noisy[i]: the units of recording i, of the same number of frames. Raises ValueError when there are none.
     """

@@ -1,7 +1,6 @@
-"""Extraction over a cluster: the shards are the items of a Ray Data pipeline, each actor holds an encoder and makes whole shards.
+"""Extraction over a cluster: the shards are the items of a Ray Data pipeline, each actor holds an encoder and writes whole parts.
 
-Every machine sees the same files under the same paths (a shared disk) and has speechssl installed. The parts are written where they
-belong by whoever made them, so that killing the driver or a machine costs the shards in the making and nothing else.
+Every machine sees the same files under the same paths (a shared disk) and has speechssl installed.
 """
 
 from __future__ import annotations

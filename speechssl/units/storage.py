@@ -1,14 +1,11 @@
 """Unit corpora on disk: a folder of Parquet parts and, written last, `_card.json`, which names every part by its hash.
 
-pandas, pyarrow and `datasets` read the folder as one table, since they pass over names that begin with `_`; polars reads *.parquet.
-A part holds consecutive recordings, a row each: `id`, `seconds`, `frames`, `units` and `lengths` (run lengths in frames), and
-`audio_hash`, that of the file that the units were made from. What made them stands in the schema's metadata. The bytes of a part
-are a function of its rows and of the version of pyarrow: settings of the writer are stated here, and nothing holds a date.
+Other readers take the folder as one table, since they pass over names that begin with `_`. A part holds consecutive recordings, a
+row each; what made them stands in the schema's metadata. The bytes of a part are a function of its rows and of pyarrow's version.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import tempfile
@@ -35,8 +32,8 @@ SCHEMA = pa.schema(
         "seconds": pa.float64(),
         "frames": pa.int32(),
         "units": pa.list_(pa.int32()),
-        "lengths": pa.list_(pa.int32()),
-        "audio_hash": pa.string(),
+        "lengths": pa.list_(pa.int32()),  # of runs of equal units, in frames
+        "audio_hash": pa.string(),  # of the file that the units were made from
     }
 )
 WRITER: dict[str, Any] = {"compression": "zstd", "compression_level": 3, "use_dictionary": False, "version": "2.6"}
@@ -60,17 +57,6 @@ class Part:
 
     utterances: Sequence[Utterance]
     card: dict[str, Any]
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of the contents of a file, 64 hex digits; empty where it cannot be read."""
-    try:
-        if not path.is_file():  # a pipe would be waited for
-            return ""
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return ""
 
 
 def part_name(index: int) -> str:

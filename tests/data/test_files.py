@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
-from speechssl.data.files import join, join_job, list_recordings, measure_job, safe_name, source_card, write_joined
+from speechssl.data.files import draw, join, join_job, list_recordings, measure_job, safe_name, source_card, write_joined
 from speechssl.data.prepare import in_parallel
 from speechssl.data.records import data_hash
 from speechssl.errors import InputError
@@ -318,3 +318,25 @@ def test_what_is_no_source_is_one_sentence(tmp_path, source, options, message):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
         list_recordings(tmp_path / source, **options)
+
+
+@pytest.mark.parametrize(
+    ("total", "options", "drawn"),
+    [
+        (7, {}, 7),
+        (400, {}, 400),
+        (3_999, {}, 400),
+        (28_539, {}, 2_854),
+        (28_539, {"share": 1.0}, 28_539),
+        (60, {"share": 0.1}, 6),  # what is asked for has no least number
+        (61, {"share": 0.1}, 7),
+        (5, {"count": 9}, 5),
+        (5_000, {"count": 9}, 9),
+    ],
+)
+def test_how_many_recordings_are_drawn(total, options, drawn):
+    chosen, card = draw(range(total), 3, **options)
+    assert (len(set(chosen)), chosen, card) == (drawn, sorted(chosen), {"recordings": drawn, "drawn_from": total})
+    assert draw(range(total), 3, **options)[0] == chosen
+    if drawn < total:
+        assert draw(range(total), 4, **options)[0] != chosen and max(chosen) > drawn  # from all over the list

@@ -83,11 +83,6 @@ def test_the_encoder_gives_batches_to_it_and_long_recordings_in_pieces():
         encoder.features_of([recordings[0][:399]], 1)
 
 
-def test_int8_is_refused():
-    with pytest.raises(InputError, match="on cpu encoders run in fp32 or bf16, not in int8"):
-        engine("int8")
-
-
 @pytest.mark.slow
 def test_the_whole_computation_compiles_as_one_graph():
     one, waves = engine("fp32"), [speech(n, seed=n) for n in LENGTHS]

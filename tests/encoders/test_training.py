@@ -186,18 +186,6 @@ def test_attention_that_is_not_kept_is_computed_again(monkeypatch):
     assert all(torch.equal(gradient, again[name]) for name, gradient in kept.items())
 
 
-def test_a_step_of_the_optimiser_is_that_of_transformers():
-    """Three steps of AdamW."""
-    ours, theirs_ = network(), network()
-    samples, mask = batch(ours)
-    for model, forward in ((ours, training_states), (theirs_, theirs)):
-        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-3)
-        for _ in range(3):
-            gradients(model, *forward(model, samples, mask))
-            optimiser.step()
-    assert all(torch.allclose(a, b, atol=2e-5) for a, b in zip(ours.parameters(), theirs_.parameters(), strict=True))
-
-
 def test_other_architectures_are_refused():
     model = transformers.WavLMModel(transformers.WavLMConfig(**SIZES | FRONT))
     with pytest.raises(InputError, match="the encoder is a .* model, not a plain HuBERT"):

@@ -1,6 +1,8 @@
-"""Random crops, distorted or not, of recordings of all lengths: labels and teacher stay with the clean signal."""
+"""What pre-training learns from: recordings and targets; and crops of all lengths, with labels of the clean signal."""
 
 import hashlib
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,11 +10,32 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import parse_distortions
 from speechssl.errors import InputError
-from speechssl.pretrain.data import ALIKE, APART, NO_LABEL, Cropper, LabelledAudio, MaskOptions, buckets, check_crops, shortest_crop
+from speechssl.pretrain import data as room
+from speechssl.pretrain.data import (
+    ALIKE,
+    APART,
+    NO_LABEL,
+    Cropper,
+    LabelledAudio,
+    MaskOptions,
+    Reading,
+    buckets,
+    check_crops,
+    fit_targets,
+    material,
+    pack_audio,
+    shortest_crop,
+    write_targets,
+)
 from speechssl.pretrain.model import ContrastiveBatches
 from speechssl.timing import FrameGrid
+from speechssl.units.features import Features
+from speechssl.units.kmeans import Codebook
+
+from ..files import untouched
 
 GRID = FrameGrid(16_000, 320, 400)
 LENGTHS = (16_000, 24_000)
@@ -278,3 +301,269 @@ def test_every_recording_is_drawn_equally_often_but_those_below_two_seconds():
     short = np.array(MIXED) < 32_000
     assert not counts[short].any()
     assert counts[~short] / counts.mean() * (~short).mean() == pytest.approx(1, abs=0.25)
+
+
+# ---- recordings and targets
+
+BOOK = Codebook(np.linspace(-0.05, 0.05, 8, dtype=np.float32)[:, None], {"encoder": "toy"})
+
+
+def features(samples):
+    """(T, 1) mean of the samples a frame owns."""
+    frames = GRID.frames(len(samples))
+    owned = samples[GRID.offset : GRID.offset + frames * GRID.hop].reshape(frames, GRID.hop)
+    return torch.from_numpy(owned.mean(1, keepdims=True))
+
+
+def of(function):
+    """Features of a function (N,) -> (T, D)."""
+    return Features("toy", GRID, lambda samples: iter([function(samples)]))
+
+
+def teacher(anchors=None):
+    return Reading("p", Path("p.flac"), Path("p.flac"), None if anchors is None else np.array(anchors))
+
+
+def teachers(root):
+    return material(root).readings
+
+
+def targets(root, out, function=features, book=BOOK):
+    """Everything packed and labelled beside `out`; the folder of the labels."""
+    packed, found = pack_audio(material(root), out), out.parent / "targets"
+    lengths = np.diff(np.load(packed / "bounds.npy")).tolist()
+    write_targets(teachers(root), found, GRID, of(function), book, lengths, {"corpus": material(root).hash})
+    return LabelledAudio.load(packed, found)
+
+
+# ---- anchors
+
+
+def test_without_anchors_a_frame_is_its_own_teacher():
+    assert teacher().frames(GRID, 5, 5).tolist() == [0, 1, 2, 3, 4]
+    assert teacher().frames(GRID, 5, 4).tolist() == [0, 1, 2, 3, 3]
+    assert teacher([[0, 0], [1.5, 1.5], [4, 4]]).frames(GRID, 199, 199).tolist() == list(range(199))  # equal readings
+
+
+@given(st.floats(0.5, 2.0), st.integers(2, 150))
+def test_a_reading_that_is_slower_throughout(rate, count):
+    found = teacher([[0, 0], [10, 10 * rate]]).frames(GRID, count, 1_000)
+    middles = (np.arange(count) * 320 + 200) / 16_000
+    expected = (middles * rate * 16_000 - 200) / 320
+    assert np.abs(found - expected).max() <= 0.5 + 1e-6 or found[0] == 0
+
+
+@given(st.lists(st.tuples(st.floats(0.05, 0.5), st.floats(0.05, 0.5)), min_size=1, max_size=10), st.integers(1, 200))
+def test_a_frame_is_read_in_the_same_phone(durations, count):
+    """Phones with other lengths in either reading: a frame's middle and its teacher's middle lie in the same phone."""
+    anchors = np.vstack([[0, 0], np.cumsum(durations, 0)])
+    there = GRID.frames(int(anchors[-1, 1] * 16_000))
+    if there == 0:
+        return
+    found = teacher(anchors).frames(GRID, count, there)
+    assert (np.diff(found) >= 0).all() and found.min() >= 0 and found.max() < there
+    half = 0.011  # seconds: the teacher's middle is at most half a frame from the point meant
+    for own, other in enumerate(found):
+        here = (own * 320 + 200) / 16_000
+        if not (0 < other < there - 1 and here < anchors[-1, 0]):
+            continue
+        phone = int(np.searchsorted(anchors[:, 0], here, side="right")) - 1
+        assert anchors[phone, 1] - half <= (other * 320 + 200) / 16_000 <= anchors[phone + 1, 1] + half
+
+
+# ---- teachers of a corpus
+
+
+def with_reference(root):
+    """A second reading of p1, a quarter slower, and what it says."""
+    write_flac(root / "train/reference/p1.flac", np.random.default_rng(5).uniform(-0.5, 0.5, 30_154))
+    row = {"id": "p1", "audio": "train/reference/p1.flac", "anchors": [[0.0, 0.0], [24_123 / 16_000, 30_154 / 16_000]]}
+    (root / "train/reference.jsonl").write_text(json.dumps(row) + "\n")
+
+
+def test_a_passage_is_taught_by_its_reference_where_it_has_one(mini_corpus):
+    root = mini_corpus()
+    assert all(t.anchors is None for t in teachers(root))
+    with_reference(root)
+    found = teachers(root)
+    assert [t.id for t in found] == ["p0", "p1", "p2"]
+    assert [t.audio.relative_to(root).as_posix() for t in found] == [
+        "train/audio/p0.flac", "train/reference/p1.flac", "train/audio/p2.flac",
+    ]  # fmt: skip
+    assert found[1].anchors.shape == (2, 2) and found[0].anchors is found[2].anchors is None
+
+
+def test_clusters_are_fitted_on_a_random_choice(mini_corpus):
+    root, drawn = mini_corpus(tuple(range(8_000, 12_000, 400))), {}
+
+    def watched(samples):
+        seen.append(len(samples))
+        return features(samples)
+
+    for seed in range(4):
+        seen = drawn.setdefault(seed, [])
+        book = fit_targets(teachers(root), of(watched), 6, seed, share=0.3)
+        assert len(seen) == book.card["recordings"] == 3 and book.card["drawn_from"] == 10 and book.size == 6
+        assert (book.card["encoder"], book.card["seed"], book.card["budget"], book.card["starts"]) == ("toy", seed, 300_000, 20)
+        assert book.card["reference_reading"] is False
+    assert len({tuple(sorted(seen)) for seen in drawn.values()}) > 1
+    again = fit_targets(teachers(root), of(features), 6, 0, 0.3, budget=20, starts=2)
+    assert (again.card["frames"], again.card["budget"], again.card["starts"]) == (sum(map(GRID.frames, drawn[0])), 20, 2)
+
+
+# ---- files
+
+
+def test_labels_fit_the_packed_audio_to_the_frame(mini_corpus, tmp_path):
+    root = mini_corpus()
+    with_reference(root)
+    data = targets(root, tmp_path / "out")
+    assert np.diff(data.sample_bounds).tolist() == [16_000, 24_123, 9_999]
+    assert np.diff(data.label_bounds).tolist() == [GRID.frames(n) for n in (16_000, 24_123, 9_999)]
+    assert data.samples.dtype == data.labels.dtype == np.int16
+    for i in (0, 2):
+        audio = read_audio(root / f"train/audio/p{i}.flac")
+        cut = data.samples[data.sample_bounds[i] : data.sample_bounds[i + 1]]
+        assert np.array_equal(cut, audio * 32768)  # the 16 bits of the file
+        labels = data.labels[data.label_bounds[i] : data.label_bounds[i + 1]]
+        assert np.array_equal(labels, BOOK.assign(features(audio)))
+    slow = BOOK.assign(features(read_audio(root / "train/reference/p1.flac")))
+    mapped = teachers(root)[1].frames(GRID, GRID.frames(24_123), len(slow))
+    assert np.array_equal(data.labels[slice(*data.label_bounds[1:3])], slow[mapped])
+
+
+FILES = ("samples.s16", "bounds.npy", "labels.npy")
+
+
+def test_finished_work_is_not_done_again_a_killed_run_is_and_no_file_depends_on_the_workers(
+    mini_corpus, tmp_path, dies_in, monkeypatch
+):
+    root, written = mini_corpus(), {}
+    for workers in (1, 3):
+        monkeypatch.setattr(room, "WORKERS", workers)
+        out = tmp_path / str(workers) / "out"
+        for call in (1, 2, 2):  # of the audio, and of the targets
+            with dies_in(room, "_save", call):
+                targets(root, out)
+        targets(root, out)
+        with untouched(out.parent):
+            targets(root, out, lambda *_: pytest.fail("this was computed before"))
+        written[workers] = {path.relative_to(out.parent): path.read_bytes() for name in FILES for path in out.parent.rglob(name)}
+    assert written[1] == written[3] and len(written[1]) == 4
+    other = Codebook(BOOK.centroids * 1.1, BOOK.card)
+    targets(root, out, book=other)
+    assert json.loads((out.parent / "targets/card.json").read_text())["codebook"] == other.hash
+
+
+@pytest.mark.parametrize("kind", ["damaged", "short", "reference"])
+def test_a_recording_without_targets_is_set_aside_and_the_rest_is_done(mini_corpus, tmp_path, capsys, kind):
+    """Short: the teacher may see more at a time than the encoder that is trained."""
+    root, audio, function = mini_corpus((16_000, 1_000 if kind == "short" else 24_123, 20_000)), kind != "damaged", features
+    if kind == "damaged":
+        (root / "train/audio/p1.flac").write_bytes(b"no audio")
+    elif kind == "reference":
+        (root / "bad.flac").write_bytes(b"no audio")
+        reading = {"id": "p1", "audio": "bad.flac", "anchors": [[0, 0], [1, 1]]}
+        (root / "train/reference.jsonl").write_text(json.dumps(reading) + "\n")
+    else:
+
+        def function(samples):
+            if len(samples) < 1_200:
+                raise ValueError(f"{len(samples)} samples are fewer than the 1200 that one frame needs")
+            return features(samples)
+
+    pack_audio(material(root), tmp_path / "out")
+    assert ("set aside p1" in (err := capsys.readouterr().err)) is not audio and ("1 recording set aside" in err) is not audio
+    data = targets(root, tmp_path / "out", function)
+    assert ("set aside p1" in capsys.readouterr().err) is audio
+    assert (np.diff(data.sample_bounds)[1] > 0) == audio
+    assert np.diff(data.label_bounds).tolist() == [GRID.frames(16_000), 0, GRID.frames(20_000)]
+    crops = Cropper(data, GRID, MaskOptions(0.5, 10, 0.0), crops=20, seconds=0.5)
+    assert [set(bucket.recordings) for bucket in crops._buckets] == [{0, 2}]
+    assert fit_targets(teachers(root), of(function), 6).size == 6 and "set aside p1" in capsys.readouterr().err
+
+
+def test_targets_that_cannot_be_are_one_sentence(mini_corpus, tmp_path):
+    root, out = mini_corpus(), tmp_path / "out"
+    few = Codebook(np.r_[BOOK.centroids[2:6], np.full((4, 1), 9, np.float32)], {})
+    many = Codebook(np.linspace(-1, 1, 32_768, dtype=np.float32)[:, None], {})
+    for book, message in (
+        (few, "use only 4 of 8 clusters; check the features"),
+        (many, "32768 clusters are too many; give at most 32767"),
+        (
+            Codebook(BOOK.centroids, {"frame_rate": 100.0}),
+            "100 labels a second and the encoder 50 frames; give a teacher or codebook",
+        ),
+    ):
+        with pytest.raises(InputError, match=message):
+            targets(root, out, book=book)
+        assert not (tmp_path / "targets").exists()
+    targets(root, out, book=Codebook(BOOK.centroids[2:6], {}))
+    with pytest.raises(InputError, match="32768 clusters"):
+        fit_targets(teachers(root), of(features), 32_768)
+    for path in root.glob("train/audio/p*.flac"):
+        path.write_bytes(b"no audio")
+    with pytest.raises(InputError, match=r"none of 3 recordings can be used \(.*\); give others"):
+        fit_targets(teachers(root), of(features), 6)
+    with pytest.raises(InputError, match=r"none of 3 recordings can be read \(.*\); give others"):
+        pack_audio(material(root), tmp_path / "none/out")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{no json", "is not JSON"),
+        ("[1]", "is not a JSON object"),
+        ('{"id": "p0"}', "not a reference reading"),
+        ('{"id": "p0", "audio": "x.flac", "anchors": [[0, 0, 0]]}', "not a reference reading"),
+        ('{"id": "p0", "audio": "x.flac", "anchors": [[0, 0], [1, 1]]}', "x.flac, which does not exist"),
+    ],
+)
+def test_a_damaged_reference_is_named(mini_corpus, line, message):
+    root = mini_corpus((16_000, 24_123, 20_000))
+    (root / "train/reference.jsonl").write_text("\n" + line + "\n")
+    with pytest.raises(InputError, match=rf"reference.jsonl:2 .*{message}"):
+        teachers(root)
+
+
+def test_a_folder_of_recordings_is_material_too(tmp_path):
+    for name in ("b", "a", "c"):
+        write_flac(tmp_path / "voices" / f"{name}.flac", np.random.default_rng(0).uniform(-0.5, 0.5, 16_000))
+    found = material(tmp_path / "voices", recordings=2)
+    assert len(found.readings) == 2 and all(r.path == r.audio for r in found.readings)
+    write_flac(found.readings[0].path, np.zeros(16_000))
+    assert material(tmp_path / "voices", recordings=2).hash != found.hash
+
+
+def test_some_passages_of_a_corpus_are_drawn_by_the_seed_and_are_known_apart(mini_corpus):
+    """Not the first ones, which in a list by speaker are a few speakers."""
+    root = mini_corpus()
+    found = [material(root, recordings=2, seed=seed) for seed in range(10)]
+    assert {tuple(r.id for r in f.readings) for f in found} == {("p0", "p1"), ("p0", "p2"), ("p1", "p2")}
+    assert material(root, recordings=2, seed=3) == found[3] and found[3].hash == material(root).hash + "-2-3"
+    found = found[0]
+    assert found.card == {"manifests": "0123"}
+    with_reference(root)
+    assert [r.anchors is None for r in material(root).readings] == [True, False, True]
+    assert all(r.anchors is None and r.path == r.audio for r in material(root, reference=False).readings)
+    for name in ("passages", "questions"):
+        (root / f"train/{name}.jsonl").write_text("")
+    with pytest.raises(InputError, match="train has no passages to learn from; prepare the corpus with some"):
+        material(root)
+
+
+def test_a_manifest_has_its_reference_readings_beside_it(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("one", "two", "neutral"):
+        write_flac(tmp_path / f"{name}.flac", rng.normal(0, 0.1, 16_000))
+    listed = tmp_path / "list.txt"
+    listed.write_text("one.flac\ntwo.flac\n")
+    line = {"id": "one", "audio": "neutral.flac", "anchors": [[0.0, 0.0], [1.0, 0.5]]}
+    plain = material(listed)
+    (tmp_path / "list.reference.jsonl").write_text(json.dumps(line) + "\n")
+    found = material(listed)
+    assert [r.audio.name for r in found.readings] == ["neutral.flac", "two.flac"] and found.readings[1].anchors is None
+    assert found.readings[0].path.name == "one.flac" and found.hash != plain.hash == material(listed, reference=False).hash
+    (tmp_path / "list.reference.jsonl").write_text(json.dumps(line | {"anchors": []}) + "\n")
+    with pytest.raises(InputError, match="reference.jsonl:1 is not a reference reading"):
+        material(listed)

@@ -13,12 +13,11 @@ from torch import nn
 from torch.nn import functional
 from transformers import AutoFeatureExtractor, HubertModel, Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
-from speechssl.encoders.export import save_encoder
-from speechssl.encoders.load import load_checkpoint, load_encoder
+from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.pretrain import model as room
-from speechssl.pretrain.data import Cropper, MaskOptions, cut_to_same, span_mask, unlabelled
+from speechssl.pretrain.data import Cropper, LabelledAudio, MaskOptions, cut_to_same, span_mask
 from speechssl.pretrain.model import (
     HEADS,
     NAME,
@@ -38,15 +37,9 @@ from speechssl.pretrain.model import (
 )
 from speechssl.timing import FrameGrid
 
+from .conftest import QUIET, TINY
+
 GRID = FrameGrid(16_000, 320, 400)
-
-
-@pytest.fixture(scope="module")
-def hubert(hubert_folder):
-    """A function () -> a fresh tiny HuBERT without dropout, always of the same weights."""
-    quiet = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "feat_proj_dropout": 0.0, "activation_dropout": 0.0}
-    folder = hubert_folder("layer", layerdrop=0.0, **quiet)
-    return lambda: HubertModel.from_pretrained(folder)
 
 
 # ---- masks
@@ -95,8 +88,8 @@ def toy_batch(seed=0):
 
 
 @pytest.mark.parametrize("visible_weight", [0.0, 1.0])
-def test_the_loss_is_that_of_transformers_hidden_states(hubert, visible_weight):
-    encoder, inputs = hubert().train(), toy_batch()
+def test_the_loss_is_that_of_transformers_hidden_states(quiet, visible_weight):
+    encoder, inputs = quiet().train(), toy_batch()
     model = HubertPretraining(encoder, 3, width=8, visible_weight=visible_weight)
     found = model(**inputs)
     output = encoder(inputs["samples"], mask_time_indices=inputs["mask"])
@@ -112,9 +105,9 @@ def test_the_loss_is_that_of_transformers_hidden_states(hubert, visible_weight):
     assert found["visible_accuracy"] == pytest.approx(float(hits[~mask].mean()))
 
 
-def test_hidden_frames_are_not_seen(hubert):
+def test_hidden_frames_are_not_seen(quiet):
     """With everything hidden, the speech makes no difference to the loss of the same labels."""
-    model = HubertPretraining(hubert().eval(), 3, width=8, visible_weight=1.0)
+    model = HubertPretraining(quiet().eval(), 3, width=8, visible_weight=1.0)
 
     def loss(seed, hidden):
         inputs = toy_batch(seed) | {"labels": toy_batch()["labels"], "mask": torch.full((4, 50), hidden)}
@@ -126,9 +119,9 @@ def test_hidden_frames_are_not_seen(hubert):
         assert loss(0, False) != pytest.approx(loss(1, False), abs=1e-3)
 
 
-def test_frames_without_a_label_do_not_count(hubert):
+def test_frames_without_a_label_do_not_count(quiet):
     """As if neither they nor their logits were there."""
-    model, inputs = HubertPretraining(hubert().eval(), 3, width=8, visible_weight=1.0, penalty=0.0), toy_batch()
+    model, inputs = HubertPretraining(quiet().eval(), 3, width=8, visible_weight=1.0, penalty=0.0), toy_batch()
     labels = inputs["labels"].clone()
     labels[:, 20:] = -1
     found = model(**inputs | {"labels": labels})
@@ -218,14 +211,11 @@ def test_a_damaged_head_is_one_sentence(start, damage):
 
 
 OPTIONS = ContrastiveOptions(codebooks=2, entries=5, width=16, penalty=0.0, feature_gradient=1.0, dropout=0.0)
-QUIET = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "feat_proj_dropout": 0.0, "activation_dropout": 0.0, "layerdrop": 0.0}
 
 
-def config(norm="layer", **changes):
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
-    front = {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "feat_extract_norm": norm}
+def config(norm="layer"):
     heads = {"num_codevector_groups": 2, "num_codevectors_per_group": 5, "codevector_dim": 16, "proj_codevector_dim": 16}
-    return Wav2Vec2Config(**QUIET | sizes | front | heads | {"do_stable_layer_norm": norm == "layer"} | changes)
+    return Wav2Vec2Config(**QUIET | TINY | heads, feat_extract_norm=norm, do_stable_layer_norm=norm == "layer")
 
 
 def pair(norm="layer", options=OPTIONS):
@@ -354,7 +344,6 @@ def test_the_gradient_into_the_convolutions_is_a_tenth(fixed_noise):
     fixed_noise(made["mask"])
     _, whole = pair(options=ContrastiveOptions(2, 5, 16, dropout=0.0, feature_gradient=1.0))
     _, tenth = pair(options=ContrastiveOptions(2, 5, 16, dropout=0.0))
-    Wav2Vec2Pretraining(tenth.encoder, ContrastiveOptions(2, 5, 16))  # a second time: not a hundredth
     full, less = (gradients(model, model(**made)["loss"]) for model in (whole, tenth))
     for name, gradient in full.items():
         factor = 0.1 if "feature_extractor" in name else 1.0
@@ -412,7 +401,8 @@ def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fi
 
 def crops(frames=100, **changes):
     samples = np.random.default_rng(0).integers(-3000, 3000, 90_000).astype(np.int16)
-    data = unlabelled(samples, np.array([0, 40_000, 90_000]), GRID)
+    bounds = np.cumsum([0, GRID.frames(40_000), GRID.frames(50_000)])
+    data = LabelledAudio(samples, np.array([0, 40_000, 90_000]), np.zeros(bounds[-1], np.int16), bounds)
     return Cropper(data, GRID, MaskOptions(0.65, 10), **{"crops": 4, "seconds": frames / 50} | changes)
 
 

@@ -5,31 +5,18 @@ from dataclasses import asdict, astuple, replace
 
 import pytest
 import torch
-from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model, WavLMConfig, WavLMModel
+from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model, WavLMConfig, WavLMModel
 from transformers.optimization import get_scheduler
 
 from speechssl.cli import main
 from speechssl.encoders.load import small_config
 from speechssl.errors import InputError
+from speechssl.pretrain.config import CONTINUED, continued_preset, with_options
 from speechssl.pretrain.data import MaskOptions
 from speechssl.pretrain.model import ContrastiveBatches, ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
-from speechssl.pretrain.presets import (
-    CONTINUED,
-    HUBERT,
-    WAV2VEC2,
-    HubertOptions,
-    Wav2Vec2Options,
-    continued_preset,
-    hubert_preset,
-    wav2vec2_preset,
-    with_options,
-)
+from speechssl.pretrain.presets import HUBERT, WAV2VEC2, HubertOptions, Wav2Vec2Options, hubert_preset, wav2vec2_preset
 
-TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
-TINY |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
-STABLE = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
-HEADS = ContrastiveOptions(codebooks=2, entries=6, width=12, diversity=0.3)
-
+from .conftest import HEADS, TINY
 
 # ---- sizes
 
@@ -135,23 +122,6 @@ def test_the_small_ones_share_an_architecture(tmp_path):
     size = WAV2VEC2["small"]
     save_pretraining(Wav2Vec2Pretraining(Wav2Vec2Model(size.config()), size.contrastive), tmp_path)
     assert Wav2Vec2ForPreTraining.from_pretrained(tmp_path).config.num_codevectors_per_group == 64
-
-
-# ---- fixtures of checkpoints
-
-
-@pytest.fixture(scope="module")
-def wav2vec2(tmp_path_factory):
-    """Folder of a wav2vec 2.0 with its heads."""
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("wav2vec2")
-    save_pretraining(Wav2Vec2Pretraining(Wav2Vec2Model(Wav2Vec2Config(**TINY, **STABLE)), HEADS), folder)
-    return str(folder)
-
-
-@pytest.fixture(scope="module")
-def hubert(hubert_folder):
-    return str(hubert_folder())
 
 
 # ---- defaults

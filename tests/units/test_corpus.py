@@ -96,22 +96,14 @@ def test_an_utterance_alone_has_the_units_it_has_among_others_and_workers_change
 # ---- again
 
 
-def test_finished_work_is_not_done_again(extractor, recordings, tmp_path, monkeypatch):
-    out = tmp_path / "units"
-    extract(extractor, recordings, out)
-    before = times(out)
-    monkeypatch.setattr(corpus, "read_audio", lambda path: pytest.fail(f"{path} was read again"))
-    extract(extractor, recordings, out)
-    assert times(out) == before
-
-
-def test_a_changed_recording_is_done_again_and_the_others_are_not(extractor, recordings, tmp_path, monkeypatch):
+def test_a_changed_recording_is_done_again_and_nothing_else_is(extractor, recordings, tmp_path, monkeypatch):
     out, read = tmp_path / "units", []
     extract(extractor, recordings, out)
-    before = contents(out)
-    samples = read_audio(recordings / "3.flac")
-    write_flac(recordings / "3.flac", samples[::-1])
+    before, written = contents(out), times(out)
     monkeypatch.setattr(corpus, "read_audio", lambda path: read.append(path.name) or read_audio(path))
+    extract(extractor, recordings, out)
+    assert read == [] and times(out) == written
+    write_flac(recordings / "3.flac", read_audio(recordings / "3.flac")[::-1])
     extract(extractor, recordings, out)
     after = contents(out)
     assert read == ["3.flac"] and {name for name in after if after[name] != before[name]} == {"part-00001.parquet", "_card.json"}

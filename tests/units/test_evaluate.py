@@ -15,9 +15,7 @@ from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
 from speechssl.units import evaluate as picture
 from speechssl.units.evaluate import EvaluateOptions, colour, draw_units, evaluate_units, lines, log_mel, unit_blocks
-from speechssl.units.features import MFCC_GRID, mfcc
 from speechssl.units.fit import FitOptions, fit_units
-from speechssl.units.kmeans import fit_kmeans
 
 from ..files import change_lines, read_lines, write_lines
 
@@ -37,15 +35,10 @@ def corpus(tmp_path_factory):
 
 @pytest.mark.slow
 def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(corpus, tmp_path):
-    from speechssl.audio import read_audio
-    from speechssl.data.records import load_corpus
-
     phones = evaluate_units(corpus, "phones", None, DEV, tmp_path / "phones.json")
     assert phones["same_text_distance"] < 0.1 and phones["same_text_auc"] == 1
     assert json.loads((tmp_path / "phones.json").read_text()) == phones
-    data = load_corpus(corpus, "train")
-    features = [mfcc(read_audio(data.path(p)), MFCC_GRID).numpy() for p in data.passages.values()]
-    fit_kmeans(features, 20, {"encoder": "mfcc"}).save(tmp_path / "book.safetensors")
+    fit_units(corpus, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=20))
     floor = evaluate_units(corpus, "mfcc", tmp_path / "book.safetensors", DEV)
     assert floor["K"] == 20 and floor["same_text_distance"] > 0.4
     assert 0 < floor["pnmi"] < 1 and floor["units_a_second"] > floor["phones_a_second"]
@@ -299,8 +292,9 @@ PHONES = [("sil", 0.0, 0.5), ("AH0", 0.5, 1.99)]
 def test_units_stand_over_the_samples_they_own():
     blocks = list(unit_blocks(RUNS, GRID))
     assert [b[0] for b in blocks] == ["7", "3", "7"] and blocks[0][3] == blocks[2][3] != blocks[1][3]
-    borders = [0, GRID.seconds(10), GRID.seconds(40), 31_760 / 16_000]
-    assert [b[1] for b in blocks] == borders[:-1] and [b[2] for b in blocks] == borders[1:]
+    assert [b[1:3] for b in blocks] == [interval_of_units(GRID, RUNS, i, i) for i in range(3)]
+    assert list(unit_blocks(RUNS, GRID, (0.3, 0.5))) == blocks[1:2]
+    assert list(unit_blocks(RUNS, GRID, (blocks[1][2], 9.0))) == blocks[2:]
     assert len({colour(i) for i in range(500)}) > 480 and all(len(colour(i)) == 7 for i in range(2_000))
 
 
@@ -322,13 +316,6 @@ def test_a_span_of_the_spectrogram_is_that_of_the_whole(monkeypatch, piece, firs
     monkeypatch.setattr(picture, "PIECE", piece)
     found = log_mel(samples, first, last)
     assert whole.shape == (80, 399) and np.allclose(found, whole[:, first:last], atol=1e-3)
-
-
-def test_the_blocks_of_a_span_are_those_of_the_whole_that_touch_it():
-    every = list(unit_blocks(RUNS, GRID))
-    assert [b[1:3] for b in every] == [interval_of_units(GRID, RUNS, i, i) for i in range(3)]
-    assert list(unit_blocks(RUNS, GRID, (0.3, 0.5))) == every[1:2]
-    assert list(unit_blocks(RUNS, GRID, (every[1][2], 9.0))) == every[2:]
 
 
 def test_names_that_no_font_has_are_no_warning(tmp_path, recwarn):
