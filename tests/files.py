@@ -3,6 +3,10 @@
 import json
 from contextlib import contextmanager
 
+import pytest
+
+from speechssl.errors import InputError
+
 
 def read_lines(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
@@ -48,3 +52,10 @@ def untouched(folder):
     before = stamps()
     yield
     assert before and stamps() == before
+
+
+def refused(match, function, *arguments, **options):
+    """The function raises InputError of one line with this in it."""
+    with pytest.raises(InputError, match=match) as caught:
+        function(*arguments, **options)
+    assert "\n" not in str(caught.value)
