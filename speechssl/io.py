@@ -90,6 +90,14 @@ def write_text(path: Path | str, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def read_text(path: Path, remedy: str, what: str = "") -> str:
+    """A text that others wrote, in UTF-8, its line ends as they are. Raises InputError; what: "the list", before the path in it."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {what}{what and ' '}{path} ({error}); {remedy}") from error
+
+
 class MissingEntry(InputError, KeyError):
     """A card does not say what it is asked for."""
 

@@ -34,7 +34,7 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, UNREAD, check_audio, read_audio, read_native, resample, write_flac
 from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
 from speechssl.errors import InputError, first_line, printable
-from speechssl.io import hash_bytes, parse_json, read_json, replacing, write_json
+from speechssl.io import hash_bytes, parse_json, read_json, read_text, replacing, write_json
 from speechssl.processes import is_main
 
 COMMON = (".wav", ".flac", ".mp3", ".ogg")  # of recordings in published corpora and of noise
@@ -147,10 +147,7 @@ def read_manifest(path: Path) -> Iterator[Recording]:
             known = float(seconds) if isinstance(seconds, (int, float)) and 0 < seconds < float("inf") else None
             yield Recording(printable(str(name)), path.parent / audio, known, number)
         return
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
+    lines = read_text(path, "check the path", "the manifest").split("\n")
     table, root = path.suffix.lower() == ".tsv", path.parent
     numbered = [(n, line.strip("\r").split("\t")) for n, line in enumerate(lines, 1) if line.strip()]
     names = [(n, (cells[0] if table else "\t".join(cells)).strip()) for n, cells in numbered]

@@ -29,6 +29,7 @@ from speechssl.data.files import (
     files_below,
     list_of,
     number_of,
+    open_csv,
     open_parquet,
     read_parquet,
     safe_name,
@@ -39,7 +40,7 @@ from speechssl.data.files import (
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords, Wanted
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
-from speechssl.io import write_json
+from speechssl.io import read_text, write_json
 
 PUBLISHED = {
     "train": {"questions": 46_186},
@@ -112,22 +113,18 @@ def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, li
     for _, path in files_below(roots, ".parquet", ".tsv"):
         split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
         if split and (only is None or path == only):
-            columns = columns_of(path) if path.suffix == ".parquet" else _read_text(path, first_line=True).split("\t")
-            if set(NEEDED) <= {name.strip().strip('"') for name in columns}:
+            if path.suffix == ".parquet":
+                columns = columns_of(path)
+            else:
+                with open_csv(path, delimiter="\t") as lines:
+                    columns = next(lines, [])
+            if set(NEEDED) <= {name.strip() for name in columns}:
                 found.setdefault(split, []).append(path)
     for split, paths in found.items():
         paths[:] = [path for path in paths if "blind" not in path.stem] or paths
         if len(paths) > 1 and not all("-of-" in path.name or path.stem.isdecimal() for path in paths):
             raise InputError(f"{paths[0]} and {paths[1]} are both tables of {split}; leave one of them in the folder")
     return {split: found[split] for split in PUBLISHED if split in found}
-
-
-def _read_text(path: Path, first_line: bool = False) -> str:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return file.readline() if first_line else file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path} ({error}); download it again") from error
 
 
 def rows_of(path: Path) -> Iterator[Row | int]:
@@ -143,7 +140,7 @@ def rows_of(path: Path) -> Iterator[Row | int]:
     def unquoted(cell: str) -> str:
         return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
 
-    content = _read_text(path)
+    content = read_text(path, "download it again")
     plain = [[unquoted(cell) for cell in line.rstrip("\r").split("\t")] for line in content.split("\n") if line.strip()]
     quoted = [row for row in csv.reader(content.splitlines(keepends=True), delimiter="\t") if row]
     rows = min((plain, quoted), key=lambda rows: sum(len(row) != len(rows[0]) for row in rows))
@@ -189,10 +186,7 @@ def _entries(value: Any, names: Sequence[str]) -> list[tuple[Any, ...]] | None:
 
 def read_words(path: Path) -> tuple[Span, ...]:
     """A file of `word2time`. Raises InputError where it cannot be read."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the alignment {path} ({error}); download it again") from error
+    lines = read_text(path, "download it again", "the alignment").split("\n")
     return tuple(_words(line.rstrip("\r").split("\t") for line in lines))
 
 

@@ -25,7 +25,7 @@ from speechssl.data.files import read_csv
 from speechssl.data.prepare import begin_folder
 from speechssl.data.superb import DOCUMENTS, SILENCE, SPLITS, TOGETHER, Slot, Trial, Turn, Utterance, to_record
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, write_json, write_lines
+from speechssl.io import hash_files, read_json, read_text, write_json, write_lines
 
 VERSION = 1  # of what is written; part of the card
 THREADS = 32  # headers at a time: opening a file is waiting, most of all on a network
@@ -192,11 +192,7 @@ def read_fields(path: Path, least: int, separator: str | None = None) -> Iterato
 
     Raises InputError for a file that cannot be read or a line with fewer fields.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path} ({error}); unpack the corpus again") from error
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(path, "unpack the corpus again").split("\n"), 1):
         if not line.strip():
             continue
         fields = line.strip().split(separator)

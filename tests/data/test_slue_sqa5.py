@@ -232,7 +232,7 @@ def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
     "name, content, message",
     [
         ("sqa5/validation-00000-of-00001.parquet", b"PAR1", r"is not a whole Parquet file \("),
-        ("slue-sqa5_dev.tsv", b"question_id\tdocument_id\n\xff\xfe\xfa\t1\n", r"slue-sqa5_dev.tsv \(.*download it again"),
+        ("slue-sqa5_dev.tsv", b"question_id\tdocument_id\n\xff\xfe\xfa\t1\n", r"slue-sqa5_dev.tsv as CSV \(.*download it again"),
     ],
 )
 def test_damage_is_one_sentence_and_leaves_nothing(hub, tmp_path, name, content, message):
