@@ -94,6 +94,14 @@ def write_text(path: Path | str, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def read_text(path: Path, remedy: str, what: str = "") -> str:
+    """A text that others wrote, in UTF-8, its line ends as they are. Raises InputError; what: "the list", before the path in it."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {what}{what and ' '}{path} ({error}); {remedy}") from error
+
+
 class MissingEntry(InputError, KeyError):
     """A card does not say what it is asked for."""
 
@@ -117,12 +125,22 @@ def write_json(path: Path | str, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
 
 
+def write_lines(path: Path | str, records: Iterable[Mapping[str, Any]]) -> None:
+    """A manifest, one record a line."""
+    write_text(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+
+
 def read_json(path: Path | str) -> Any:
     """What `write_json` was given. Raises InputError when the file is missing or is not JSON, or a card is not an object.
 
     Of a card that was changed after it was written, by hand or by a fault, stderr says so, once.
     """
-    value = _read_json(path)
+    try:
+        value = parse_json(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"cannot read {path} as JSON (there is no such file); check the path") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path} as JSON ({error}); make it again with the command that wrote it") from error
     if not Path(path).name.endswith(CARD):
         return value
     if not isinstance(value, dict):
@@ -136,15 +154,6 @@ def read_json(path: Path | str) -> Any:
         say = f"{path} was changed after it was written; make it again with the command that wrote it where that was not meant"
         tqdm.write(say, file=sys.stderr)
     return card
-
-
-def _read_json(path: Path | str) -> Any:
-    try:
-        return parse_json(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"cannot read {path} as JSON (there is no such file); check the path") from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path} as JSON ({error}); make it again with the command that wrote it") from error
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -356,9 +365,8 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     if not _NAME.fullmatch(name) or ".." in name:
         raise InputError(f"found no {what} at {name}; give a folder with {FILES[what]}{otherwise}, or a hub id (OWNER/NAME)")
     root = models_root()
-    for folder in (root / name, root / name.split("/")[-1]):
-        if folder.is_dir():
-            return folder
+    if folder := _in_models(name):
+        return folder
     found = SHIPPED.glob("*/*.safetensors") if what == "codebook" else (path.parent for path in SHIPPED.glob("*/*/config.json"))
     shipped = sorted(path.relative_to(SHIPPED).as_posix() for path in found)
     if near := get_close_matches(name, shipped, 1, 0.8):
@@ -379,11 +387,13 @@ def found_checkpoint(name: str) -> Path | None:
     """Where a checkpoint of the hub lies on this machine: below the models folder, or in the hub's cache. The hub is not asked."""
     from huggingface_hub import try_to_load_from_cache
 
-    for folder in (models_root() / name, models_root() / name.split("/")[-1]):
-        if folder.is_dir():
-            return folder
     cached = try_to_load_from_cache(name, "config.json")
-    return Path(cached).parent if isinstance(cached, str) else None
+    return _in_models(name) or (Path(cached).parent if isinstance(cached, str) else None)
+
+
+def _in_models(name: str) -> Path | None:
+    """A checkpoint below the models folder, in a folder of its owner or without."""
+    return next((folder for folder in (models_root() / name, models_root() / name.split("/")[-1]) if folder.is_dir()), None)
 
 
 def hash_of_weights(name: str) -> str | None:

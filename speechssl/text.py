@@ -1,18 +1,13 @@
-"""What counts as the same word when text is scored: normal forms and tokens; Chinese character forms and readings;
-numbers written out.
+"""What counts as the same word when text is scored: normal forms and tokens; forms and readings of Chinese characters; numbers.
 
-Two normal forms. `normalise` is for recognition errors (WER, CER); `answer_tokens` are for the text of an answer (exact match
-and F1). Languages are `en` (words) and `zh` (characters); a tag such as `en-gb` or `zh-TW` is read as its first part, and `cmn`
-(Mandarin) as `zh` (`language_of`).
+`normalise` is for recognition errors (WER, CER); `answer_tokens` are for the text of an answer (exact match and F1). Languages are
+`en` (words) and `zh` (characters); tags are read by `language_of`.
 
 Chinese characters are compared without regard to their form (FORMS): traditional, simplified and regional forms of one character
-are one. The relation is that of OpenCC's tables (github.com/BYVoid/OpenCC, Apache-2.0: TSCharacters, TWVariants, HKVariants),
-character by character, with a few more forms that corpora mix. Characters that one simplified form stands for are all one: 發 and
-髮 are 发, 後 and 后 are 后; an answer that differs in such a character only is forgiven. Words that differ by region (軟體, 软件)
-are different words. OpenCC's own t2s (1.4) is not used: of the 2,979 forms here it leaves 23 as they are (著 and 瞭 among
-them), gives 5 another form, and folds 2,163 rare ones more.
-
-Readings are those of each character by itself: of a character with several readings the commonest is taken.
+are one, by OpenCC's tables (github.com/BYVoid/OpenCC, Apache-2.0: TSCharacters, TWVariants, HKVariants) with a few more forms that
+corpora mix. Characters that one simplified form stands for are all one (發 and 髮 are 发); words that differ by region (軟體, 软件)
+are different words. OpenCC's own t2s (1.4) is not used: of the 2,979 forms here it leaves 23 as they are (著 and 瞭 among them),
+gives 5 another form, and folds 2,163 rare ones more.
 """
 
 from __future__ import annotations
@@ -157,6 +152,7 @@ def _whisper() -> Callable[[str], str]:
 def syllables(text: str) -> str:
     """Pinyin with the tone as a digit, 5 for the neutral one: 北京 is bei3jing1; what is no Chinese character stays as it is.
 
+    Of a character with several readings the commonest is taken, whatever stands beside it.
     Raises MissingExtra without the package.
     """
     return "".join(_pinyin(text, "TONE3", "readings of Chinese"))

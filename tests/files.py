@@ -4,8 +4,10 @@ import json
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 
 from speechssl.audio import write_flac
+from speechssl.errors import InputError
 
 
 def read_lines(path):
@@ -68,3 +70,10 @@ def untouched(folder):
     before = stamps()
     yield
     assert before and stamps() == before
+
+
+def refused(match, function, *arguments, **options):
+    """The function raises InputError of one line with this in it."""
+    with pytest.raises(InputError, match=match) as caught:
+        function(*arguments, **options)
+    assert "\n" not in str(caught.value)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.errors import InputError, MissingExtra
+from speechssl.errors import MissingExtra
 from speechssl.synth.normalise import cardinal, mandarin, mandarin_digits, ordinal, year
 from speechssl.text import (
     FORMS,
@@ -27,8 +27,7 @@ from speechssl.text import (
     tokens,
 )
 
-# ---- normalisers, by tables
-
+from .files import refused
 
 ENGLISH = [
     ("Hello, World!", "hello world"),
@@ -100,7 +99,6 @@ def test_chinese_tokens_are_characters_and_latin_runs(text: str, wanted: list[st
     ],
 )
 def test_answers(text: str, language: str, wanted: str) -> None:
-    assert " ".join(answer_tokens(text, language)) == wanted
     assert answer_tokens(text, language) == wanted.split()
 
 
@@ -131,35 +129,18 @@ def test_pieces_stand_at_their_offsets(text: str, language: str, wanted: list[st
 
 
 @given(st.text(max_size=30))
-def test_pieces_hold_every_character_that_is_not_white_space_once(text: str) -> None:
+def test_pieces_hold_every_character_that_is_not_white_space_once_and_tokens_no_white_space(text: str) -> None:
     for language in ("en", "zh"):
         assert "".join(piece for piece, _ in pieces(text, language)) == "".join(text.split())
-
-
-def test_errors_have_a_name_in_every_language() -> None:
-    assert (error_metric("en-gb"), error_metric("zh"), error_metric("cmn")) == ("wer", "cer", "cer")
-    with pytest.raises(InputError, match="'fr'"):
-        error_metric("fr")
-
-
-@given(st.text(max_size=30))
-def test_any_text_has_tokens_without_white_space(text: str) -> None:
-    for language in ("en", "zh"):
         assert not any(not token or token != token.strip() for token in tokens(text, language))
 
 
 def test_language_tags_and_unknown_languages() -> None:
-    assert normalise("colour", "en-GB") == normalise("colour", "en_us") == "color"
-    assert tokens("爲", "zh-TW") == ["为"]
-    with pytest.raises(InputError, match="'fr'; use en or zh"):
-        normalise("bonjour", "fr")
-
-
-@pytest.mark.parametrize("tag", ["zh", "zh-TW", "zh_Hant", "cmn", "CMN-Hans"])
-def test_mandarin_has_several_tags(tag: str) -> None:
-    assert language_of(tag) == "zh" and language_of("en-gb") == "en"
-    with pytest.raises(InputError, match="'zha'"):  # Zhuang
-        language_of("zha")
+    assert {language_of(tag) for tag in ("zh", "zh-TW", "zh_Hant", "cmn", "CMN-Hans")} == {"zh"}
+    assert normalise("colour", "en-GB") == normalise("colour", "en_us") == "color" and tokens("爲", "zh-TW") == ["为"]
+    assert (error_metric("en-gb"), error_metric("zh"), error_metric("cmn")) == ("wer", "cer", "cer")
+    refused("'fr'; use en or zh", normalise, "bonjour", "fr")
+    refused("'zha'", language_of, "zha")  # Zhuang
 
 
 def test_tables_fold_once() -> None:
@@ -192,15 +173,9 @@ def test_folded_letters_are_those_that_spellings_share():
 pytest.importorskip("pypinyin")
 
 
-def test_a_syllable_has_its_tone_and_what_is_not_chinese_stays():
-    assert syllables("北京3Tesla的") == "bei3jing13Teslade5"
-    assert syllables("臺") == syllables("台") == "tai2"
-
-
-def test_parts_are_initial_final_and_tone_as_far_as_a_character_has_them():
-    assert parts("北") == ["b-", "-ei", "3"]
-    assert parts("安的") == ["-an", "1", "d-", "-e", "5"]
-    assert parts("") == []
+def test_a_syllable_has_its_tone_and_parts_are_initial_final_and_tone_as_far_as_a_character_has_them():
+    assert syllables("北京3Tesla的") == "bei3jing13Teslade5" and syllables("臺") == syllables("台") == "tai2"
+    assert parts("北") == ["b-", "-ei", "3"] and parts("安的") == ["-an", "1", "d-", "-e", "5"] and parts("") == []
 
 
 @pytest.mark.parametrize("read", [parts, syllables])
@@ -249,26 +224,13 @@ def test_english(text: str, wanted: str) -> None:
     assert english_digits(text) == wanted
 
 
-@given(st.integers(0, 10**12))
-def test_any_english_number_is_its_digits(number: int) -> None:
-    assert english_digits(cardinal(str(number))) == str(number)
-
-
-@given(st.integers(0, 10**6), st.text("0123456789", min_size=1, max_size=4))
-def test_any_english_decimal_is_its_digits(whole: int, decimals: str) -> None:
-    spoken = f"{cardinal(str(whole))} point {' '.join(cardinal(digit) for digit in decimals)}"
-    assert english_digits(spoken) == f"{whole}.{decimals}"
-    assert answer_tokens(f"{spoken} percent", "en") == answer_tokens(f"{whole:,}.{decimals}%", "en")
-
-
-@given(st.integers(1100, 2099))
-def test_any_year_is_its_digits(number: int) -> None:
-    assert english_digits(year(str(number))) == str(number)
-
-
-@given(st.integers(1, 9999))
-def test_any_ordinal_is_its_digits(number: int) -> None:
-    assert english_digits(ordinal(str(number)))[:-2] == str(number)
+@given(st.integers(0, 10**12), st.integers(1100, 2099), st.integers(1, 9999), st.text("0123456789", min_size=1, max_size=4))
+def test_any_english_number_year_ordinal_and_decimal_is_its_digits(number: int, when: int, rank: int, decimals: str) -> None:
+    assert english_digits(cardinal(str(number))) == str(number) and english_digits(year(str(when))) == str(when)
+    assert english_digits(ordinal(str(rank)))[:-2] == str(rank)
+    spoken = f"{cardinal(str(rank))} point {' '.join(cardinal(digit) for digit in decimals)}"
+    assert english_digits(spoken) == f"{rank}.{decimals}"
+    assert answer_tokens(f"{spoken} percent", "en") == answer_tokens(f"{rank:,}.{decimals}%", "en")
 
 
 @pytest.mark.parametrize(
@@ -299,14 +261,10 @@ def test_chinese(text: str, wanted: str) -> None:
     assert chinese_digits(text) == wanted
 
 
-@given(st.integers(0, 10**15 - 1))
-def test_any_chinese_number_is_its_digits(number: int) -> None:
+@given(st.integers(0, 10**15 - 1), st.integers(0, 10**6), st.text("0123456789", min_size=1, max_size=4))
+def test_any_chinese_number_and_share_is_its_digits(number: int, whole: int, decimals: str) -> None:
     assert chinese_digits(mandarin(str(number)).translate(FORMS)) == str(number)
     assert chinese_digits(mandarin_digits(str(number)).translate(FORMS)) == str(number)
-
-
-@given(st.integers(0, 10**6), st.text("0123456789", min_size=1, max_size=4))
-def test_any_chinese_share_is_its_digits(whole: int, decimals: str) -> None:
     spoken = f"百分之{mandarin(str(whole))}点{mandarin_digits(decimals)}"
     assert tokens(spoken, "zh") == tokens(f"{whole}.{decimals}%", "zh")
 

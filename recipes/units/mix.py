@@ -16,8 +16,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from tqdm import tqdm
-
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.prepare import in_parallel
@@ -37,8 +35,7 @@ def distortions_of(options: argparse.Namespace) -> TrainingDistortions:
     return distortions(options.distort, options.distorted, *options.snr_range, options.out.parent / "noise")
 
 
-def copy(job: Job) -> None:
-    source, target, name, options = job
+def copy(source: Path, target: Path, name: str, options: argparse.Namespace) -> None:
     if not target.is_file():
         samples, _ = distortions_of(options).apply(read_audio(source), name)
         write_flac(target, samples)
@@ -75,8 +72,7 @@ def main(options: argparse.Namespace) -> None:
             questions.append(replace(question, id=name, audio=audio, passage=f"{corpus.name}-{question.passage}"))
     if options.distorted:
         distortions_of(options)  # bad options end here
-    for _ in tqdm(in_parallel(copy, jobs, os.cpu_count() or 1), total=len(jobs), desc="distorting", unit="recording"):
-        pass
+    in_parallel(copy, dict(enumerate(jobs)), os.cpu_count() or 1, "distorting", "recording")
     random.Random(0).shuffle(passages)
     if options.articles:
         articles = sorted({article_of(passage) for passage in passages}, key=int)

@@ -1,17 +1,14 @@
 """Conditions, the distortions of an evaluation by name, and the two that apply them to recordings: `Distorter`, `FrozenDistorter`.
 
-A condition is written "clean", "pink@10", "m+g+r@5", "kitchen.wav@5", "reverb@0.6", "codec@mp3:16", "reverb@0.5+kitchen.wav@5".
-What is random in it is decided by (seed, kind of noise, utterance id) alone.
-
-Frozen noise is a manifest with a row a mixture, so that every system, later run and laboratory gets the same. A row says which
-recording (with its SHA-256) from which sample on, or which generator with which seed, and the SHA-256 of the noise itself as 16-bit
-audio. Whoever applies it checks all of them, and refuses what has changed.
+What is random in one is decided by (seed, kind of noise, utterance id) alone. Frozen noise is a manifest with a row a mixture, so
+that every system, later run and laboratory gets the same. A row says which recording (with its SHA-256) from which sample on, or
+which generator with which seed, and the SHA-256 of the noise as 16-bit audio. Whoever applies it checks all, and refuses what has
+changed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +22,9 @@ import numpy as np
 from speechssl import signal
 from speechssl.audio import SAMPLE_RATE, duration, to_int16
 from speechssl.augment.noise import SHARES, Draw, NoiseBank, Piece, noise_files, recording, replay
+from speechssl.data.records import read_lines
 from speechssl.errors import InputError
-from speechssl.io import parse_json, write_text
+from speechssl.io import write_lines
 
 RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al., WASPAA 2013)
 SLOPES = (-24.0, 24.0)  # dB an octave, of coloured noise
@@ -346,7 +344,7 @@ def freeze(conditions: Sequence[Condition], lengths: Mapping[str, int], distorte
             steps = [{"apply": step.text, **source(step, key, n)} for step in distorter.steps(condition, key)]
             facts = {"utterance": key, "samples": n, "condition": condition.text, "snr_db": condition.snr_db}
             rows.append(facts | distorter.card(condition) | {"steps": steps})
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_lines(path, rows)
     return path
 
 
@@ -360,14 +358,8 @@ class FrozenDistorter:
 
     def __post_init__(self) -> None:
         path = self.manifest
-        try:
-            with path.open(encoding="utf-8", newline="\n") as file:  # not splitlines: an id may hold U+2028
-                lines = list(file)
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read the frozen noises {path}; give a manifest that freezing wrote") from error
-        for number, line in enumerate(lines, 1):
+        for number, row in read_lines(path):
             try:
-                row = parse_json(line)
                 self._rows[row["utterance"], row["condition"]] = row
                 _ = int(row["samples"]), int(row["seed"]), [step["apply"] for step in row["steps"]]
             except (ValueError, KeyError, TypeError) as error:

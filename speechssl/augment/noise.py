@@ -12,16 +12,15 @@ import numpy as np
 from scipy import fft, signal
 
 from speechssl.audio import SAMPLE_RATE, read_audio, to_int16
-from speechssl.data.files import MANIFESTS, read_manifest
+from speechssl.augment.sounds import DEV, HELD_OUT, SEEN, WEIGHTS, Family, on_and_off, unit
+from speechssl.data.files import COMMON, MANIFESTS, audio_files, read_manifest
 from speechssl.errors import InputError
 from speechssl.signal import active_level, fit_at, generator, random_offset, room_impulse
-from speechssl.synth.sounds import DEV, HELD_OUT, SEEN, WEIGHTS, Family, on_and_off, unit
 
 TALKERS_RANGE = (3, 7)  # of babble; Snyder et al., "X-vectors" (ICASSP 2018), data augmentation
 TALKERS = 5  # the middle of them
 SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}  # of MUSAN, Gaussian noise and rooms, as arXiv 2210.07978 draws them in training
 COLOURED_FROM = 20.0  # Hz; below, 1/f would put more inaudible power into a long recording than into a short one
-AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
 GENERATED: dict[str, Mapping[str, Family]] = {
     "stand-in": SEEN,
     "dev": DEV,  # to choose settings on
@@ -74,7 +73,7 @@ def noise_files(path: Path) -> list[Path]:
     cannot be read or holds nothing.
     """
     if path.is_dir():
-        return sorted(p for p in path.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES and not p.name.startswith("."))
+        return audio_files(path)
     if not path.is_file():
         return []
     if path.suffix.lower() not in MANIFESTS:
@@ -142,7 +141,7 @@ class NoiseBank:
         if files := noise_files(path):
             return cls("recording", tuple(files), seed)
         if path.is_dir():
-            raise InputError(f"there are no recordings of noise in {path}; give a folder with {', '.join(AUDIO_SUFFIXES)} files")
+            raise InputError(f"there are no recordings of noise in {path}; give a folder with {', '.join(COMMON)} files")
         if name in folders:
             raise InputError(f"the recordings {path} of the noise {kind} do not exist; check the path")
         known = f"gaussian, pink, coloured:SLOPE, babble, {', '.join(GENERATED)}, m+g+r, an audio file, a folder, a list"

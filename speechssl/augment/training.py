@@ -190,6 +190,14 @@ def voice(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return signal.equalise(signal.other_voice(samples, formants, pitch, pitch_range), rng.uniform(-DECIBELS, DECIBELS, 10), quality)
 
 
+CHANGES: dict[str, tuple[dict[str, Any], Change]] = {
+    "p": ({"set": "pitch", "semitones": SEMITONES}, pitch),
+    "b": ({"set": "band", "octaves": list(WIDTHS)}, band),
+    "v": ({"set": "voices", "factors": list(VOICE), "decibels": DECIBELS}, voice),
+    "c": ({"set": "codecs", "kbps": list(KBPS)}, codec),
+}
+
+
 @dataclass(frozen=True)
 class Kind:
     """One letter with its share among the distorted crops: a noise that is added at an SNR, or else a change of the speech."""
@@ -300,14 +308,8 @@ def parse_distortions(
         """Measured impulse responses where there are any, else a pool of simulated ones."""
         if "rir" not in sources:
             pool = [np.asarray(signal.any_room(signal.generator(seed, "training rooms", str(i))), np.float32) for i in range(ROOMS)]
-            card = {
-                "set": "simulated rooms",
-                "seed": seed,
-                "rooms": ROOMS,
-                "rt60": list(signal.RT60S),
-                "metres": list(signal.DISTANCES),
-            }
-            return card, partial(room, pool)
+            ranges = {"rt60": list(signal.RT60S), "metres": list(signal.DISTANCES)}
+            return {"set": "simulated rooms", "seed": seed, "rooms": ROOMS, **ranges}, partial(room, pool)
         if not (files := noise_files(sources["rir"])):
             place = sources["rir"]
             raise InputError(f"there are no impulse responses in {place}; give a folder of .wav, .flac, .mp3 or .ogg files")
@@ -342,18 +344,9 @@ def parse_distortions(
             case "s":
                 people = voices()
                 return Kind(name, share, people.card, partial(babble, people))
-            case "r":
-                card, change = rooms()
+            case "r" | "p" | "b" | "v" | "c":
+                card, change = rooms() if name == "r" else CHANGES[name]
                 return Kind(name, share, card, change=change)
-            case "p":
-                return Kind(name, share, {"set": "pitch", "semitones": SEMITONES}, change=pitch)
-            case "b":
-                return Kind(name, share, {"set": "band", "octaves": list(WIDTHS)}, change=band)
-            case "v":
-                card = {"set": "voices", "factors": list(VOICE), "decibels": DECIBELS}
-                return Kind(name, share, card, change=voice)
-            case "c":
-                return Kind(name, share, {"set": "codecs", "kbps": list(KBPS)}, change=codec)
         raise InputError(f"{text!r} names the distortion {name!r}, which is neither a source nor one of m, g, r, p, v, b, c, s")
 
     kinds = tuple(made(name, share / sum(shares.values())) for name, share in shares.items())

@@ -231,8 +231,7 @@ class TableCorpus:
 class SuperbSet:
     """What the published sets of SUPERB share."""
 
-    MODULE: ClassVar[str]  # of speechssl.data.superb
-    CORPUS: ClassVar[str]  # that module has prepare_<corpus>
+    CORPUS: ClassVar[str]  # of prepare_<corpus> in speechssl.data.superb_sets
     FOOTER: ClassVar[str] = """
 Recordings stay where they are and are not copied; nothing is downloaded. Counts are compared with the published ones before
 anything is written; --any-count takes a part of the corpus."""
@@ -242,9 +241,10 @@ anything is written; --any-count takes a part of the corpus."""
     any_count: bool = option(False, "accept counts that differ from the published ones, with a warning")
 
     def run(self) -> None:
-        prepare = getattr(import_module(f"speechssl.data.superb.{self.MODULE}"), f"prepare_{self.CORPUS}")
+        from speechssl.data import superb_sets
+
         options = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("source", "out")}
-        for folder, card in prepare(self.source, self.out, **options).items():
+        for folder, card in getattr(superb_sets, f"prepare_{self.CORPUS}")(self.source, self.out, **options).items():
             print(f"{self.out / folder}: {', '.join(f'{n:,} {split}' for split, n in card['sizes'].items())} recordings")
 
 
@@ -261,7 +261,7 @@ class LibriSpeech(SuperbSet):
     SOURCE is the folder LibriSpeech; OUT gets pr/ and asr/.
     """
 
-    MODULE, CORPUS = "content", "librispeech"
+    CORPUS = "librispeech"
 
     tasks: tuple[str, ...] = option(("pr", "asr"), "sets to make", least=1)
     lexicon: tuple[Path, ...] = option(
@@ -281,7 +281,7 @@ class SpeechCommands(SuperbSet):
     SOURCE is the folder that holds both archives, unpacked; OUT gets ks/.
     """
 
-    MODULE, CORPUS = "content", "speech_commands"
+    CORPUS = "speech_commands"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +294,7 @@ class Quesst14(SuperbSet):
     SOURCE is the folder quesst14Database; OUT gets qbe/.
     """
 
-    MODULE, CORPUS = "content", "quesst14"
+    CORPUS = "quesst14"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,7 +307,7 @@ class VoxCeleb1(SuperbSet):
     SOURCE is the folder that holds dev and test; OUT gets sid/ and asv/.
     """
 
-    MODULE, CORPUS = "speaker", "voxceleb1"
+    CORPUS = "voxceleb1"
 
     tasks: tuple[str, ...] = option(("sid", "asv"), "sets to make", least=1)
 
@@ -327,7 +327,7 @@ class Libri2Mix(SuperbSet):
     SOURCE is the folder Libri2Mix; OUT gets sd/ and ss/.
     """
 
-    MODULE, CORPUS = "speaker", "libri2mix"
+    CORPUS = "libri2mix"
 
     tasks: tuple[str, ...] = option(("sd", "ss"), "sets to make", least=1)
     diarization: Path | None = option(None, "for sd: output folder of prepare_diarization.py (train, dev and test)")
@@ -343,7 +343,7 @@ class FluentSpeechCommands(SuperbSet):
     SOURCE is the folder fluent_speech_commands_dataset; OUT gets ic/.
     """
 
-    MODULE, CORPUS = "content", "fluent_speech_commands"
+    CORPUS = "fluent_speech_commands"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +356,7 @@ class AudioSnips(SuperbSet):
     SOURCE is the folder SNIPS; OUT gets sf/.
     """
 
-    MODULE, CORPUS = "content", "audio_snips"
+    CORPUS = "audio_snips"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,7 +369,7 @@ class Iemocap(SuperbSet):
     SOURCE is the folder IEMOCAP_full_release; OUT gets er/fold-1 to fold-5.
     """
 
-    MODULE, CORPUS = "content", "iemocap"
+    CORPUS = "iemocap"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,7 +383,7 @@ class VoiceBankDemand(SuperbSet):
     SOURCE is the folder that holds the four folders of recordings; OUT gets se/.
     """
 
-    MODULE, CORPUS = "speaker", "voicebank_demand"
+    CORPUS = "voicebank_demand"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,6 +399,6 @@ class Fsdd:
     out: Path = argument("folder to make: audio/, ks/, sid/")
 
     def run(self) -> None:
-        from speechssl.data.superb.content import prepare_fsdd
+        from speechssl.data.superb_sets import prepare_fsdd
 
         print(f"{self.out}: {' and '.join(prepare_fsdd(self.source, self.out))}")

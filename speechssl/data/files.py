@@ -1,11 +1,8 @@
 """Recordings, and the files of a published corpus: tables (Parquet, CSV) and their cells, TextGrids, archives, pieces.
 
-`list_recordings` gives ids and paths of a split of a prepared corpus, a manifest, a folder or one file.
-
-Pieces of a recording are decoded at their own rate, their samples are counted, and what is joined is resampled to 16 kHz once: the
-beginning of a piece is the exact sum of the lengths before it, whereas pieces that are resampled (or cut into frames) one by one
-each gain or lose a little (fault 4 of the released DUAL code). Lengths are those of what is decoded; the header of an MP3 may only
-guess.
+Pieces of a recording are decoded at their own rate and joined before they are resampled to 16 kHz: the beginning of a piece is the
+exact sum of the lengths before it. Pieces that are resampled (or cut into frames) one by one each gain or lose a little (fault 4 of
+the released DUAL code). Lengths are those of what is decoded; the header of an MP3 may only guess.
 """
 
 from __future__ import annotations
@@ -37,11 +34,12 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, UNREAD, check_audio, read_audio, read_native, resample, write_flac
 from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
-from speechssl.errors import InputError, printable
-from speechssl.io import hash_bytes, hash_json, parse_json, read_json, replacing, write_json
+from speechssl.errors import InputError, first_line, printable
+from speechssl.io import hash_bytes, hash_json, parse_json, read_json, read_text, replacing, write_json
 from speechssl.processes import is_main
 
-SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aif", ".aiff", ".au")
+COMMON = (".wav", ".flac", ".mp3", ".ogg")  # of recordings in published corpora and of noise
+SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")
 MANIFESTS = (".jsonl", ".txt", ".tsv")
 SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
 Item = TypeVar("Item")
@@ -199,10 +197,7 @@ def read_manifest(path: Path) -> Iterator[Recording]:
             known = float(seconds) if isinstance(seconds, (int, float)) and 0 < seconds < float("inf") else None
             yield Recording(printable(str(name)), os.path.join(path.parent, audio), known, number)
         return
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
+    lines = read_text(path, "check the path", "the manifest").split("\n")
     table, root = path.suffix.lower() == ".tsv", path.parent
     numbered = [(n, line.strip("\r").split("\t")) for n, line in enumerate(lines, 1) if line.strip()]
     names = [(n, (cells[0] if table else "\t".join(cells)).strip()) for n, cells in numbered]
@@ -237,7 +232,7 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
         with ParquetFile(path, pre_buffer=False) as file:
             yield file
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path} is not a whole Parquet file ({first_line(error)}); download it again") from error
+        raise InputError(f"{path} is not a whole Parquet file ({first_line(error).rstrip('.:')}); download it again") from error
 
 
 def read_parquet(
@@ -257,11 +252,6 @@ def columns_of(path: Path) -> list[str]:
     """The names of a Parquet file's columns. Raises InputError for damage."""
     with open_parquet(path) as file:
         return list(file.schema_arrow.names)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error, as part of a sentence."""
-    return str(error).split("\n")[0].rstrip(".:")
 
 
 @contextmanager
@@ -363,6 +353,11 @@ def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]
     return found
 
 
+def audio_files(folder: Path) -> list[Path]:
+    """Every recording of a COMMON suffix below a folder, in order, without hidden files."""
+    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in COMMON and not p.name.startswith("."))
+
+
 def stamp(root: Path, *suffixes: str) -> dict[str, Any]:
     """What a changed source is known by: its tables and archives with their bytes, and how many recordings it has."""
     tables = {path.relative_to(root).as_posix(): path.stat().st_size for _, path in files_below([root], *suffixes)}
@@ -450,7 +445,7 @@ def _members(path: Path) -> Iterator[Iterator[tuple[PurePosixPath, IO[bytes]]]]:
         if isinstance(error, OSError) and error.errno is not None:  # the disk, not the archive
             raise
         raise InputError(
-            f"{path} is truncated or damaged ({first_line(error)}); download it again, or unpack it by hand"
+            f"{path} is truncated or damaged ({first_line(error).rstrip('.:')}); download it again, or unpack it by hand"
         ) from error
 
 
@@ -516,19 +511,6 @@ def write_joined(paths: Sequence[Path], out: Path) -> Joined:
     return joined
 
 
-def join_job(job: tuple[str, list[Path], Path]) -> tuple[str, Joined | str]:
-    """For `in_parallel`: (name, recordings, FLAC to write) -> (name, where they lie, or why they could not be joined)."""
-    name, paths, out = job
-    try:
-        return name, write_joined(paths, out)
-    except InputError as error:
-        return name, str(error)
-
-
-def measure_job(job: tuple[str, Path]) -> tuple[str, float | str]:
-    """For `in_parallel`: (name, recording) -> (name, its seconds as decoded, or why it cannot be used)."""
-    name, path = job
-    try:
-        return name, len(read_audio(path)) / SAMPLE_RATE
-    except InputError as error:
-        return name, str(error)
+def decoded_seconds(path: Path) -> float:
+    """Of a recording that `read_audio` takes. Raises InputError for another."""
+    return len(read_audio(path)) / SAMPLE_RATE

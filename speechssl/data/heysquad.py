@@ -1,12 +1,6 @@
-"""HeySQuAD (Wu et al., arXiv 2304.13689): questions of SQuAD read by people (HeySQuAD_machine: by a synthesiser), contexts as text.
+"""HeySQuAD (Wu et al., arXiv 2304.13689): questions of SQuAD read by people, or by a synthesiser; contexts as text.
 
-  train, dev      train-*.parquet and validation-*.parquet of the Hugging Face tables (or train/*.parquet and validation/*.parquet,
-                  or JSON): audio, transcription, question, context, answers (a list of dicts), is_impossible, id
-  NAME            HeySQuAD_json/*/NAME-COUNT.json, such as train-common-human-transcribed-48849.json: SQuAD JSON whose questions are
-                  transcripts where "transcribed" is in the name, and whose count stands in its name
-
-Tables in a folder whose name holds "machine" are the splits train-machine and dev-machine. The recordings are inside the tables and
-are written as OUT/<split>/audio/*.flac; of the JSON files there are none.
+Layouts: data/heysquad/README.md. Recordings are inside the tables and are written as OUT/<split>/audio/*.flac.
 """
 
 from __future__ import annotations
@@ -18,23 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.audio import duration, read_audio, write_flac
+from speechssl.data import prepare
 from speechssl.data.files import decoded, load_json, read_parquet
-from speechssl.data.prepare import (
-    NOT_RECORDED,
-    Attach,
-    Attached,
-    PrepareReport,
-    SplitRecords,
-    Takes,
-    Wanted,
-    attach,
-    audio_name,
-    damaged,
-    given,
-    in_parallel,
-    numbered,
-    prepared_texts,
-)
+from speechssl.data.prepare import Attach, Attached, PrepareReport, SplitRecords, Takes, Wanted
 from speechssl.data.records import read_lines
 from speechssl.data.squad import Asked, Paragraph, Style, as_text, is_squad, read_golds, read_squad, records_of
 from speechssl.errors import InputError
@@ -60,7 +40,7 @@ TABLES = (".parquet", ".json", ".jsonl")
 
 def prepare_heysquad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Write `out` and return its data report. Raises InputError for what is not of HeySQuAD, or damaged."""
-    found = given(source, LAYOUT)
+    found = prepare.given(source, LAYOUT)
     splits = _splits(found)
     files = {path.relative_to(found).as_posix() if found.is_dir() else path.name: path for s in splits.values() for path in s}
     # what the tables' card states, or what stands in the names of the JSON files
@@ -71,7 +51,7 @@ def prepare_heysquad(source: Path | str, out: Path | str, wanted: Wanted = Wante
         return {split: _read(split, paths, wanted.audio, report) for split, paths in splits.items()}
 
     options = {} if wanted.audio else {"audio": False}
-    return prepared_texts("heysquad", found, out, wanted, files, read, LAYOUT, published, ABOUT, options)
+    return prepare.prepared_texts("heysquad", found, out, wanted, files, read, LAYOUT, published, ABOUT, options)
 
 
 def _splits(source: Path) -> dict[str, list[Path]]:
@@ -101,7 +81,7 @@ def _read(split: str, paths: Sequence[Path], audio: bool, report: PrepareReport)
     for path in paths:
         for number, row in enumerate(read_rows(path, TEXTS)):
             named = as_text(row["id"]) or f"{path.stem}-{number}"
-            name = numbered(named, taken)  # each row has a recording of its own
+            name = prepare.numbered(named, taken)  # each row has a recording of its own
             if name != named:
                 report.remark(split, "ids of questions that occur twice", "the later one has a number behind it")
             taken.add(name)
@@ -141,31 +121,30 @@ def _attach(
     """The questions with the recordings inside the tables. places: table -> number of the row -> id."""
     wanted = {q.id for q in records.questions}
     rows = {path: {n: i for n, i in some.items() if i in wanted} for path, some in places.items()}
-    jobs = [(out, split, path, some) for path, some in rows.items() if some]
-    found = dict(one for some in in_parallel(_write_recordings, jobs, workers) for one in some)
-    return attach(split, "questions", records, found, report)
+    jobs = {path: (out, split, path, some) for path, some in rows.items() if some}
+    written = prepare.in_parallel(_write_recordings, jobs, workers, f"writing {split}", "table").values()
+    return prepare.attach(split, "questions", records, {name: made for some in written for name, made in some.items()}, report)
 
 
-def _write_recordings(job: tuple[Path, str, Path, Mapping[int, str]]) -> list[tuple[str, Attached]]:
-    """For `in_parallel`: (corpus, split, table, id by number of the row) -> (id, its recording) of the rows that have one.
+def _write_recordings(out: Path, split: str, table: Path, wanted: Mapping[int, str]) -> dict[str, Attached]:
+    """Id -> its recording, of the rows that have one. wanted: number of a row -> id.
 
     A cell is a dict of bytes and path, or a path alone; paths are below the folder of the table.
     """
-    out, split, table, wanted = job
-    found: list[tuple[str, Attached]] = []
+    found: dict[str, Attached] = {}
     for number, row in zip(range(max(wanted) + 1), read_rows(table, ("audio",)), strict=False):
         if number not in wanted or not (cell := row.get("audio")):
             continue
-        name, audio = wanted[number], audio_name(split, "questions", wanted[number])
+        name, audio = wanted[number], prepare.audio_name(split, "questions", wanted[number])
         content, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, cell)
         try:
             if not (out / audio).is_file():
                 if content is None and not path:
-                    found.append((name, NOT_RECORDED))
+                    found[name] = prepare.NOT_RECORDED
                     continue
                 where = f"{table}: question {name}"
                 write_flac(out / audio, read_audio(table.parent / str(path)) if content is None else decoded(content, where))
-            found.append((name, (audio, duration(out / audio))))
+            found[name] = audio, duration(out / audio)
         except InputError as error:
-            found.append((name, damaged(error)))
+            found[name] = prepare.damaged(error)
     return found

@@ -1,38 +1,55 @@
 """NMSQA (DUAL, arXiv 2203.04911): SQuAD 1.1 read by speech synthesisers (train, dev), and questions read by people (test).
 
-Three layouts are read, each as it was downloaded or unpacked: Parquet tables ({split}.parquet, or data/{split}-*.parquet of the
-Hugging Face folder voidful/NMSQA) with recordings in folders or archives beside them, and the original release (CSV and TextGrids).
+Layouts, irregularities and how they are handled: data/nmsqa/README.md. The time of an answer within its sentence is moved by the
+exact lengths of the sentences before it; `audio_full_*`, which repeats it in dev and counts from the passage's beginning in most of
+test, is a check on it, and stands in where it cannot be used. There are not as many times as texts: a row has the times of those of
+its different answers that occur in its sentence, in order.
 
-In dev all times `audio_full_*` are copies of `audio_segment_*`: times in the sentence, to which the lengths of the sentences before
-it have to be added. In test they are times in the passage for the most part. So the time in the sentence, which must fit the
-sentence's length, is moved by the exact lengths before it; `audio_full_*` is a check on it, and stands in where it cannot be used.
-There are not as many times as texts: a row has the times of those of its different answers that occur in its sentence, in order.
-
-- A passage is joined from its sentences' recordings (22,050 or 24,000 Hz), those that {split}_segment_id.json lists. Sentences that
-  the release itself does not have are counted and left out as in the published system; nothing is shifted, as times are counted
-  from the beginning of the sentence they are in. A question whose sentence is missing is set aside.
-- A passage of which a listed recording is missing from the source is set aside with its questions: its published times would not
-  hold.
-- A split without recordings is text only. A split with some keeps what is whole: a system that listens needs audio throughout.
+Recordings are named `context-{article}_{paragraph}` (passage), the same with `_{segment}` (a sentence of it), and
+`question-{article}_{paragraph}_{number}`; in test `{source}-{id}-c`, the same with `-{segment}`, and `{source}-{id}-q`. Names are
+kept without folder and suffix.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from speechssl.audio import SAMPLE_RATE, duration
-from speechssl.data import nmsqa_release as release
 from speechssl.data import prepare
-from speechssl.data.files import ARCHIVES, Joined, archives_in, below, join_job, measure_job, read_tiers, safe_name, stamp, unpacked
+from speechssl.data.files import (
+    ARCHIVES,
+    SUFFIXES,
+    Joined,
+    archives_in,
+    below,
+    columns_of,
+    decoded_seconds,
+    files_below,
+    list_of,
+    load_json,
+    number_of,
+    open_csv,
+    read_csv,
+    read_parquet,
+    read_tiers,
+    safe_name,
+    stamp,
+    text_of,
+    unpacked,
+    write_joined,
+)
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords, Wanted
 from speechssl.data.records import Answer, Passage, Question, Span
+from speechssl.data.squad import read_squad
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
 
@@ -96,6 +113,329 @@ ITS_PASSAGE = "its passage was set aside"
 ANSWER_MISSING = "the sentence with its answer is missing from its passage's recording"
 
 
+# ---- the tables of either release below a folder, by split, and one `Row` for every question; all times are kept, right or not
+
+Cells = Mapping[str, Any]
+Interval = tuple[float, float]  # seconds
+SEGMENT = re.compile(r"(.+)[-_](\d+)")
+
+
+@dataclass(frozen=True)
+class Timed:
+    """When an answer is spoken, as released: in seconds from the beginning of a segment, and of the passage."""
+
+    segment: str  # recording of the sentence, "" where the table has none
+    within: Interval | None
+    whole: Interval | None
+    text: str = ""  # its words, "" where the table leaves open which of the texts it is
+
+
+@dataclass(frozen=True)
+class Row:
+    """A question. texts: (answer, its offset in the context or None); None where there is no list of answers at all."""
+
+    id: str
+    passage: str  # recording of the passage, "" where there is none
+    recording: str  # of the question, "" where there is none
+    context: str
+    question: str
+    texts: tuple[tuple[str, int | None], ...] | None
+    times: tuple[Timed, ...]
+    speaker: str = ""
+    asker: str = ""
+    segments: Mapping[str, str] = field(default_factory=dict)  # segment -> its text, as far as the row has it
+    others: int = 0  # times of other occurrences of the words, which are no answers
+
+
+def stem(path: Any) -> str:
+    """A recording's name without folder and suffix."""
+    name = text_of(path).replace("\\", "/").rsplit("/", 1)[-1]
+    return re.sub(r"\.(mp3|wav|flac|ogg)$", "", name, flags=re.IGNORECASE)
+
+
+def segment_of(passage: str, number: int) -> str:
+    return f"{passage}{'-' if passage.endswith('-c') else '_'}{number}"
+
+
+def by_passage(names: Iterable[str]) -> dict[str, dict[int, str]]:
+    """Passage -> number -> recording of its sentence, of all names that could be such."""
+    found: dict[str, dict[int, str]] = {}
+    for name in names:
+        if match := SEGMENT.fullmatch(name):
+            found.setdefault(match[1], {})[int(match[2])] = name
+    return found
+
+
+def first(cells: Cells, names: Iterable[str]) -> str:
+    """The text of the first of some columns that is not empty."""
+    return next((text for name in names if (text := text_of(cells.get(name))).strip()), "")
+
+
+def intervals(cells: Cells, start: str, end: str) -> list[Interval | None]:
+    """Pairs of two columns that hold numbers or lists; None where either is no number or there is only one of both."""
+    pairs = zip_longest(list_of(cells.get(start)), list_of(cells.get(end)))
+    numbers = ((number_of(a), number_of(b)) for a, b in pairs)
+    return [None if a is None or b is None else (a, b) for a, b in numbers]
+
+
+# ---- Parquet
+
+TIMES = tuple(f"audio_{kind}_answer_{end}" for kind in ("full", "segment", "full_neg") for end in ("start", "end"))
+FIELDS = ("text", "answer_start", *TIMES)
+TEXTS = ("answers.text", "answers_text", "answer_text", "answer")  # columns that hold nothing but texts
+QUESTIONS = ("question", "question_text", "question_normalized_text")  # columns, the first that is not empty
+RECORDED = "question_audio_path"
+
+
+def parquet_rows(path: Path) -> Iterator[Row]:
+    """Whatever columns there are beside the questions. Raises InputError for a file that is damaged or is no table of NMSQA."""
+    columns = columns_of(path)
+    if RECORDED not in columns and not any(name in columns for name in QUESTIONS):
+        raise InputError(f"{path} has no {QUESTIONS[0]}, which a table of NMSQA has; give the published file")
+    for cells in read_parquet(path):
+        answers = _answers(cells)
+        found = answers or {}
+        segment = stem(cells.get("content_segment_audio_path"))
+        passage = stem(cells.get("content_full_audio_path")) or (named[1] if (named := SEGMENT.fullmatch(segment)) else "")
+        sentence = first(cells, ("content_segment_text", "content_segment_normalized_text"))
+        context = first(cells, ("context", "passage", "content_full_text", "content_text"))
+        offsets = [number_of(value) for value in found.get("answer_start", ())]  # floating-point where one row lacks its offsets
+        whole = [int(n) if n is not None and n.is_integer() else None for n in offsets]
+        texts = tuple(zip(map(text_of, found.get("text", ())), whole + [None] * len(found.get("text", ())), strict=False))
+        within = intervals(found, "audio_segment_answer_start", "audio_segment_answer_end")
+        full = intervals(found, "audio_full_answer_start", "audio_full_answer_end")
+        yield Row(
+            first(cells, ("id", "question_id", "qid", "hash")),
+            passage,
+            stem(cells.get(RECORDED)),
+            context if context or segment else sentence,
+            first(cells, QUESTIONS),
+            None if answers is None else texts,
+            tuple(Timed("" if segment == passage else segment, near, far) for near, far in zip_longest(within, full)),
+            text_of(cells.get("content_audio_speaker")),
+            text_of(cells.get("question_audio_speaker")),
+            {segment: sentence} if segment and sentence else {},
+            len(found.get("audio_full_neg_answer_start", ())),
+        )
+
+
+def _answers(cells: Cells) -> dict[str, list[Any]] | None:
+    """Field -> its values; None where the row has nothing at all about its answers.
+
+    They are a record of lists, as published, a list of records (SQuAD's), either as JSON text, texts alone, or columns of FIELDS.
+    """
+    flat: dict[str, list[Any]] = {}
+    for name in FIELDS:  # the first column of this meaning that is not empty
+        columns = TEXTS if name == "text" else (f"answers.{name}", f"answers_{name}", name)
+        if column := next((column for column in columns if list_of(cells.get(column))), None):
+            flat[name] = list_of(_plain(cells[column]))
+    answers = _plain(cells.get("answers"))
+    if isinstance(answers, str) and answers.strip():
+        return flat | {"text": [answers]}
+    if isinstance(answers, list):
+        # records or texts: texts and offsets stay side by side; a record may have several times, or none
+        records = [a if isinstance(a, dict) else {"text": a} for a in map(_plain, answers) if isinstance(a, (dict, str))]
+        named: list[tuple[Any, Any]] = []
+        for record in records:
+            texts, starts = list_of(record.get("text")), list_of(record.get("answer_start"))
+            named += zip(texts, starts + [None] * len(texts), strict=False)
+        times = {name: [v for record in records for v in list_of(record.get(name))] for name in TIMES}
+        return flat | {"text": [text for text, _ in named], "answer_start": [start for _, start in named]} | times
+    if isinstance(answers, dict):
+        found = {name: list_of(answers[name]) for name in FIELDS if answers.get(name) is not None}
+        if "text" in found or any(found.values()):
+            return flat | found
+    return flat or None
+
+
+def _plain(cell: Any) -> Any:
+    """What JSON text holds; any other value as it stands."""
+    if not isinstance(cell, str) or not cell.lstrip().startswith(("{", "[")):
+        return cell
+    try:
+        return json.loads(cell)
+    except (ValueError, RecursionError):
+        return cell  # an answer may begin with a bracket
+
+
+# ---- the original release: a line an annotation in {split}-answer-span.csv, which names a segment and times in it, a passage and
+# times in it, or both; a line a recording in meta-{split}.csv, whose texts are taken where SQuAD's own are not there
+
+HASH = ("hash", "question_id", "qid", "id")
+START = ("start", "new_start", "start_time")
+NAME = ("id", "utterance_id", "utterance", "name_id", "name")
+DESCRIBED = ("speaker", "duration", "text", "normalized_text", "transcription")
+SEGMENTS = ("utterance", "utterance_id", "segment_id", "segment")
+PASSAGES = ("context_id", "name_id", "passage_id", "utterance_id")
+
+
+@dataclass(frozen=True)
+class About:
+    """The entry of a recording in a meta table."""
+
+    text: str
+    speaker: str
+    seconds: float | None
+
+
+def read_about(paths: Iterable[Path]) -> dict[str, About]:
+    """By recording. Raises InputError for a file that is no CSV."""
+    found: dict[str, About] = {}
+    for cells in (cells for path in paths for cells in read_csv(path)):
+        text = first(cells, ("text", "transcription", "normalized_text"))
+        found.setdefault(stem(first(cells, NAME)), About(text, cells.get("speaker", ""), number_of(cells.get("duration"))))
+    return found
+
+
+def csv_rows(files: Files, about: Mapping[str, About]) -> Iterator[Row]:
+    """The questions in the order of the tables, then those that have texts or a recording and no annotation."""
+    segments = by_passage(about)
+    squad = {q.id: (p.context, q) for path in files.squad for p in read_squad(path) for q in p.asked}
+    annotations: dict[str, list[Cells]] = {}
+    for cells in (cells for path in files.spans for cells in read_csv(path)):
+        annotations.setdefault(first(cells, HASH), []).append(cells)
+    for name in (*annotations, *(i for i in {**files.questions, **squad} if i not in annotations)):
+        lines = annotations.get(name, [])
+        recording = stem(files.questions.get(name)) or next((stem(c["question"]) for c in lines if c.get("question")), "")
+        named = (_named(cells, (*PASSAGES, *SEGMENTS)) for cells in lines)  # what they name, or the passage that it is a segment of
+        passage = next((re.sub(r"[-_]\d+$", "", n) if _is_segment(n) else n for n in named if n), "")
+        if not passage and (found := re.fullmatch(r"question-(\d+_\d+)_\d+", recording)):
+            passage = f"context-{found[1]}"
+        recording = recording or (f"{passage[:-1]}q" if passage.endswith("-c") else "")
+        times = tuple(dict.fromkeys(map(_timed, lines)))
+        # the recordings of the passage's sentences and their texts, in order: of those that the release lists, where it does
+        there, numbers = segments.get(passage, {}), files.listed(passage)
+        sentences = {there[n]: about[there[n]].text for n in sorted(there) if numbers is None or n in numbers}
+        texts: list[tuple[str, int | None]] = []
+        if name in squad:
+            context, asked = squad[name]
+            question, texts = asked.text, [(gold.text, gold.char_start) for gold in asked.golds]
+        else:
+            context = " ".join(filter(None, sentences.values())) or (about[passage].text if passage in about else "")
+            question = about[recording].text if recording in about else ""
+            for time in (time for time in times if time.text):  # its offset is looked for from where its sentence begins
+                begin = context.find(sentences.get(time.segment, "")) if time.segment in sentences else 0
+                at = context.find(time.text, max(begin, 0))
+                texts.append((time.text, at if at >= 0 else None))
+            texts = list(dict.fromkeys(texts))
+        known = tuple(texts) if lines or name in squad else None
+        speakers = (about[s].speaker for s in (passage, *sentences) if s in about)
+        asker = about[recording].speaker if recording in about else ""
+        yield Row(name, passage, recording, context, question, known, times, next(speakers, ""), asker, sentences)
+
+
+def _timed(cells: Cells) -> Timed:
+    name = _named(cells, (*SEGMENTS, *PASSAGES))
+    near, far = (next(iter(intervals(cells, *names)), None) for names in (("start", "end"), ("new_start", "new_end")))
+    text = first(cells, ("answer", "answer_text", "text"))
+    return Timed(name, near, far, text) if _is_segment(name) else Timed("", None, far or near, text)
+
+
+def _named(cells: Cells, columns: Iterable[str]) -> str:
+    """Derived tables leave out what stands before the numbers of a name."""
+    name = stem(first(cells, columns))
+    return f"context-{name}" if re.fullmatch(r"\d+(_\d+)+", name) else name
+
+
+def _is_segment(name: str) -> bool:
+    return bool(re.fullmatch(r"(context-)?\d+_\d+_\d+|.+-c[-_]\d+", name))
+
+
+# ---- what lies where
+
+WORDS: Mapping[str, tuple[str, ...]] = {"train": ("train", "tune"), "dev": ("dev", "validation"), "test": ("test", "lxt")}
+
+
+@dataclass
+class Files:
+    """Of one split."""
+
+    parquet: list[Path] = field(default_factory=list)  # one table, or its shards
+    spans: list[Path] = field(default_factory=list)  # {split}-answer-span.csv: a line an annotation
+    about: list[Path] = field(default_factory=list)  # meta-{split}.csv: speaker, text and duration of a recording
+    squad: list[Path] = field(default_factory=list)  # {split}-v1.1.json: the texts
+    grids: dict[str, Path] = field(default_factory=dict)  # recording -> TextGrid
+    # of JSON files: "hash2question", id of a question -> its recording; "segment_id", passage (without "context-") -> the numbers
+    # of the segments that the release has
+    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def questions(self) -> dict[str, Any]:
+        """Id of a question -> its recording."""
+        return self.objects.get("hash2question", {})
+
+    def listed(self, passage: str) -> list[int] | None:
+        """The numbers of a passage's segments that the release lists, None where it lists none."""
+        known = self.objects.get("segment_id", {})
+        numbers = known.get(passage, known.get(passage.removeprefix("context-")))
+        if not isinstance(numbers, list):
+            return None
+        return sorted({int(number) for number in numbers if str(number).isdecimal()})
+
+
+def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Files]:
+    """By split, as far as there are tables. only: the one table that was asked for. Raises InputError for two tables of a split."""
+    found = {split: Files() for split in WORDS}
+    for root, path in files_below(roots, ".parquet", ".csv", ".json", ".textgrid"):
+        if only is not None and path.suffix == ".parquet" and path != only:
+            continue
+        name = path.stem if splits_named(path.stem) else path.parent.relative_to(root).as_posix() + "/" + path.stem
+        for files in (found[split] for split in splits_named(name)):
+            kind = path.suffix.lower()
+            if kind == ".parquet":
+                files.parquet.append(path)
+            elif kind == ".textgrid":
+                files.grids.setdefault(path.stem, path)
+            elif kind == ".csv":
+                with open_csv(path) as rows:
+                    names = {name.strip() for name in next(rows, [])}
+                if names & set(HASH) and names & set(START):
+                    files.spans.append(path)
+                elif names & set(NAME) and names & set(DESCRIBED):
+                    files.about.append(path)
+            else:
+                for what in ("segment_id", "hash2question"):
+                    if what in path.stem and what not in files.objects:
+                        files.objects[what] = load_json(path)
+                        if not isinstance(files.objects[what], dict):
+                            raise InputError(f"{path} is not a JSON object; download it again")
+                if path.stem.endswith(("v1.1", "v2.0")):
+                    files.squad.append(path)
+    for split, files in found.items():
+        # derived tables repeat the spans; of several Parquet files only shards belong together
+        if published := [path for path in files.spans if "answer-span" in path.name or "answer_span" in path.name]:
+            files.spans = published
+        elif split != "test":
+            files.spans = files.spans[:1]
+        if len(files.parquet) > 1 and not all("-of-" in path.name or path.stem.isdecimal() for path in files.parquet):
+            one, other = files.parquet[:2]
+            raise InputError(f"{one} and {other} are both tables of {split}; leave one of them in the folder")
+    return {split: files for split, files in found.items() if files.parquet or files.spans}
+
+
+def splits_named(text: str) -> set[str]:
+    """The splits that a name names: `dev_audios` is dev's, `fine-tune` train's."""
+    words = set(re.split(r"[^a-z]+", text.lower()))
+    return {split for split, known in WORDS.items() if words & set(known)}
+
+
+def find_recordings(roots: Iterable[Path], split: str) -> tuple[dict[str, Path], set[str]]:
+    """Recordings of a split by their names without suffix, and the names of those whose folders name no split at all.
+
+    Of two recordings of one name, that in a folder of the split counts, and then the first by path (a release may hold one
+    sorted by speakers, too).
+    """
+    own: dict[str, Path] = {}
+    common: dict[str, Path] = {}
+    for root, path in files_below(roots, *SUFFIXES):
+        named = splits_named(path.parent.relative_to(root).as_posix())
+        if split in named:
+            own.setdefault(path.stem, path)
+        elif not named:
+            common.setdefault(path.stem, path)
+    return {**common, **own}, common.keys() - own.keys()
+
+
 # ---- answers: where their times lie in the recording of the passage, and which of the texts each time is of
 
 
@@ -112,7 +452,7 @@ class Layout:
         return self.names.index(segment) if self.joined is not None and segment in self.names else None
 
 
-def placed(timed: release.Timed, layout: Layout, expected: float | None) -> tuple[release.Interval | None, Done]:
+def placed(timed: Timed, layout: Layout, expected: float | None) -> tuple[Interval | None, Done]:
     """The time in the passage's recording, or None, and how it was found. expected: seconds at which its text should come."""
     piece, joined = layout.piece(timed.segment), layout.joined
     near = None
@@ -130,22 +470,22 @@ def placed(timed: release.Timed, layout: Layout, expected: float | None) -> tupl
     return min((near, far), key=lambda found: 0 if expected is None else abs(found[0] - expected)), NEARER
 
 
-def _inside(interval: release.Interval | None, seconds: float) -> release.Interval | None:
+def _inside(interval: Interval | None, seconds: float) -> Interval | None:
     """The interval as far as it lies in [0, seconds), None where it does not begin there or ends more than SLACK after it."""
     if interval is None or not 0 <= interval[0] < min(interval[1], seconds) or interval[1] > seconds + SLACK:
         return None
     return interval[0], min(interval[1], seconds)
 
 
-def _apart(a: release.Interval, b: release.Interval) -> float:
+def _apart(a: Interval, b: Interval) -> float:
     return max(abs(a[0] - b[0]), abs(a[1] - b[1]))
 
 
-def _copied(time: release.Timed) -> bool:
+def _copied(time: Timed) -> bool:
     return time.within is not None and time.whole is not None and _apart(time.within, time.whole) < 1e-3
 
 
-def written_answers(row: release.Row, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
+def written_answers(row: Row, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
     """The different answers of a row by text and offset; an offset is kept where the context holds the answer there."""
     kept = {}
     for text, offset in row.texts or ():
@@ -161,7 +501,7 @@ def written_answers(row: release.Row, remark: Callable[[Done], None]) -> tuple[A
     return tuple(kept.values())
 
 
-def spoken_answers(row: release.Row, layout: Layout, words: Sequence[Span], remark: Callable[[Done], None]) -> tuple[Answer, ...]:
+def spoken_answers(row: Row, layout: Layout, words: Sequence[Span], remark: Callable[[Done], None]) -> tuple[Answer, ...]:
     """The answers with the times that can be used, each with its own; a text that occurs twice comes twice.
 
     words: of the passage with their times, where there is an alignment; they give the text of a time that has none.
@@ -189,7 +529,7 @@ def spoken_answers(row: release.Row, layout: Layout, words: Sequence[Span], rema
     return (*dict.fromkeys(timed), *rest)
 
 
-def _paired(row: release.Row, answers: Sequence[Answer], layout: Layout, remark: Callable[[Done], None]) -> list[Answer | None]:
+def _paired(row: Row, answers: Sequence[Answer], layout: Layout, remark: Callable[[Done], None]) -> list[Answer | None]:
     """The answer at every time of the row, None where there are no texts."""
     if not answers or not row.times:
         return [None] * len(row.times)
@@ -221,7 +561,7 @@ def _paired(row: release.Row, answers: Sequence[Answer], layout: Layout, remark:
     return [min(candidates, key=lambda a, time=time: _away(a, time, row, sentence, layout)) for time in row.times]  # type: ignore[misc]
 
 
-def _away(answer: Answer, time: release.Timed, row: release.Row, sentence: str, layout: Layout) -> float:
+def _away(answer: Answer, time: Timed, row: Row, sentence: str, layout: Layout) -> float:
     """How far, in parts of the sentence (or else of the passage), a time is from where the letters of an answer stand in it."""
     piece, interval = layout.piece(time.segment), time.within
     if piece is not None and layout.joined is not None and interval is not None and sentence:
@@ -259,12 +599,12 @@ class Split:
     """One split while it is put together."""
 
     name: str
-    files: release.Files
+    files: Files
     report: PrepareReport
-    about: Mapping[str, release.About]
+    about: Mapping[str, About]
     recordings: Mapping[str, Path]
     common: set[str]  # those of them that lie in folders of no split
-    rows: list[release.Row] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     passages: dict[str, Spoken] = field(default_factory=dict)
     of_row: dict[str, str] = field(default_factory=dict)  # id of a question -> of its passage
     layouts: dict[str, Layout] = field(default_factory=dict)
@@ -276,13 +616,13 @@ class Split:
     def aside(self, kind: Any, name: str, reason: str, **more: Any) -> None:
         self.report.set_aside(self.name, kind, name, reason, **more)
 
-    def question_recording(self, row: release.Row) -> str:
+    def question_recording(self, row: Row) -> str:
         """What the recording of a question is called, "" where there is none."""
         known = row.recording or str(self.files.questions.get(row.id, ""))
         names = (known, f"{known}-0", f"{known}_0", f"{known}-1") if known else ()
         return next((name for name in names if name in self.recordings), "")
 
-    def is_answered(self, row: release.Row) -> bool:
+    def is_answered(self, row: Row) -> bool:
         """Whether anything is known of its answers; else it is set aside."""
         if row.texts is None:
             self.aside("questions", row.id, NO_ANSWERS)
@@ -291,13 +631,13 @@ class Split:
         return row.texts is not None
 
 
-def read_split(name: str, files: release.Files, roots: Sequence[Path], report: PrepareReport) -> Split:
+def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareReport) -> Split:
     """The rows that can be used, each with its passage. Raises InputError, before anything is counted, for damaged tables."""
-    about = release.read_about(files.about)
-    tables = (row for path in files.parquet for row in release.parquet_rows(path))
-    read = list(tables if files.parquet else release.csv_rows(files, about))  # what cannot be read leaves nothing counted
-    split = Split(name, files, report, about, *release.find_recordings(roots, name))
-    rows: dict[str, release.Row] = {}
+    about = read_about(files.about)
+    tables = (row for path in files.parquet for row in parquet_rows(path))
+    read = list(tables if files.parquet else csv_rows(files, about))  # what cannot be read leaves nothing counted
+    split = Split(name, files, report, about, *find_recordings(roots, name))
+    rows: dict[str, Row] = {}
     for row in read:
         report.count(name, "questions")
         row = replace(row, id=row.id or row.recording)
@@ -312,14 +652,14 @@ def read_split(name: str, files: release.Files, roots: Sequence[Path], report: P
     sentences: dict[str, dict[tuple[int, str], str]] = {}
     for row in rows.values():
         for segment, text in row.segments.items():
-            number = release.SEGMENT.fullmatch(segment)
+            number = SEGMENT.fullmatch(segment)
             sentences.setdefault(row.passage, {})[int(number[2]) if number else -1, segment] = text
     texts = {passage: " ".join(text for _, text in sorted(found.items())) for passage, found in sentences.items()}
     if bare := sum(not row.context.strip() for row in rows.values()):
         split.remark(BARE, bare)
     split.rows = [r if r.context.strip() else replace(r, context=texts.get(r.passage, "")) for r in rows.values()]
     # passages by their recording, or else by the recording of the question, or else by their text
-    segments = release.by_passage(split.recordings)
+    segments = by_passage(split.recordings)
     by_text = {row.context: row.passage for row in reversed(split.rows) if row.passage and row.context.strip()}
     for row in split.rows:
         question, asked = row.recording or str(files.questions.get(row.id, "")), ""
@@ -331,7 +671,7 @@ def read_split(name: str, files: release.Files, roots: Sequence[Path], report: P
             found, numbers = segments.get(passage, {}), files.listed(passage)
             expected = sorted(found) if numbers is None else numbers
             names = tuple(found[n] for n in expected if n in found)
-            lost = tuple(release.segment_of(passage, n) for n in expected if n not in found)
+            lost = tuple(segment_of(passage, n) for n in expected if n not in found)
             whole = split.recordings.get(passage) if lost or not names else None
             holed = expected != list(range(max(expected, default=-1) + 1))
             split.passages[passage] = Spoken(passage, row.context, row.speaker, names, whole, holed, lost)
@@ -394,34 +734,29 @@ def _text_records(split: Split) -> SplitRecords:
 
 def _records_with_audio(split: Split, out: Path, speak: bool, workers: int) -> SplitRecords:
     """A split with audio: what is whole. Passages are joined where need be, or left to be synthesised."""
-    folder = out / split.name / "audio"
-    jobs: list[tuple[Any, ...]] = [
-        (p.id, [split.recordings[n] for n in p.names], folder / f"{safe_name(p.id)}.flac")
-        for p in split.passages.values()
-        if p.has_audio and p.whole is None
-    ]
-    joined = prepare.in_parallel(join_job, jobs, workers)
-    shown = tqdm(joined, f"joining {split.name}", len(jobs), unit="passage", disable=not jobs)
-    found: dict[str, Joined | float | str] = dict(shown)
-    found |= dict(prepare.in_parallel(measure_job, [(p.id, p.whole) for p in split.passages.values() if p.whole], workers))
+    folder, every = out / split.name / "audio", split.passages.values()
+    parts = {p.id: ([split.recordings[n] for n in p.names], folder / f"{safe_name(p.id)}.flac") for p in every if not p.whole}
+    parts = {name: job for name, job in parts.items() if split.passages[name].has_audio}
+    joined = prepare.in_parallel(partial(prepare.attempt, write_joined), parts, workers, f"joining {split.name}", "passage")
+    whole = {p.id: (p.whole,) for p in every if p.whole}
+    found = joined | prepare.in_parallel(partial(prepare.attempt, decoded_seconds), whole, workers, f"reading {split.name}")
     passages: list[Passage] = []
-    for p in split.passages.values():
+    for p in every:
         made = found.get(p.id)
-        if made is not None and not isinstance(made, str):
+        if isinstance(made, Joined | float):
             passages.append(_passage(p, made, split, out))
         elif speak and p.text.strip():
             passages.append(Passage(p.id, "", 0.0, p.text, "", "en"))
         elif made is not None:
-            split.aside("passages", p.id, prepare.UNUSABLE, why=made)
+            split.aside("passages", p.id, prepare.UNUSABLE, why=str(made))
         elif p.lost and p.names:
             split.aside("passages", p.id, NOT_WHOLE, missing=list(p.lost))
         else:
             split.aside("passages", p.id, prepare.NOT_FOUND)
     kept = {passage.id for passage in passages}
     names = {row.id: split.question_recording(row) for row in split.rows}
-    jobs = [(row.id, split.recordings[names[row.id]]) for row in split.rows if names[row.id] and split.of_row[row.id] in kept]
-    read = prepare.in_parallel(measure_job, jobs, workers)
-    seconds = dict(tqdm(read, f"reading {split.name}", len(jobs), unit="question", disable=not jobs))
+    asked = {row.id: (split.recordings[names[row.id]],) for row in split.rows if names[row.id] and split.of_row[row.id] in kept}
+    seconds = prepare.in_parallel(partial(prepare.attempt, decoded_seconds), asked, workers, f"reading {split.name}", "question")
     questions = (_question(row, split, kept, seconds.get(row.id), out, speak) for row in split.rows)
     return SplitRecords(passages, [question for question in questions if question is not None])
 
@@ -444,8 +779,8 @@ def _passage(passage: Spoken, made: Joined | float, split: Split, out: Path) -> 
         audio = f"{split.name}/audio/{safe_name(passage.id)}.flac"
     else:
         # where the sentences lie in a recording of the whole: by the durations of the meta table, where these add up to it
-        numbers = split.files.listed(passage.id) or sorted(release.by_passage(split.about).get(passage.id, {}))
-        names = tuple(release.segment_of(passage.id, n) for n in numbers)
+        numbers = split.files.listed(passage.id) or sorted(by_passage(split.about).get(passage.id, {}))
+        names = tuple(segment_of(passage.id, n) for n in numbers)
         lengths = tuple(round((split.about[n].seconds or 0.0) * 16_000) for n in names if n in split.about)
         close = abs(sum(lengths) / 16_000 - made) <= AGREE + DRIFT * len(names)
         whole = bool(names) and len(lengths) == len(names) and close
@@ -479,7 +814,9 @@ def _grid(name: str, split: Split) -> tuple[Span, ...]:
     return tuple(Span(text, start, end) for text, start, end in tier if text.strip() and end > start >= 0)
 
 
-def _question(row: release.Row, split: Split, kept: set[str], seconds: Any, out: Path, speak: bool) -> Question | None:
+def _question(
+    row: Row, split: Split, kept: set[str], seconds: float | InputError | None, out: Path, speak: bool
+) -> Question | None:
     """kept: passages; seconds: of its recording, why that cannot be used, or None where there is none."""
     if not split.is_answered(row):
         return None
@@ -492,14 +829,14 @@ def _question(row: release.Row, split: Split, kept: set[str], seconds: Any, out:
         reason = ITS_PASSAGE
     elif seconds is None:
         reason = prepare.NOT_FOUND
-    elif isinstance(seconds, str):
+    elif isinstance(seconds, InputError):
         reason = prepare.UNUSABLE
     elif layout and layout.joined and segments and "" not in segments and not segments & set(layout.names):
         reason = ANSWER_MISSING
     if reason and speak and reason not in (ANSWER_MISSING, ITS_PASSAGE):
         reason = "" if row.question.strip() else prepare.NO_QUESTION
     if reason:
-        split.aside("questions", row.id, reason, **({"why": seconds} if isinstance(seconds, str) else {}))
+        split.aside("questions", row.id, reason, **({"why": str(seconds)} if isinstance(seconds, InputError) else {}))
         return None
     answers = spoken_answers(row, layout, split.words[passage], split.remark) if layout else written_answers(row, split.remark)
     if not isinstance(seconds, float):
@@ -521,12 +858,12 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
     root, only = (source.parent, source) if source.is_file() else (source, None)
     if not root.is_dir():
         raise InputError(f"{source} does not exist; {LAYOUT}")
-    if not release.find_files([root], only) and (only or not archives_in(root)):
+    if not find_files([root], only) and (only or not archives_in(root)):
         raise InputError(f"{source} has no table of NMSQA; {LAYOUT}")
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         roots = [root] if only else unpacked(root, out)
-        tables = release.find_files(roots, only)
+        tables = find_files(roots, only)
         if not tables:
             raise InputError(f"{source} has no table of NMSQA, and neither do its archives; {LAYOUT}")
         # the splits whose tables can be read; the others are reported

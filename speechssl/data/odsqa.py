@@ -1,13 +1,9 @@
 """ODSQA (Lee et al., SLT 2018, arXiv 1808.02280): DRCD's development set read by 20 Mandarin speakers, and its companions DRCD-TTS
-(synthetic speech) and DRCD-backtrans (translated there and back), all in DRCD's schema and in traditional Chinese.
+and DRCD-backtrans. Layouts and irregularities: data/odsqa/README.md.
 
-Contexts are what iFLYTEK's recogniser made of the speech (CER 19.1 %), and so are the questions of the spoken-question test.
-
-  test-spokenq, test-textq  ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json
-  PART-tts, PART-backtrans  tts or backtrans is in the name of the file or its folder; PART: dev or test by name, else train
-
-Where DRCD's own DRCD_dev.json lies beside them its texts become the `text` of the tests, and their offsets are then those in it.
-Where both tests are there the questions of the first have their text from the second.
+Contexts are transcripts of a recogniser, and so are the questions of the spoken-question test. Where DRCD_dev.json lies beside them
+its texts become the `text` of the tests, and offsets are those in it; where both tests are there, the spoken one has its questions'
+text from the other.
 """
 
 from __future__ import annotations
@@ -17,18 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.prepare import (
-    Attach,
-    PrepareReport,
-    SplitRecords,
-    Take,
-    Takes,
-    Wanted,
-    audio_files,
-    given,
-    prepared_texts,
-    take_of,
-)
+from speechssl.data.files import audio_files
+from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Take, Takes, Wanted, given, prepared_texts, take_of
 from speechssl.data.squad import Style, originals, read_squad, records_of, worded
 from speechssl.errors import InputError
 

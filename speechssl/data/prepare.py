@@ -1,12 +1,9 @@
 """From a published corpus to a prepared one: output folder, prepare report, manifests, card; what every `prepare_<corpus>` shares.
 
-Nothing is dropped in silence: every passage and question that is read is either written or set aside with a reason, and the report
-(data_report.json) refuses to be written where kept and set aside do not make up what was read. What is odd about an item that is
-kept (an answer without times, an offset that does not match) is remarked, with what was done about it. A source that cannot be read
-leaves nothing behind.
-
-One whole WAV or FLAC recording stays where it is; segments are joined and written as OUT/<split>/audio/*.flac. A recording with a
-hole (a segment that is missing or damaged) is not made: all that follows the hole would come too early.
+Every passage and question that is read is either written or set aside with a reason: the report (data_report.json) refuses to
+be written where kept and set aside do not make up what was read. What is odd about an item that is kept is remarked, with what was
+done about it. One whole WAV or FLAC recording stays where it is; segments are joined and written as OUT/<split>/audio/*.flac. A
+recording with a hole is not made: all that follows the hole would come too early.
 """
 
 from __future__ import annotations
@@ -16,7 +13,9 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,7 +27,7 @@ from speechssl.audio import SAMPLE_RATE, duration
 from speechssl.data.files import archives_in, safe_name, write_joined
 from speechssl.data.records import INVENTED, Passage, Question, data_hash, locate, write_records
 from speechssl.errors import InputError
-from speechssl.io import hash_files, locked, read_json, write_json, write_text
+from speechssl.io import hash_files, locked, read_json, write_json, write_lines
 from speechssl.text import answer_tokens, language_of
 from speechssl.timing import shown_length
 
@@ -50,11 +49,11 @@ NO_QUESTION = "its question is empty and there is no recording of it"
 NO_TEXT = "there is neither a recording nor a text of it"
 NOT_FOUND = "its recording is not in the source"
 UNUSABLE = "its recording cannot be used"
-SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
 STAYS = (".wav", ".flac")  # their headers state the length; that of an MP3 may be an estimate
 FEW = 8  # recordings that are done sooner than other processes are there
 Attached = tuple[str, float] | dict[str, Any]  # audio and seconds of a record, or why there is none: fields of set_aside.jsonl
 NOT_RECORDED: Attached = {"reason": "it has no recording, and others have"}
+K = TypeVar("K")
 R = TypeVar("R")
 T = TypeVar("T", bound=Hashable)
 
@@ -73,10 +72,9 @@ class Wanted:
     @property
     def settings(self) -> dict[str, Any]:
         """What of it decides the content, as settings.json has it. `audio` is seen by the recordings that were taken."""
-        spoken = {"seed": self.seed} | ({"synthesiser": self.synthesiser} if self.synthesiser != "espeak-ng" else {})
-        return (
-            {"speak": self.speak} | (spoken if self.speak else {}) | ({} if self.passages is None else {"passages": self.passages})
-        )
+        found: dict[str, Any] = {"speak": self.speak} | ({"seed": self.seed} if self.speak else {})
+        found |= {"synthesiser": self.synthesiser} if self.speak and self.synthesiser != "espeak-ng" else {}
+        return found | ({} if self.passages is None else {"passages": self.passages})
 
 
 @dataclass(frozen=True)
@@ -188,11 +186,6 @@ def take_of(segments: Mapping[int, Path], first: int = 0) -> Take:
     return Take(tuple(segments[n] for n in sorted(segments)), max(segments) + 1 - first - len(segments))
 
 
-def audio_files(folder: Path) -> list[Path]:
-    """Every recording below a folder, in order, without hidden files."""
-    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
-
-
 def audio_name(split: str, kind: Kind, name: str) -> str:
     """Where a recording is written, below the corpus. A passage and a question may have one id."""
     return f"{split}/audio/{kind[0]}-{safe_name(name)}.flac"
@@ -245,22 +238,20 @@ class Takes:
             there = {r.id: takes[r.id] for r in getattr(records, kind) if r.id in takes}
             reason = "segments of its recording are missing"
             found: dict[str, Attached] = {i: {"reason": reason, "missing": t.missing} for i, t in there.items() if t.missing}
-            jobs = [(out, audio_name(split, kind, i), i, t.paths) for i, t in there.items() if not t.missing]
-            done = in_parallel(_take_job, jobs, workers if len(jobs) > FEW else 1)
-            shown = tqdm(done, f"{split} {kind}", len(jobs), unit="recording", mininterval=1, leave=False, disable=not jobs)
-            records = attach(split, kind, records, found | dict(shown), report)
+            jobs = {i: (out, audio_name(split, kind, i), t.paths) for i, t in there.items() if not t.missing}
+            found |= in_parallel(_take_job, jobs, workers if len(jobs) > FEW else 1, f"{split} {kind}", "recording")
+            records = attach(split, kind, records, found, report)
         return records
 
 
-def _take_job(job: tuple[Path, str, str, Sequence[Path]]) -> tuple[str, Attached]:
-    """For `in_parallel`: (corpus, path below it, id, segments) -> (id, its recording)."""
-    out, audio, name, paths = job
+def _take_job(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
+    """The recording of these segments. audio: its path below the corpus, where it does not stay where it is."""
     try:
         if len(paths) == 1 and paths[0].suffix.lower() in STAYS:
-            return name, (str(paths[0].resolve()), duration(paths[0]))
-        return name, (audio, write_joined(paths, out / audio).samples / SAMPLE_RATE)
+            return str(paths[0].resolve()), duration(paths[0])
+        return audio, write_joined(paths, out / audio).samples / SAMPLE_RATE
     except InputError as error:
-        return name, damaged(error)
+        return damaged(error)
 
 
 # ---- a corpus
@@ -294,7 +285,9 @@ def prepared(
             tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
             return dict(read_json(out / "data_report.json"))
         try:
-            report = PrepareReport(corpus, published, wanted.passages, is_invented(source))
+            readme = (source if source.is_dir() else source.parent) / "README.md"  # of `prepare miniature` says so in its title
+            title = readme.read_text(encoding="utf-8", errors="replace").partition("\n")[0] if readme.is_file() else ""
+            report = PrepareReport(corpus, published, wanted.passages, INVENTED in title)
             return write_corpus(out, read(report), report, about, wanted)
         except InputError:
             if fresh and not (out / "unpacked").exists():
@@ -352,12 +345,6 @@ def given(source: Path | str, layout: str) -> Path:
     return Path(source).resolve()
 
 
-def is_invented(source: Path) -> bool:
-    """Whether a folder, or that of a file, is a tree of `speechssl prepare miniature`, as its README states."""
-    readme = (source if source.is_dir() else source.parent) / "README.md"
-    return readme.is_file() and INVENTED in readme.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
-
-
 def begin_folder(out: Path, settings: dict[str, Any], name: str) -> None:
     """Write settings.json, or find the same settings in it. name: of the corpus, as it is written.
 
@@ -378,13 +365,26 @@ def numbered(name: str, taken: Container[str]) -> str:
     return name if name not in taken else next(i for n in count(2) if (i := f"{name}#{n}") not in taken)
 
 
-def in_parallel(function: Callable[..., R], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[R]:
-    """What the function gives for every job, in processes where there are several workers; in no certain order."""
-    if workers <= 1:
-        yield from map(function, jobs)
-        return
-    with get_context("spawn").Pool(workers) as pool:
-        yield from pool.imap_unordered(function, jobs, chunksize=4)
+def in_parallel(
+    function: Callable[..., R], jobs: Mapping[K, tuple[Any, ...]], workers: int, what: str, unit: str = "file"
+) -> dict[K, R]:
+    """Key -> what the function gives for its arguments, in processes where there are several workers. what, unit: of the bar."""
+    call = partial(_keyed, function)
+    with get_context("spawn").Pool(workers) if workers > 1 else nullcontext() as pool:
+        done = pool.imap_unordered(call, jobs.items(), chunksize=4) if pool else map(call, jobs.items())
+        return dict(tqdm(done, what, len(jobs), unit=unit, disable=not jobs))
+
+
+def _keyed(function: Callable[..., R], job: tuple[K, tuple[Any, ...]]) -> tuple[K, R]:
+    return job[0], function(*job[1])
+
+
+def attempt(function: Callable[..., R], *arguments: Any) -> R | InputError:
+    """What the function gives, or the InputError that it raises."""
+    try:
+        return function(*arguments)
+    except InputError as error:
+        return error
 
 
 def check_used(splits: Mapping[str, SplitRecords], report: PrepareReport, source: Path | str) -> None:
@@ -402,11 +402,6 @@ def check_used(splits: Mapping[str, SplitRecords], report: PrepareReport, source
         return
     why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons.most_common(3)) or "its files are empty"
     raise InputError(f"{source} has no usable question of {report.corpus} ({why}); give the published files")
-
-
-def write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    """A manifest, one record a line."""
-    write_text(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
 
 
 def write_corpus(

@@ -10,7 +10,6 @@ A corpus may be text only: its records then have no audio (""), no length (0 s),
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -24,7 +23,7 @@ from tqdm import tqdm
 
 from speechssl.audio import length
 from speechssl.errors import InputError
-from speechssl.io import hash_files, parse_json, read_json, write_text
+from speechssl.io import hash_files, parse_json, read_json, write_lines
 from speechssl.processes import is_main
 from speechssl.stats import Units, choose_units, unknown_voice
 
@@ -178,7 +177,7 @@ def occurrences(written: str, text: str, language: str) -> list[int]:
 
 def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
     """Write a manifest, whole or not at all."""
-    write_text(path, "".join(json.dumps(compact(asdict(r)), ensure_ascii=False) + "\n" for r in records))
+    write_lines(path, (compact(asdict(r)) for r in records))
 
 
 def compact(record: dict[str, Any]) -> dict[str, Any]:
@@ -203,8 +202,9 @@ def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterato
         if "audio" not in values and not (values.get("text") or values.get("transcript")):
             raise InputError(f"{path}:{number} is missing both audio and text; give the {kind.__name__.lower()} a recording")
         values = DEFAULTS | values
-        if root is not None and isinstance(values["audio"], str):
-            values["audio"] = _below(root, path.parent, values["audio"])
+        if root is not None and isinstance(audio := values["audio"], str):
+            if audio and not Path(audio).is_absolute() and (path.parent / audio).is_file():  # it may be relative to the manifest
+                values["audio"] = (path.parent.relative_to(root) / audio).as_posix()
             check_inside(root, values["audio"], f"{path}:{number}")
         if values.get("seconds") is None:
             values["seconds"] = _seconds(values["audio"], root, f"{path}:{number}")
@@ -251,13 +251,6 @@ def span_of(text: Any, start: Any, end: Any) -> Span:
     if not -math.inf < found.start <= found.end < math.inf:
         raise ValueError(f"{found.text!r} lasts from {found.start} to {found.end} s")
     return found
-
-
-def _below(root: Path, folder: Path, audio: str) -> str:
-    """An audio path as the corpus has it: relative to `root` where it is relative to `folder`, the manifest's, and there."""
-    if not audio or Path(audio).is_absolute() or not (folder / audio).is_file():
-        return audio
-    return (folder.relative_to(root) / audio).as_posix()
 
 
 def check_inside(root: Path, audio: str, place: str) -> None:
@@ -312,9 +305,7 @@ def corpus_card(root: Path | str) -> dict[str, Any]:
 
 def synthetic_note(root: Path | str) -> str:
     """The note of every table of a corpus where a synthesiser spoke some of it, or it is invented, as its card has it; else ""."""
-    card = Path(root) / "card.json"
-    values = read_json(card) if card.is_file() else None
-    return synthetic_sentence(str(values.get("synthetic") or "")) if isinstance(values, dict) else ""
+    return synthetic_sentence(str(corpus_card(root).get("synthetic") or ""))
 
 
 def synthetic_sentence(note: str) -> str:
@@ -397,25 +388,23 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
     return replace(corpus, passages=kept, questions=tuple(q for q in corpus.questions if q.passage in kept))
 
 
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number, text) of every line that is not empty, one in memory at a time. Raises InputError for what is no text."""
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, object) of every line that is not empty, one in memory at a time.
+
+    Raises InputError for what is no text and, naming it, for a line that is not a JSON object.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="\n") as file:  # not splitlines: a text may hold U+0085 or U+2028
-            yield from ((number, line.removesuffix("\n")) for number, line in enumerate(file, 1) if line.strip())
+            for number, line in ((number, line.removesuffix("\n")) for number, line in enumerate(file, 1) if line.strip()):
+                try:
+                    values = parse_json(line)
+                except ValueError as error:
+                    raise InputError(f"{path}:{number} is not JSON ({error}); correct or remove the line") from error
+                if not isinstance(values, dict):
+                    raise InputError(f"{path}:{number} is not a JSON object; every line of a manifest is one record")
+                yield number, values
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number, object) of every line that is not empty. Raises InputError for a line that is not a JSON object, naming it."""
-    for number, line in text_lines(path):
-        try:
-            values = parse_json(line)
-        except ValueError as error:
-            raise InputError(f"{path}:{number} is not JSON ({error}); correct or remove the line") from error
-        if not isinstance(values, dict):
-            raise InputError(f"{path}:{number} is not a JSON object; every line of a manifest is one record")
-        yield number, values
 
 
 # ---- which voices training knew, and so what intervals draw (`stats.choose_units`)

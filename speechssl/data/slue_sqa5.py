@@ -1,13 +1,7 @@
 """SLUE-SQA-5 (SLUE phase 2, arXiv 2212.10525): questions of five corpora and documents of Spoken Wikipedia, both read by people.
 
-Two layouts are read, each as downloaded or unpacked: Parquet with the recordings inside (the folder sqa5 of asapp/slue-phase-2 at
-Hugging Face), and slue-sqa5.zip: slue-sqa5_{fine-tune,dev,test,verified-test}.tsv beside {split}/{question,document}/*.wav and
-{split}/word2time/*.txt. Answers are times in the document; the measure is frame-level F1. A split without recordings is text only;
-one with some keeps what is whole. A blind test has no answers: its questions are set aside.
-
-Alignments (`word2time`) have an entry a token: word, normalised word, start, end; a punctuation mark has a word alone, or times of
--1. Answers are [normalised text, start, end] in seconds of the document. Of the texts the normalised ones are taken, with which
-answers and words agree.
+Layouts and irregularities: data/slue-sqa5/README.md. Alignments (`word2time`) have an entry a token: word, normalised word, start,
+end; a punctuation mark has a word alone, or times of -1. Answers are [normalised text, start, end] in seconds of the document.
 """
 
 from __future__ import annotations
@@ -18,10 +12,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration, write_flac
 from speechssl.data import prepare
@@ -32,10 +25,11 @@ from speechssl.data.files import (
     below,
     columns_of,
     decoded,
+    decoded_seconds,
     files_below,
     list_of,
-    measure_job,
     number_of,
+    open_csv,
     open_parquet,
     read_parquet,
     safe_name,
@@ -46,7 +40,7 @@ from speechssl.data.files import (
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords, Wanted
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
-from speechssl.io import write_json
+from speechssl.io import read_text, write_json
 
 PUBLISHED = {
     "train": {"questions": 46_186},
@@ -83,7 +77,7 @@ WORD = ("word", "normalized_word", "start_second", "end_second")  # of word2time
 SPAN = ("answer", "start_second", "end_second")  # of answer_spans
 KINDS = ("question", "document")
 Key = tuple[str, str]  # question, document or word2time; id
-Made = tuple[Path, float | str]  # a recording, and its seconds or why it cannot be used
+Made = tuple[Path, float | InputError]  # a recording, and its seconds or why it cannot be used
 
 
 @dataclass(frozen=True)
@@ -119,22 +113,18 @@ def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, li
     for _, path in files_below(roots, ".parquet", ".tsv"):
         split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
         if split and (only is None or path == only):
-            columns = columns_of(path) if path.suffix == ".parquet" else _read_text(path, first_line=True).split("\t")
-            if set(NEEDED) <= {name.strip().strip('"') for name in columns}:
+            if path.suffix == ".parquet":
+                columns = columns_of(path)
+            else:
+                with open_csv(path, delimiter="\t") as lines:
+                    columns = next(lines, [])
+            if set(NEEDED) <= {name.strip() for name in columns}:
                 found.setdefault(split, []).append(path)
     for split, paths in found.items():
         paths[:] = [path for path in paths if "blind" not in path.stem] or paths
         if len(paths) > 1 and not all("-of-" in path.name or path.stem.isdecimal() for path in paths):
             raise InputError(f"{paths[0]} and {paths[1]} are both tables of {split}; leave one of them in the folder")
     return {split: found[split] for split in PUBLISHED if split in found}
-
-
-def _read_text(path: Path, first_line: bool = False) -> str:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return file.readline() if first_line else file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path} ({error}); download it again") from error
 
 
 def rows_of(path: Path) -> Iterator[Row | int]:
@@ -150,7 +140,7 @@ def rows_of(path: Path) -> Iterator[Row | int]:
     def unquoted(cell: str) -> str:
         return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
 
-    content = _read_text(path)
+    content = read_text(path, "download it again")
     plain = [[unquoted(cell) for cell in line.rstrip("\r").split("\t")] for line in content.split("\n") if line.strip()]
     quoted = [row for row in csv.reader(content.splitlines(keepends=True), delimiter="\t") if row]
     rows = min((plain, quoted), key=lambda rows: sum(len(row) != len(rows[0]) for row in rows))
@@ -196,10 +186,7 @@ def _entries(value: Any, names: Sequence[str]) -> list[tuple[Any, ...]] | None:
 
 def read_words(path: Path) -> tuple[Span, ...]:
     """A file of `word2time`. Raises InputError where it cannot be read."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the alignment {path} ({error}); download it again") from error
+    lines = read_text(path, "download it again", "the alignment").split("\n")
     return tuple(_words(line.rstrip("\r").split("\t") for line in lines))
 
 
@@ -236,7 +223,7 @@ class Found:
 def recordings(split: str, tables: Sequence[Path], wanted: set[Key], found: Found, out: Path, workers: int) -> dict[Key, Made]:
     """What there is of those that are wanted. Recordings in Parquet are written as FLAC into `out`."""
     made: dict[Key, Made] = {}
-    jobs = []
+    jobs: dict[tuple[Path, int], tuple[Any, ...]] = {}
     for path in (path for path in tables if path.suffix == ".parquet"):
         with open_parquet(path) as file:
             inside = {f"{kind}_audio" for kind in KINDS} & set(file.schema_arrow.names)
@@ -244,24 +231,17 @@ def recordings(split: str, tables: Sequence[Path], wanted: set[Key], found: Foun
         for group in range(groups if inside else 0):
             rows = read_parquet(path, [f"{kind}_id" for kind in KINDS], 16, [group])
             if some := wanted & {(kind, text_of(cells.get(f"{kind}_id"))) for cells in rows for kind in KINDS}:
-                jobs.append((path, group, out / split / "audio", some))
-    written = prepare.in_parallel(write_job, jobs, workers)
-    for some in tqdm(written, f"writing {split}", len(jobs), unit="group", disable=not jobs):
-        made |= some
+                jobs[path, group] = (path, group, out / split / "audio", some)
+    for written in prepare.in_parallel(_write_recordings, jobs, workers, f"writing {split}", "group").values():
+        made |= written
     files = {key: there for key in wanted if key not in made and (there := found.get(*key, split)) is not None}
-    to_read = [("\n".join(key), path) for key, path in files.items()]
-    read = prepare.in_parallel(measure_job, to_read, workers)
-    for name, seconds in tqdm(read, f"reading {split}", len(to_read), unit="file", disable=not to_read):
-        kind, _, rest = name.partition("\n")
-        made[kind, rest] = files[kind, rest], seconds
-    return made
+    to_read = {key: (path,) for key, path in files.items()}
+    read = prepare.in_parallel(partial(prepare.attempt, decoded_seconds), to_read, workers, f"reading {split}")
+    return made | {key: (files[key], seconds) for key, seconds in read.items()}
 
 
-def write_job(job: tuple[Path, int, Path, set[Key]]) -> dict[Key, Made]:
-    """For `in_parallel`: the recordings of a group of rows, those that are wanted, as FLAC, 16 kHz; those that are there
-    already are left alone.
-    """
-    path, group, folder, wanted = job
+def _write_recordings(path: Path, group: int, folder: Path, wanted: set[Key]) -> dict[Key, Made]:
+    """Those of a group of rows that are wanted, as FLAC, 16 kHz; those that are there already are left alone."""
     made: dict[Key, Made] = {}
     for cells in read_parquet(path, [f"{kind}_{what}" for kind in KINDS for what in ("id", "audio")], 16, [group]):
         for kind in KINDS:
@@ -277,7 +257,7 @@ def write_job(job: tuple[Path, int, Path, set[Key]]) -> dict[Key, Made]:
                     write_flac(out, samples)
                     made[key] = out, len(samples) / SAMPLE_RATE
             except InputError as error:
-                made[key] = out, str(error)
+                made[key] = out, error
     return made
 
 
@@ -298,7 +278,7 @@ class Split:
     def remark(self, done: Done, number: int = 1) -> None:
         self.report.remark(self.name, *done, number=number)
 
-    def seconds(self, kind: str, name: str) -> float | str | None:
+    def seconds(self, kind: str, name: str) -> float | InputError | None:
         """Of a recording, why it cannot be used, or None where there is none."""
         return self.made[kind, name][1] if (kind, name) in self.made else None
 
@@ -399,12 +379,12 @@ def _records(split: Split, found: Found, out: Path) -> SplitRecords:
     return SplitRecords(list(passages.values()), questions)
 
 
-def _why_unusable(split: Split, seconds: float | str | None, text: str, has_audio: bool, textless: str) -> dict[str, Any]:
+def _why_unusable(split: Split, seconds: float | InputError | None, text: str, has_audio: bool, textless: str) -> dict[str, Any]:
     """Why an item cannot be kept, as set_aside.jsonl has it; empty where it can. textless: of one without a text either."""
     if has_audio and isinstance(seconds, float):
         return {}
     if has_audio and not split.speak:
-        return {"reason": prepare.UNUSABLE, "why": seconds} if isinstance(seconds, str) else {"reason": prepare.NOT_FOUND}
+        return {"reason": prepare.UNUSABLE, "why": str(seconds)} if seconds else {"reason": prepare.NOT_FOUND}
     return {} if text else {"reason": textless}
 
 

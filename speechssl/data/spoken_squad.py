@@ -1,12 +1,7 @@
-"""Spoken-SQuAD (Lee et al., Interspeech 2018, arXiv 1804.00320): SQuAD 1.1 from Google's synthesiser, transcribed by CMU Sphinx.
+"""Spoken-SQuAD (Lee et al., Interspeech 2018, arXiv 1804.00320): SQuAD 1.1 from a synthesiser, transcribed by CMU Sphinx.
 
-  train, test             spoken_train-v1.1.json, spoken_test-v1.1.json (WER 22.8 and 22.7 %)
-  test-wer44, test-wer54  spoken_test-v1.1_WER44.json, spoken_test-v1.1_WER54.json: the test set with white noise
-  audio                   train_wav/ and dev_wav/ of Spoken-SQuAD_audio.zip: ARTICLE_PARAGRAPH_SENTENCE.wav, counted from 0
-
-Contexts are transcripts; questions are text and were not spoken. The noisy files keep the answers and offsets of SQuAD itself, and
-those offsets mean nothing in them. Where SQuAD's own dev-v1.1.json lies beside the tests its contexts become `text`. Of the
-training set they do not: readers are trained on the transcripts, as published, and need the offsets in them.
+Layouts and irregularities: data/spoken-squad/README.md. Where SQuAD's own dev-v1.1.json lies beside the tests its contexts become
+`text`. Of the training set they do not: readers are trained on the transcripts, as published, and need the offsets in them.
 """
 
 from __future__ import annotations
@@ -16,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Takes, Wanted, audio_files, given, prepared_texts, take_of
+from speechssl.data.files import audio_files
+from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Takes, Wanted, given, prepared_texts, take_of
 from speechssl.data.squad import Style, originals, read_squad, records_of
 from speechssl.errors import InputError
 

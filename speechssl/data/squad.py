@@ -1,16 +1,7 @@
-"""Any SQuAD or DRCD JSON, with audio beside it or none: `squad` (English) and `drcd` (Mandarin).
+"""Any SQuAD or DRCD JSON, with audio beside it or none: `squad` (English) and `drcd` (Mandarin). Layouts: data/squad/README.md.
 
-  SOURCE/*.json                    train, dev or test by name (else the name is the split); one file will do as well
-  SOURCE/audio/[SPLIT/]NAME.wav    a passage or a question, NAME its id; a passage without an id is ARTICLE_PARAGRAPH, from 0
-  SOURCE/audio/[SPLIT/]NAME_3.wav  ... or its segments, numbered from 0 or 1
-  SOURCE/audio/[SPLIT/]NAME.words.json  optional, for a passage: [["word", start, end], ...], seconds in its (joined) recording
-
-WAV, FLAC, MP3 or OGG. With the times of a passage's words its answers get times, through their offsets.
-
-The family: SQuAD 1.1 and 2.0 (arXiv 1606.05250, 1806.03822), DRCD (arXiv 1806.00920) and corpora with their schema. DRCD adds ids
-to articles, paragraphs and answers; SQuAD 2.0 adds `is_impossible` and `plausible_answers`; answers may also be one dict of lists,
-as in Hugging Face's tables. Titles, ids and `qas` may be missing. `read_squad` reads a file as it stands; `records_of` makes
-passages and questions of it, with everything that is odd about them in the report.
+The family: SQuAD 1.1 and 2.0 (arXiv 1606.05250, 1806.03822), DRCD (arXiv 1806.00920) and corpora with their schema. `read_squad`
+reads a file as it stands; `records_of` makes passages and questions of it, with everything that is odd about them in the report.
 """
 
 from __future__ import annotations
@@ -23,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.files import load_json, number_of
+from speechssl.data.files import audio_files, load_json, number_of
 from speechssl.data.prepare import (
     Attach,
     PrepareReport,
@@ -31,7 +22,6 @@ from speechssl.data.prepare import (
     Take,
     Takes,
     Wanted,
-    audio_files,
     given,
     numbered,
     prepared_texts,

@@ -1,8 +1,6 @@
 """TOEFL-QA: listening comprehension with four options (Tseng et al., arXiv 1608.06378; Chung et al., arXiv 1711.05345).
 
-A text file a question, `data/{train,dev,test}/tpo_{n}-{conversation|lecture}_{k}_{q}`, with the whole story in each: lines
-`SENTENCE ...`, one `QUESTION ...`, four `OPTION ... 0|1`, where 1 marks a right one. No audio was published: `--speak` makes some.
-The text of a passage has a sentence a line.
+A text file a question, with the whole story in each: data/toefl-qa/README.md. The text of a passage has a sentence a line.
 """
 
 from __future__ import annotations

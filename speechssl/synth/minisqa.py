@@ -2,8 +2,8 @@
 
 **Text.** A passage states some relations of two or three people, among neutral sentences. Every question that has an answer also
 has two kinds of decoy: another person with the same relation, and another fact about the same person. So neither the
-name nor the relation alone finds the answer. What a language says, and how, is data: `minisqa_english.py`,
-`minisqa_mandarin.py`. The text is frozen with the models that were trained on it.
+name nor the relation alone finds the answer. What a language says, and how, is data: `english.yaml`, `mandarin.yaml`. The text is
+frozen with the models that were trained on it.
 
 **Speech.** A passage is read by one speaker sentence by sentence with short pauses; each of its questions by another speaker of the
 same split. With `reference=True` every training passage is read a second time by one neutral voice, with time anchors between the
@@ -20,23 +20,21 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib import import_module
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
-from speechssl.data.prepare import begin_folder, in_parallel, write_lines
+from speechssl.data.prepare import begin_folder, in_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, compact, data_hash
 from speechssl.errors import InputError
-from speechssl.io import read_json, write_json
+from speechssl.io import read_json, write_json, write_lines
 from speechssl.synth.synthesisers import Voice, speak, voices
 
 LANGUAGES = {"en": "en-us", "zh": "cmn"}  # code -> espeak-ng's name
-VOCABULARIES = {"en": "minisqa_english", "zh": "minisqa_mandarin"}  # code -> the module here that holds its LANGUAGE
+VOCABULARIES = {"en": "english.yaml", "zh": "mandarin.yaml"}
 SPLITS = {"train": range(70), "dev": range(70, 80), "test": range(80, 100)}  # the hash percentiles a split owns
 PERSON = "person"  # the value type that also names the people of a passage
 
@@ -128,7 +126,33 @@ def load_language(code: str) -> Language:
     """The vocabulary and templates of a language. Raises ValueError for an unknown code."""
     if code not in LANGUAGES:
         raise ValueError(f"unknown language {code!r}; known: {', '.join(LANGUAGES)}")
-    return import_module(f"{__package__}.{VOCABULARIES[code]}").LANGUAGE
+    said = vocabulary(VOCABULARIES[code])
+    words = {name: listed(text) for name, text in said["words"].items()}
+    values = {
+        kind: tuple(tuple(words.get(slot, (slot,)) for slot in pattern) for pattern in patterns)
+        for kind, patterns in said["values"].items()
+    }
+    relations = [Relation(name, r["of"], listed(r["facts"]), listed(r["questions"])) for name, r in said["relations"].items()]
+    return Language(said["joiner"], values, tuple(relations), listed(said["fillers"]))
+
+
+def lexicon() -> list[tuple[str, str]]:
+    """English words and their translations among the Mandarin ones, written by hand; a word may have several."""
+    pairs = (pair.rpartition(" ") for pair in listed(vocabulary(VOCABULARIES["zh"])["lexicon"]))
+    return [(english, chinese) for english, _, chinese in pairs]
+
+
+@cache
+def vocabulary(name: str) -> dict[str, Any]:
+    """What a YAML file of this folder holds."""
+    import yaml
+
+    return dict(yaml.safe_load((Path(__file__).parent / name).read_text(encoding="utf-8")))
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Words, or phrases with commas between."""
+    return tuple(text.split(", ") if "," in text else text.split())
 
 
 def split_of(value: str) -> str:
@@ -314,10 +338,8 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
         folder, parts = out / split, out / split / "parts"
         if not (folder / "questions.jsonl").is_file():
             numbers = range(settings.passages[split])
-            jobs = [(out, split, i, settings) for i in numbers if not (parts / f"{i:06d}.json").is_file()]
-            spoken = in_parallel(_speak_passage, jobs, workers)
-            for _ in tqdm(spoken, total=len(jobs), desc=f"synthesising {split}", unit="passage", disable=not jobs):
-                pass
+            jobs = {i: (out, split, i, settings) for i in numbers if not (parts / f"{i:06d}.json").is_file()}
+            in_parallel(_speak_passage, jobs, workers, f"synthesising {split}", "passage")
             records = [read_json(parts / f"{i:06d}.json") for i in numbers]
             if settings.reference and split == "train":
                 write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
@@ -334,9 +356,8 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     return card
 
 
-def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
+def _speak_passage(out: Path, split: str, index: int, settings: Settings) -> None:
     """Speak one passage with its questions; the record file is written last and marks it as done."""
-    out, split, index, settings = job
     text = generate_passage(settings.language, split, index, settings.seed, settings.questions, settings.unanswerable)
     rng = random.Random(f"speakers {settings.language} {split} {index} {settings.seed}")
     every = speakers(settings.language, split, settings.synthesiser)

@@ -1,11 +1,14 @@
 """MiniSUPERB: a folder of utterances for every task of SUPERB, drawn and spoken here.
 
 Every task has a generator of recordings (`Draw`, `Conversation`, `Overlap`, `Noisy`), which are decided by (task, split, seed)
-alone, and made by any number of workers.
+alone, and made by any number of workers. What is spoken in commands is in `commands.yaml`. The values of the open slots (OPEN)
+belong to splits, by the hash that MiniSQA uses: training has about 70 % of them; dev and test have those and new ones (10 % and
+20 % of all). The values of the other slots, and the phrases, are the same in all splits.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,27 +21,15 @@ from typing import Any
 
 import numpy as np
 from scipy import signal
-from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_flac
 from speechssl.augment import NoiseBank
-from speechssl.data.prepare import begin_folder, in_parallel, write_lines
+from speechssl.data.prepare import begin_folder, in_parallel
 from speechssl.data.superb import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, write_json, write_text
+from speechssl.io import hash_files, read_json, write_json, write_lines, write_text
 from speechssl.signal import active_level, rms_level
-from speechssl.synth.minisqa import generate_passage, load_language, occurrences, speakers
-from speechssl.synth.minisuperb_words import (
-    INTENTS,
-    INTENTS_OF_COMMANDS,
-    KEYWORDS,
-    SILENCE,
-    STYLES,
-    UNKNOWN,
-    UNKNOWN_WORDS,
-    fill,
-    phones_of,
-)
+from speechssl.synth.minisqa import generate_passage, listed, load_language, occurrences, speakers, split_of, vocabulary
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 VERSION = 1  # of the generator; part of the card
@@ -101,6 +92,31 @@ def trimmed(samples: np.ndarray) -> np.ndarray:
     return samples[int(loud[0]) : int(loud[-1]) + 1]
 
 
+# The phones of PR: those that espeak-ng spoke, named as in the CMU dictionary (39, as LibriSpeech's are without stress).
+# espeak-ng distinguishes 66 in English. Variants of one phone have one name here: the flap and the unreleased t are T, a vowel that
+# is short where it has no stress is that vowel, and every schwa is AH. A vowel with an r in it is two phones, as in the dictionary;
+# the r that links it to a vowel after it is no further one. Pauses and the glide between two vowels (`;`) are left out.
+_PHONES = (
+    "p P, b B, t T, t# T, t2 T, ? T, d D, k K, g G, f F, v V, T TH, D DH, s S, z Z, S SH, Z ZH, h HH, tS CH, dZ JH, "
+    "m M, n N, n- AH N, N NG, l L, r R, r- R, w W, j Y, _, ;, "
+    "@ AH, @2 AH, @- AH, a# AH, V AH, @L AH L, 3 ER, 3: ER, a AE, aa AE, 0 AA, A: AA, O: AO, O2 AO, E EH, I IH, I2 IH, I# IH, "
+    "i IY, i: IY, U UH, u: UW, eI EY, aI AY, aU AW, OI OY, oU OW, "
+    "A@ AA R, O@ AO R, o@ AO R, e@ EH R, i@ IY AH, i@3 IH R, U@ UH R, aI@ AY AH, aI3 AY ER"
+)
+NAMES = {phone: tuple(names) for phone, *names in map(str.split, _PHONES.split(", "))}
+PHONES = tuple(sorted({name for names in NAMES.values() for name in names}))
+
+
+def phones_of(spoken: Spoken | None) -> str:
+    """The phones of English speech, "HH AH L OW". Raises KeyError for a phone that no English word has."""
+    found: list[str] = []
+    for phone in spoken.all_phones if spoken else ():
+        names = NAMES[phone]
+        linking = names == ("R",) and found[-1:] in (["R"], ["ER"])
+        found += () if linking else names
+    return " ".join(found)
+
+
 # ---- voices of a split, and sentences of MiniSQA, which every task draws alike
 
 LANGUAGE = "en"
@@ -142,6 +158,34 @@ def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
 
 SPEAKERS = 40  # that are to be identified, of the training voices
 CLIP = 1.0  # seconds that a keyword lies in
+KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")  # these and the next: Speech Commands v1
+UNKNOWN_WORDS = (
+    "bed bird cat dog happy house marvin sheila tree wow zero one two three four five six seven eight nine".split()
+)  # arXiv 1804.03209
+UNKNOWN, SILENCE = "unknown", "silence"
+ROOMS = {"none": "", "kitchen": " in the kitchen", "bedroom": " in the bedroom", "washroom": " in the washroom"}
+OPEN = ("artist", "track", "playlist", "object_name", "restaurant_name", "city")  # slots
+COMMANDS = "commands.yaml"
+_SLOT = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a style differs from the voice's own way of speaking, on average."""
+
+    rate: float  # factor
+    pitch: float  # of espeak-ng, added
+    range: float  # of espeak-ng, added
+    tilt: float  # of the spectrum; more is brighter
+    gain: float  # dB
+
+
+STYLES = {
+    "neutral": Style(1.0, 0, 0, 0.0, -9),
+    "excited": Style(1.15, 20, 30, 0.2, -6),
+    "sad": Style(0.78, -12, -32, -0.45, -12),
+    "angry": Style(1.25, -4, 12, 0.5, -3),
+}
 
 
 def keywords(rng: Random, split: str, seed: int) -> Iterator[Draw]:
@@ -155,11 +199,14 @@ def keywords(rng: Random, split: str, seed: int) -> Iterator[Draw]:
 
 def intents(rng: Random, split: str, seed: int) -> Iterator[Draw]:
     """The intents in turn. Training leaves the last phrase of each out."""
-    while True:
-        for intent in INTENTS:
-            text = rng.choice(intent.phrases[:-1] if split == "train" else intent.phrases)
-            labels = {"action": intent.action, "object": intent.object, "location": intent.location}
-            yield spoken_by(rng, anyone(rng, split), text, labels=labels)
+    said = []  # labels and phrases
+    for wish, phrases in vocabulary(COMMANDS)["commands"].items():
+        action, thing = wish.split("/")
+        for room, words in ROOMS.items() if "{}" in phrases else [("none", "")]:
+            said.append(({"action": action, "object": thing, "location": room}, listed(phrases.replace("{}", words))))
+    for labels, texts in cycle(said):
+        text = rng.choice(texts[:-1] if split == "train" else texts)
+        yield spoken_by(rng, anyone(rng, split), text, labels=labels)
 
 
 def identities(rng: Random, split: str, seed: int) -> Iterator[Draw]:
@@ -184,10 +231,25 @@ def styles(rng: Random, split: str, seed: int) -> Iterator[Draw]:
 
 def commands(rng: Random, split: str, seed: int) -> Iterator[Draw]:
     """The intents in turn, each phrase as often, by anyone of the split."""
-    while True:
-        for phrases in INTENTS_OF_COMMANDS.values():
-            text, slots = fill(rng, rng.choice(phrases.split("/")), split)
-            yield spoken_by(rng, anyone(rng, split), text, slots=slots)
+    for phrases in cycle(vocabulary(COMMANDS)["slot_commands"].values()):
+        text, slots = fill(rng, rng.choice(listed(phrases)), split)
+        yield spoken_by(rng, anyone(rng, split), text, slots=slots)
+
+
+def fill(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, ...]]:
+    """The words of a phrase, and its slots in their order, with values that the split may have: of an open slot in training its
+    own, in dev and test those of training as well.
+    """
+    slots = []
+    for name in _SLOT.findall(phrase):
+        while True:
+            pattern = rng.choice(vocabulary(COMMANDS)["slots"][name])
+            value = " ".join(rng.choice(place.split(", ")) for place in pattern.split(" | "))
+            if name not in OPEN or split_of(value) in ("train", split):
+                break
+        slots.append(Slot(name, value))
+    values = iter(slots)
+    return _SLOT.sub(lambda _: next(values).value, phrase), tuple(slots)
 
 
 # ---- sentences read aloud: the recordings that PR and ASR share, and those of ASV with its trials
@@ -542,10 +604,8 @@ def _prepare_task(out: Path, task: str, settings: Settings, workers: int) -> dic
     begin_folder(out, wanted, NAME)
     if not (out / "card.json").is_file():
         planned = plan(task, sizes, settings.seed)
-        jobs = [(out, p) for split in sizes for p in planned[split] if not _part(out, p).is_file()]
-        made = in_parallel(_make, jobs, workers)
-        for _ in tqdm(made, f"synthesising {out.name}", total=len(jobs), unit="file", disable=not jobs):
-            pass
+        jobs = {p.id: (out, p) for split in sizes for p in planned[split] if not _part(out, p).is_file()}
+        in_parallel(_make, jobs, workers, f"synthesising {out.name}")
         names = list(planned)
         for split, found in planned.items():
             write_text(out / f"{split}.jsonl", "".join(_part(out, p).read_text() for p in found))
@@ -560,9 +620,8 @@ def _prepare_task(out: Path, task: str, settings: Settings, workers: int) -> dic
     return card
 
 
-def _make(job: tuple[Path, Planned]) -> None:
+def _make(out: Path, planned: Planned) -> None:
     """One recording, and its line of the manifest in a file of its own, which is written last: what has one is done."""
-    out, planned = job
     utterance = planned.make(out)
     text = {"text": utterance.text} if utterance.labels else {}  # labelled utterances have a text even where it is empty
     write_lines(_part(out, planned), [to_record(utterance) | text])

@@ -1,13 +1,10 @@
 """Text normalisation for synthesis, token by token: what is spoken changes, the written text never does.
 
-Numbers, symbols and abbreviations are spelt out; espeak-ng reads no years (1922 as nineteen hundred twenty two), and % in English
-in the middle of Mandarin. Brackets and quotation marks are not spoken, and letters of other scripts neither (one alone is spoken by
-its name: "α" alpha). English numerals are those of num2words without "and", commas and hyphens. Mandarin's are our own: from 10^8
-on cn2an leaves out the 零 of a gap (100001001) and reads 万亿 as 万, so that spoken corpora would change.
-
-espeak-ng's Mandarin reads traditional characters as it does simplified ones (every one in the blocks CJK Unified Ideographs and
-Extension A has a syllable), so nothing is converted; but it spells the syllables xiong, qiong and jiong and 兒 in English letters:
-`_MISREAD` gives it what sounds like them.
+espeak-ng reads no years (1922 as nineteen hundred twenty two), and % in English in the middle of Mandarin. Brackets, quotation
+marks and letters of other scripts are not spoken (but one alone is, by its name: "α" alpha). English numerals are those of
+num2words. Mandarin's are our own: from 10^8 on cn2an leaves out the 零 of a gap (100001001) and reads 万亿 as 万, so that spoken
+corpora would change. espeak-ng's Mandarin reads traditional characters as it does simplified ones, but spells the syllables xiong,
+qiong and jiong and 兒 in English letters: `_MISREAD` gives it what sounds like them.
 """
 
 from __future__ import annotations

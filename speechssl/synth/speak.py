@@ -1,10 +1,8 @@
 """`--speak`: passages, questions and options that have no audio are read by synthetic voices, and marked as synthetic.
 
-Everything is spoken by one synthesiser, by default espeak-ng with the voices of MiniSQA, which are others in train, dev and test;
-flite and festival (`synthesisers.py`) have the same few voices in every split.
-One voice reads a passage, sentence by sentence; another reads a question and its options. The voice depends on the seed and the
-names of passage and question alone, so a slice of a corpus sounds as the whole does. Words get times, phones do not: they would be
-most of a manifest.
+Voices of espeak-ng are others in train, dev and test; flite and festival have the same few in every split. One voice reads a
+passage, sentence by sentence; another reads a question and its options: by the seed and the names of passage and question alone, so
+that a slice of a corpus sounds as the whole does. Words get times, phones do not: they would be most of a manifest.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.files import safe_name
@@ -223,9 +220,8 @@ def speak_drafts(
             questions = tuple(q for q in own if not passage.audio or not q.audio or (q.options and not q.option_audio))
             if not passage.audio or questions:
                 groups[split].append(_Group(out, split, passage, questions, readers, seed))
-    jobs = [(group,) for some in groups.values() for group in some if not group.done]
-    for _ in tqdm(in_parallel(_speak_group, jobs, workers), total=len(jobs), desc="synthesising", unit="passage", disable=not jobs):
-        pass
+    jobs = {group.part: (group,) for some in groups.values() for group in some if not group.done}
+    in_parallel(_speak_group, jobs, workers, "synthesising", "passage")
     done = f"spoken by {synthesiser} (synthetic)"
     return {split: _spoken(split, records, groups[split], report, done) for split, records in by_split.items()}
 
@@ -246,9 +242,8 @@ def voices_of(split: str) -> str:
 # ---- synthesis, in one of many processes
 
 
-def _speak_group(job: tuple[_Group]) -> None:
+def _speak_group(group: _Group) -> None:
     """Speak what is missing. A record of the part holds the fields that change, or the reason why it cannot be spoken."""
-    (group,) = job
     passage, language = group.passage, _language(group.passage)
     record: dict[str, Any] = {}
     reading, asked = None, group.questions

@@ -90,14 +90,6 @@ class Spoken:
     all_phones: tuple[str, ...] = ()  # those too that have no time of their own: an l may share that of the vowel before it
 
 
-@dataclass(frozen=True)
-class _Timed:
-    type: int
-    sample: int
-    position: int  # 1-based character position in the text
-    name: str  # of a phone, stress marks removed; "_" for a pause
-
-
 _STRESS = re.compile("[',%=]+")
 _TOKEN = re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")  # a Chinese character, or what white space separates
 
@@ -137,16 +129,19 @@ def speak_phones(phones: Sequence[str], voice: Voice) -> Spoken:
 def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
     """Raises ValueError when espeak-ng does not know the voice or cannot speak the text."""
     chunks: list[np.ndarray] = []
-    events: list[_Timed] = []
+    words: list[tuple[int, int]] = []  # first character, and sample
+    voiced: list[tuple[str, int]] = []  # phones without stress marks ("_" for a pause), and sample
 
     def receive(wave, count, pointer):  # type: ignore[no-untyped-def]  # called from C
         if wave and count > 0:
             chunks.append(np.ctypeslib.as_array(wave, (count,)).copy())
         i = 0
         while (event := pointer[i]).type != _EVENT_END:
-            name = event.id.string.decode(errors="replace") if event.type == _EVENT_PHONEME else ""
-            name = "_" if name.startswith("_") else _STRESS.sub("", name)
-            events.append(_Timed(event.type, event.sample, event.text_position, name))
+            if event.type == _EVENT_WORD:
+                words.append((event.text_position - 1, event.sample))
+            elif event.type == _EVENT_PHONEME:
+                name = event.id.string.decode(errors="replace")
+                voiced.append(("_" if name.startswith("_") else _STRESS.sub("", name), event.sample))
             i += 1
         return 0
 
@@ -158,10 +153,10 @@ def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
             raise ValueError(f"espeak-ng could not speak {text!r} with voice {voice.name}")
     samples = np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
     # pauses keep espeak-ng's name for them (`_`); phones without a time of their own are dropped
-    voiced = [e for e in events if e.type == _EVENT_PHONEME]
-    ends = [e.sample for e in voiced[1:]] + [len(samples)]
-    phones = tuple(Mark(e.name, e.sample, end) for e, end in zip(voiced, ends, strict=True) if end > e.sample)
-    return Spoken(samples, rate, _words(text, events, len(samples)), phones, tuple(e.name for e in voiced))
+    ends = [start for _, start in voiced[1:]] + [len(samples)]
+    phones = tuple(Mark(name, start, end) for (name, start), end in zip(voiced, ends, strict=True) if end > start)
+    borders = {start for name, start in voiced if name == "_"} | {len(samples)}
+    return Spoken(samples, rate, _words(text, dict(reversed(words)), borders), phones, tuple(name for name, _ in voiced))
 
 
 def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list[list[str]]:
@@ -180,13 +175,13 @@ def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list
     return found
 
 
-def _words(text: str, events: list[_Timed], total: int) -> tuple[Mark, ...]:
+def _words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark, ...]:
     """One mark a word of the text. A word ends where the next one, or the pause after it, begins.
 
-    espeak-ng gives one event for pairs it reads as one ("of the"); the second word then shares the time by its letters.
+    starts: first character of a word -> sample; ends: samples at which pauses begin, and of all. espeak-ng gives one event for
+    pairs it reads as one ("of the"); the second word then shares the time by its letters.
     """
-    starts = {e.position - 1: e.sample for e in reversed(events) if e.type == _EVENT_WORD}
-    borders = sorted(set(starts.values()) | {e.sample for e in events if e.type == _EVENT_PHONEME and e.name == "_"} | {total})
+    borders, total = sorted({*starts.values(), *ends}), max(ends)
     tokens = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
     groups: list[list[tuple[int, str]]] = []
     for token in tokens:

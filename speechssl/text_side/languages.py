@@ -39,7 +39,7 @@ from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder, hash_json, read_json, stage
 from speechssl.shift import Shift, changed, check_layer, listening, load_shift
 from speechssl.stats import Units
-from speechssl.synth.minisqa_mandarin import LEXICON
+from speechssl.synth.minisqa import lexicon
 from speechssl.text import joiner
 from speechssl.text_side.config import LanguageOptions
 from speechssl.text_side.data import Text, read_text, respell
@@ -91,7 +91,7 @@ def load_body(name: str) -> Body:
 def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") -> list[Pair]:
     """Pairs of a word and its translation; letters: of the second text. Raises InputError for a file that is no lexicon."""
     if name == MINISQA:
-        pairs: Iterable[Pair] = LEXICON
+        pairs: Iterable[Pair] = lexicon()
     elif name == SAME:
         counts: dict[str, int] = {}
         for word in (w for text in texts[:1] for paragraph in text.paragraphs for w in paragraph.lower().split()):

@@ -292,7 +292,7 @@ def test_a_part_of_a_set_is_taken_with_a_warning(tmp_path: Path, capsys: Any) ->
 
 def test_options_of_a_set_reach_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
-    monkeypatch.setattr("speechssl.data.superb.content.prepare_librispeech", lambda *_, **given: seen.update(given) or {})
+    monkeypatch.setattr("speechssl.data.superb_sets.prepare_librispeech", lambda *_, **given: seen.update(given) or {})
     assert main(["prepare", "librispeech", "a", "b", "--lexicon", "one.txt", "two.txt", "--tasks", "pr"]) == 0
     assert seen == {"lexicon": (Path("one.txt"), Path("two.txt")), "tasks": ("pr",), "any_count": False}
 

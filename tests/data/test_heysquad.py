@@ -12,9 +12,8 @@ from pyarrow import parquet
 from speechssl.data.heysquad import prepare_heysquad
 from speechssl.data.prepare import Wanted
 from speechssl.data.records import load_corpus
-from speechssl.errors import InputError
 
-from ..files import remarks
+from ..files import refused, remarks
 
 CONTEXT = "Ann was born in Rome."
 
@@ -72,6 +71,10 @@ def test_tables(source, tmp_path, workers):
     before = [path.stat().st_mtime_ns for path in audio[1:]]
     prepare_heysquad(source, tmp_path / "out", Wanted(workers=workers))
     assert audio[0].is_file() and before == [path.stat().st_mtime_ns for path in audio[1:]]
+    facts = prepare_heysquad(source, tmp_path / "slice", Wanted(passages=1))["splits"]["train"]
+    assert [q.id for q in load_corpus(tmp_path / "slice", "train").questions] == ["q1", "q2", "q1#2"]
+    assert len(list((tmp_path / "slice/train/audio").glob("*.flac"))) == 3  # and no others
+    assert facts["questions"] == {"read": 4, "kept": 3, "set_aside": 1, "published": 71_990, "agrees": False}
 
 
 def test_recordings_that_are_missing_or_damaged(tmp_path):
@@ -122,22 +125,11 @@ def test_the_json_files(tmp_path, squad_json):
 
 def test_another_folder_is_one_sentence(tmp_path, source):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="has no file of this corpus; give the folder of yijingwu/HeySQuAD_human"):
-        prepare_heysquad(tmp_path / "empty", tmp_path / "out")
+    refused("has no file of this corpus; give the folder of yij", prepare_heysquad, tmp_path / "empty", tmp_path / "out")
     path = source / "data/validation-00000-of-00001.parquet"
     for content in (path.read_bytes()[:-7], b""):
         path.write_bytes(content)
-        with pytest.raises(InputError, match=f"{path.name} is not a whole Parquet file") as error:
-            prepare_heysquad(source, tmp_path / "out")
-        assert "\n" not in str(error.value)
+        refused(f"{path.name} is not a whole Parquet file", prepare_heysquad, source, tmp_path / "out")
     table(path, {"id": "q", "text": "another table"})
-    with pytest.raises(InputError, match="row 0, has no question; give the folder"):
-        prepare_heysquad(source, tmp_path / "out")
+    refused("row 0, has no question; give the folder", prepare_heysquad, source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_of_a_slice_only_its_recordings_are_written(source, tmp_path):
-    facts = prepare_heysquad(source, tmp_path / "out", Wanted(passages=1))["splits"]["train"]
-    assert [q.id for q in load_corpus(tmp_path / "out", "train").questions] == ["q1", "q2", "q1#2"]
-    assert len(list((tmp_path / "out/train/audio").glob("*.flac"))) == 3
-    assert facts["questions"] == {"read": 4, "kept": 3, "set_aside": 1, "published": 71_990, "agrees": False}

@@ -19,14 +19,13 @@ from pyarrow import parquet
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
 from speechssl.data import nmsqa, prepare
 from speechssl.data.files import Joined
-from speechssl.data.nmsqa import prepare_nmsqa
-from speechssl.data.nmsqa_release import parquet_rows
+from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa
 from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import load_corpus
-from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
+from speechssl.synth.miniature import write_parquet as write_table
 
-from ..files import read_lines, remarks
+from ..files import read_lines, refused, remarks
 
 RATE = 22_050
 SENTENCES = (
@@ -68,25 +67,28 @@ def row(number: int, passage: str = "0_0", question: int | None = None, **change
         "audio_full_neg_answer_start": [],
         "audio_full_neg_answer_end": [],
     }
-    changes = dict(changes)
-    given = changes.pop("answers", {})
-    return {
-        "id": f"id-{passage}-{asked}",
-        "title": "T",
-        "context": CONTEXT,
-        "question": f"What is answer {asked}?",
-        "answers": None if given is None else answers | given,
-        "content_segment_audio_path": f"context-{passage}_{number}.mp3",
-        "content_full_audio_path": f"context-{passage}.mp3",
-        "content_audio_sampling_rate": 22050.0,
-        "content_audio_speaker": "Ivy",
-        "content_segment_text": SENTENCES[number],
-        "content_segment_normalized_text": SENTENCES[number],
-        "question_audio_path": f"question-{passage}_{asked}.mp3",
-        "question_audio_sampling_rate": 22050.0,
-        "question_audio_speaker": "Joey",
-        "question_normalized_text": f"What is answer {asked}?",
-    } | changes
+    given = changes.get("answers", {})
+    return (
+        {
+            "id": f"id-{passage}-{asked}",
+            "title": "T",
+            "context": CONTEXT,
+            "question": f"What is answer {asked}?",
+            "answers": answers,
+            "content_segment_audio_path": f"context-{passage}_{number}.mp3",
+            "content_full_audio_path": f"context-{passage}.mp3",
+            "content_audio_sampling_rate": 22050.0,
+            "content_audio_speaker": "Ivy",
+            "content_segment_text": SENTENCES[number],
+            "content_segment_normalized_text": SENTENCES[number],
+            "question_audio_path": f"question-{passage}_{asked}.mp3",
+            "question_audio_sampling_rate": 22050.0,
+            "question_audio_speaker": "Joey",
+            "question_normalized_text": f"What is answer {asked}?",
+        }
+        | changes
+        | {"answers": None if given is None else answers | given}
+    )
 
 
 def silent_row(number: int, question: int, passage: str = "0_0") -> dict:
@@ -97,27 +99,13 @@ def silent_row(number: int, question: int, passage: str = "0_0") -> dict:
     return made | nothing | {"answers": {name: texts.get(name) for name in made["answers"]}}
 
 
-def write_table(path, rows) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    times = [
-        ("audio_" + kind + "_answer_" + end, pa.list_(pa.float64()))
-        for kind in ("full", "segment", "full_neg")
-        for end in ("start", "end")
-    ]
-    answers = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int64())), *times])
-    names = list(rows[0])
-    types = {"answers": answers, "content_audio_sampling_rate": pa.float64(), "question_audio_sampling_rate": pa.float64()}
-    parquet.write_table(pa.Table.from_pylist(rows, pa.schema([(name, types.get(name, pa.string())) for name in names])), path)
-
-
-def write_sentences(folder, passage: str = "context-0_0_{}", numbers=range(4), suffix: str = ".wav") -> None:
+def write_sentences(folder, passage: str = "context-0_0_{}", numbers=range(4)) -> None:
     for number in numbers:
-        write_clip(folder / (passage.format(number) + suffix), sentence(number), 0.0, 9.0, RATE)
+        write_clip(folder / f"{passage.format(number)}.wav", sentence(number), 0.0, 9.0, RATE)
 
 
-def write_question(folder, name: str = "question-0_0_0", suffix: str = ".wav") -> None:
-    samples = (0.1 * np.sin(np.arange(RATE) / 20)).astype(np.float32)
-    write_clip(folder / (name + suffix), samples, 0.0, 1.0, RATE)
+def write_question(folder, name: str = "question-0_0_0") -> None:
+    write_clip(folder / f"{name}.wav", (0.1 * np.sin(np.arange(RATE) / 20)).astype(np.float32), 0.0, 1.0, RATE)
 
 
 def is_beep(path, start: float, end: float) -> bool:
@@ -221,8 +209,7 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path, 
     _, again, other = prepared(dev, tmp_path)
     assert other == report and again.questions == corpus.questions
     write_question(dev / "dev_audios", "question-0_0_9")  # it is not made from this source any more
-    with pytest.raises(InputError, match="other settings"):
-        prepare_nmsqa(dev, tmp_path / "out")
+    refused("other settings", prepare_nmsqa, dev, tmp_path / "out")
 
 
 @pytest.mark.slow
@@ -487,15 +474,13 @@ def test_without_answers_or_rows_a_split_is_counted_and_alone_it_is_refused(dev,
     facts, _, report = prepared(dev, tmp_path, "test", "both")
     assert facts.aside(nmsqa.NO_ANSWERS) == 4 and report["splits"]["dev"]["questions"]["kept"] == 4
     (dev / "test.parquet").rename(dev / "dev.parquet")
-    with pytest.raises(InputError, match=r"has no usable question of nmsqa \(4 x its answers are missing from the so"):
-        prepare_nmsqa(dev, tmp_path / "out")
+    refused(r"has no usable question of nmsqa \(4 x its answers are missing from the so", prepare_nmsqa, dev, tmp_path / "out")
     write_table(dev / "dev.parquet", [row(0)])
     parquet.write_table(parquet.read_table(dev / "dev.parquet").slice(0, 0), dev / "test.parquet")
     facts, *_ = prepared(dev, tmp_path, "test", "none")
     assert facts["questions"] == {"read": 0, "kept": 0, "set_aside": 0, "published": 171, "agrees": False}
     (dev / "dev.parquet").unlink()
-    with pytest.raises(InputError, match=r"has no usable question of nmsqa \(its files are empty\)"):
-        prepare_nmsqa(dev, tmp_path / "out")
+    refused(r"has no usable question of nmsqa \(its files are empty\)", prepare_nmsqa, dev, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -647,10 +632,8 @@ def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_pat
 
 def test_a_folder_without_tables_says_what_was_expected(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty has no table of NMSQA; give the folder .*parquet"):
-        prepare_nmsqa(tmp_path / "empty", tmp_path / "out")
-    with pytest.raises(InputError, match=r"gone does not exist; give"):
-        prepare_nmsqa(tmp_path / "gone", tmp_path / "out")
+    refused(r"empty has no table of NMSQA; give the folder .*parquet", prepare_nmsqa, tmp_path / "empty", tmp_path / "out")
+    refused(r"gone does not exist; give", prepare_nmsqa, tmp_path / "gone", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -665,22 +648,19 @@ def test_a_folder_without_tables_says_what_was_expected(tmp_path):
 )
 def test_damage_is_one_sentence_and_leaves_nothing(dev, tmp_path, name, content, message):
     (dev / name).write_bytes(content)
-    with pytest.raises(InputError, match=message) as caught:
-        prepare_nmsqa(dev, tmp_path / "out")
-    assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
+    refused(message, prepare_nmsqa, dev, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_two_tables_of_a_split_are_refused(dev, tmp_path):
     write_table(dev / "data.parquet" / "dev.parquet", [row(0)])
-    with pytest.raises(InputError, match="are both tables of dev"):
-        prepare_nmsqa(dev, tmp_path / "out")
+    refused("are both tables of dev", prepare_nmsqa, dev, tmp_path / "out")
 
 
 def test_recordings_that_may_be_of_two_splits_are_refused(dev, tmp_path):
     write_table(dev / "train.parquet", [row(0)])
     (dev / "dev_audios").rename(dev / "audio")
-    with pytest.raises(InputError, match=r"may belong to train or to dev; put the recordings of each split"):
-        prepare_nmsqa(dev, tmp_path / "out")
+    refused(r"may belong to train or to dev; put the recordings of each split", prepare_nmsqa, dev, tmp_path / "out")
     (dev / "audio").rename(dev / "dev_audios")  # of dev by its name: train is text only
     _, corpus, _ = prepared(dev, tmp_path)
     assert len(corpus.questions) == 4 and load_corpus(tmp_path / "out", "train").questions[0].audio == ""

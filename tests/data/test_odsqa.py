@@ -7,9 +7,8 @@ import soundfile
 from speechssl.data.odsqa import prepare_odsqa
 from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import load_corpus
-from speechssl.errors import InputError
 
-from ..files import remarks
+from ..files import refused, remarks
 
 TRANSCRIPT = "在歐洲梵語的學術研究"
 ASKED = [("1147-1-1", "哪一地區？", [("歐洲", 1), ("歐洲", 1)]), ("1147-1-2", "哪一語言？", [("梵語", 3)])]
@@ -129,16 +128,12 @@ def test_another_folder_is_one_sentence(tmp_path, source, squad_json):
     squad_json(tmp_path / "other/spoken_test-v1.1.json", ("a", []))
     squad_json(tmp_path / "original/DRCD_dev.json", (TRANSCRIPT, ASKED), drcd="1147")
     for folder in ("empty", "other", "original", "no"):
-        with pytest.raises(InputError, match="give the folder of ODSQA with any of") as error:
-            prepare_odsqa(tmp_path / folder, tmp_path / "out")
-        assert "\n" not in str(error.value) and not (tmp_path / "out").exists()
+        refused("give the folder of ODSQA with any of", prepare_odsqa, tmp_path / folder, tmp_path / "out")
     cut = source / "ODSQA_textq_test-v1.1.json"
     cut.write_bytes(cut.read_bytes()[:-5])
-    with pytest.raises(InputError, match="ODSQA_textq_test-v1.1.json is not whole JSON"):
-        prepare_odsqa(source, tmp_path / "out")
+    refused("ODSQA_textq_test-v1.1.json is not whole JSON", prepare_odsqa, source, tmp_path / "out")
     squad_json(source / "copy/ODSQA_textq_test-v1.1.json", (TRANSCRIPT, ASKED), drcd="1147")
-    with pytest.raises(InputError, match="look like test-textq of ODSQA; leave one of them"):
-        prepare_odsqa(source, tmp_path / "out")
+    refused("look like test-textq of ODSQA; leave one of them", prepare_odsqa, source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -8,9 +8,8 @@ import soundfile
 from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import load_corpus
 from speechssl.data.spoken_squad import prepare_spoken_squad
-from speechssl.errors import InputError
 
-from ..files import remarks
+from ..files import refused, remarks
 
 CLEAN = "the denver broncos won in part because of the game"
 NOISY = "the tender broncos one in part because of the gay"
@@ -101,11 +100,9 @@ def test_another_folder_is_one_sentence(tmp_path, squad_json):
     (tmp_path / "empty").mkdir()
     squad_json(tmp_path / "other/ODSQA_textq_test-v1.1.json", ("a", []))
     for folder in ("empty", "other", "no"):
-        with pytest.raises(InputError, match="give the folder of Spoken-SQuAD with any of spoken_train-v1.1.json"):
-            prepare_spoken_squad(tmp_path / folder, tmp_path / "out")
+        refused("give the folder of Spoken-SQuAD with any of spoken_tr", prepare_spoken_squad, tmp_path / folder, tmp_path / "out")
     (tmp_path / "other/spoken_test-v1.1.json").write_text('{"data": {}}')
-    with pytest.raises(InputError, match="spoken_test-v1.1.json is not SQuAD or DRCD JSON"):
-        prepare_spoken_squad(tmp_path / "other", tmp_path / "out")
+    refused("spoken_test-v1.1.json is not SQuAD or DRCD JSON", prepare_spoken_squad, tmp_path / "other", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -17,9 +17,8 @@ import soundfile
 from speechssl.cli import main
 from speechssl.data.records import Answer, Corpus, load_corpus
 from speechssl.data.table import make_corpus, prepare_table
-from speechssl.errors import InputError
 
-from ..files import write_lines
+from ..files import refused, write_lines
 
 SAMPLES = np.random.default_rng(0).uniform(-0.5, 0.5, 16_000).astype(np.float32)
 PASSAGES = "id,audio,text,speaker\nrome,wav/rome.wav,rome was founded,ann\n"
@@ -89,11 +88,9 @@ def test_rows_in_memory_hold_their_recordings(tmp_path: Path) -> None:
     questions += [{"passage": "rome", "audio": audio, "answers": "founded"}]
     make_corpus(tmp_path / "out", {"test": (passages, iter(questions))})
     check(load_corpus(tmp_path / "out", "test"))
-    with pytest.raises(InputError, match="holds a corpus already"):
-        make_corpus(tmp_path / "out", {"test": (passages, [])})
+    refused("holds a corpus already", make_corpus, tmp_path / "out", {"test": (passages, [])})
     for splits in ((passages, questions), {"test": (passages,)}, {"passages": passages, "questions": questions}):
-        with pytest.raises(InputError, match="splits are a dict of pairs"):
-            make_corpus(tmp_path / "other", splits)
+        refused("splits are a dict of pairs", make_corpus, tmp_path / "other", splits)
 
 
 def test_nothing_is_said_of_answers_in_passages_without_words(mine: Path, tmp_path: Path, capsys: Any) -> None:
@@ -155,8 +152,7 @@ def test_a_row_that_is_wrong_is_named_and_nothing_is_left(
     file = mine / f"{table}.csv"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    with pytest.raises(InputError, match=message):
-        prepare_table(mine, tmp_path / "out")
+    refused(message, prepare_table, mine, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from speechssl.data.prepare import Wanted, described
+from speechssl.data.prepare import described
 from speechssl.data.records import load_corpus
 from speechssl.data.toefl_qa import prepare_toefl_qa, tidy
 from speechssl.errors import InputError
 
-from ..files import read_lines
+from ..files import read_lines, refused
 
 STORY = ["hi ,  um  ,  i need help .", "it costs 25 $ .then you pay ."]
 
@@ -54,6 +54,8 @@ def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_p
     assert one.text == "why does he call" and one.language == "en" and not one.synthetic
     assert found(report, "train")["questions with several right options"] == (1, "all of them count (published 101 (DIFFERENT))")
     assert "train questions: 3 read, 3 kept, 0 set aside; published 717 (DIFFERENT); no audio" in described(report)
+    write(source / "data" / "dev", "tpo_7-lecture_1_1")  # other files
+    refused("other settings", prepare_toefl_qa, source, tmp_path / "out")
 
 
 @pytest.mark.parametrize("below", ["", "data", "data/train", "data/train/tpo_1-lecture_1_1"])
@@ -81,7 +83,8 @@ def test_quirks_are_kept_and_told(source, tmp_path):
     write(dev, "tpo_1-lecture_1_3", lines(["another."]))
     write(test, "tpo_2-lecture_1_1", lines(["so", ""], options=["a 1", "a 0", "b 0", "c 0"]).replace("\n", "\r\n") + "\n\n")
     write(test, "tpo_2-lecture_1_2", lines(["so"], options=["a 1", "a 0", "b 0", "c 0"]))
-    write(test, "tpo_9-lecture_1_1", lines(["so"]).replace("sing", "sing caf\u00e9").encode("cp1252"))
+    tabbed = re.sub(" (?=[01]\n)", "\t", lines(["so"]).replace("SENTENCE ", "SENTENCE\t").replace("OPTION ", "OPTION\t"))
+    write(test, "tpo_9-lecture_1_1", tabbed.replace("sing", "sing caf\u00e9").encode("cp1252"))
     write(test, "README", "of no matter")
     report = prepare_toefl_qa(source, tmp_path / "out")
     passages = {name: q.passage for name, q in questions(tmp_path / "out", "dev").items()}
@@ -96,33 +99,13 @@ def test_quirks_are_kept_and_told(source, tmp_path):
         "questions that are asked again of the same story": 1,
         "questions of which an option is given twice": 2,
     }
-    assert questions(tmp_path / "out", "test")["tpo_9-lecture_1_1"].options[2] == "to sing café"
+    asked = questions(tmp_path / "out", "test")["tpo_9-lecture_1_1"]
+    assert (asked.options, asked.correct) == (("to ask", "to pay", "to sing café", "to go"), (0,))
 
 
-def test_tabs_part_a_line_as_spaces_do(tmp_path):
-    tabbed = re.sub(" (?=[01]\n)", "\t", lines().replace("SENTENCE ", "SENTENCE\t").replace("OPTION ", "OPTION\t"))
-    write(tmp_path / "data/dev", "tpo_1-lecture_1_1", tabbed)
-    write(tmp_path / "data/test", "tpo_1-lecture_1_1")
-    prepare_toefl_qa(tmp_path / "data", tmp_path / "out")
-    dev, test = (questions(tmp_path / "out", split)["tpo_1-lecture_1_1"] for split in ("dev", "test"))
-    assert (dev.options, dev.correct) == (test.options, test.correct) == (("to ask", "to pay", "to sing", "to go"), (0,))
-
-
-@pytest.mark.parametrize(
-    ("written", "tidied"),
-    [
-        ("so ,  um  , 25 $ .", "so, um, 25 $."),
-        ("class .then you", "class. then you"),
-        ("that 's it , .5 of 'em", "that's it, .5 of 'em"),
-        ("u.s. , 1,000 ?!", "u.s., 1,000?!"),
-        ("  ", ""),
-    ],
-)
-def test_tidy(written, tidied):
-    assert tidy(written) == tidied and re.sub(r"\s", "", written) == re.sub(r"\s", "", tidied)
-
-
-# ---- what is wrong
+def test_tidy():
+    assert tidy("so ,  um  , 25 $ .") == "so, um, 25 $." and tidy("class .then you") == "class. then you" and tidy("  ") == ""
+    assert tidy("that 's it , .5 of 'em") == "that's it, .5 of 'em" and tidy("u.s. , 1,000 ?!") == "u.s., 1,000?!"
 
 
 def test_what_is_no_question_is_set_aside(source, tmp_path):
@@ -176,28 +159,7 @@ def test_a_folder_in_which_nothing_can_be_used_is_refused_and_nothing_is_written
 def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path):
     write(tmp_path / "x" / "train", "story.txt")
     for source, why in ((tmp_path / "x", "has no questions of TOEFL-QA; expected"), (tmp_path / "absent", "does not exist")):
-        with pytest.raises(InputError, match=why + r".* data/\{train,dev,test\}"):
-            prepare_toefl_qa(source, tmp_path / "out")
-
-
-def test_a_finished_folder_is_not_mixed_up_with_that_of_other_files(source, tmp_path):
-    prepare_toefl_qa(source, tmp_path / "out")
-    write(source / "data" / "dev", "tpo_7-lecture_1_1")
-    with pytest.raises(InputError, match="other settings"):
-        prepare_toefl_qa(source, tmp_path / "out")
-
-
-# ---- spoken, and the real files
-
-
-@pytest.mark.slow
-def test_spoken_it_has_audio_everywhere(source, tmp_path):
-    pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
-    report = prepare_toefl_qa(source / "data" / "dev", tmp_path / "out", Wanted(speak=True))
-    corpus = load_corpus(tmp_path / "out", "dev")
-    assert all(r.synthetic and corpus.path(r).is_file() for r in (*corpus.passages.values(), *corpus.questions))
-    assert all(len(q.option_audio) == 4 for q in corpus.questions) and "spoken by espeak-ng (synthetic)" in described(report)
-    assert [w.text for w in corpus.passages["tpo_1-conversation_1"].words][:5] == ["hi,", "um,", "i", "need", "help."]
+        refused(why + r".* data/\{train,dev,test\}", prepare_toefl_qa, source, tmp_path / "out")
 
 
 @pytest.mark.slow

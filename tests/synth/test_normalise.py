@@ -22,12 +22,7 @@ def test_cardinals(digits, words):
 
 def test_every_number_below_a_million_is_said_differently():
     numbers = [str(n) for n in (*range(3000), *range(3000, 1_000_000, 997))]
-    assert (
-        len({cardinal(n) for n in numbers})
-        == len({mandarin(n) for n in numbers})
-        == len({ordinal(n) for n in numbers})
-        == len(numbers)
-    )
+    assert all(len(set(map(said, numbers))) == len(numbers) for said in (cardinal, mandarin, ordinal))
 
 
 @pytest.mark.parametrize(
@@ -42,17 +37,8 @@ def test_years(digits, words):
 
 
 def test_ordinals_and_decades():
-    ends = {
-        "1": "first",
-        "2": "second",
-        "3": "third",
-        "5": "fifth",
-        "8": "eighth",
-        "9": "ninth",
-        "12": "twelfth",
-        "20": "twentieth",
-    }
-    assert {n: ordinal(n) for n in ends} == ends
+    numbers = ("1", "2", "3", "5", "8", "9", "12", "20")
+    assert " ".join(map(ordinal, numbers)) == "first second third fifth eighth ninth twelfth twentieth"
     assert (ordinal("145"), ordinal("100")) == ("one hundred forty fifth", "one hundredth")
     assert [plural(w) for w in ("ninety", "hundred")] == ["nineties", "hundreds"]
 

@@ -1,0 +1,703 @@
+"""The published sets of SUPERB: what is read of each, what is written and when, and one sentence for what is wrong with it."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from speechssl.audio import read_audio
+from speechssl.data import superb_sets
+from speechssl.data.superb import Slot, Turn, Utterance, load_labelled, load_set, load_trials, speakers_of
+from speechssl.data.superb_sets import (
+    IEMOCAP_COUNTS,
+    PARTS,
+    PHONES,
+    VOICEBANK_COUNTS,
+    VOICES,
+    dev_trials,
+    measured,
+    parse_slots,
+    prepare_audio_snips,
+    prepare_fluent_speech_commands,
+    prepare_fsdd,
+    prepare_iemocap,
+    prepare_libri2mix,
+    prepare_librispeech,
+    prepare_quesst14,
+    prepare_speech_commands,
+    prepare_voicebank_demand,
+    prepare_voxceleb1,
+    read_fields,
+    read_lexicons,
+    split_of,
+    subsample,
+)
+from speechssl.errors import InputError
+from speechssl.io import read_json
+
+from ..files import refused, untouched
+
+
+def write(path, seconds=0.1, rate=16_000):
+    """Noise where a recording belongs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.random.default_rng(len(str(path))).uniform(-0.5, 0.5, round(seconds * rate)), rate)
+    return path
+
+
+def say(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+# ---- what all sets share, of VoiceBank-DEMAND
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    """A VoiceBank-DEMAND of five recordings, as published."""
+    monkeypatch.setattr(superb_sets, "VOICEBANK_COUNTS", {"train": 2, "dev": 1, "test": 2})
+    root = tmp_path / "vb"
+    for kind in ("clean", "noisy"):
+        for name in ("p226_001", "p227_001", "p230_001"):
+            write(root / f"{kind}_trainset_28spk_wav/{name}.wav", 0.25, 48_000)
+        for name in ("p232_001", "p257_003"):
+            write(root / f"{kind}_testset_wav/{name}.wav")
+    return root
+
+
+def test_a_set_is_written_and_left_alone(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cards = prepare_voicebank_demand("vb", "out")  # a relative source gives absolute paths
+    monkeypatch.chdir("/")
+    assert read_json(tmp_path / "out/se/card.json") == cards["se"]
+    assert (cards["se"]["task"], cards["se"]["sizes"]) == ("se", {"train": 2, "dev": 1, "test": 2})
+    assert set(cards["se"]["manifests"]) == {"train", "dev", "test"}
+    data = load_set(tmp_path / "out/se", "se")
+    assert all(data.path(u).is_absolute() and data.path(u).is_file() for found in data.splits.values() for u in found)
+    line = json.loads((tmp_path / "out/se/dev.jsonl").read_text())
+    assert set(line) == {"id", "audio", "seconds", "speaker", "sources"}  # no field that is empty
+    with monkeypatch.context() as patched:
+        patched.setattr(superb_sets, "measured", lambda *_: pytest.fail("this was read before"))
+        assert prepare_voicebank_demand(source, tmp_path / "out") == cards
+    for name in ("card.json", "test.jsonl"):  # what a kill left is finished
+        (tmp_path / "out/se" / name).unlink()
+    assert prepare_voicebank_demand(source, tmp_path / "out") == cards and len(load_set(tmp_path / "out/se").splits["test"]) == 2
+    source.rename(tmp_path / "moved")
+    refused("made with other settings", prepare_voicebank_demand, tmp_path / "moved", tmp_path / "out")
+
+
+def test_another_count_is_one_sentence_and_nothing_is_written(source, tmp_path, capsys):
+    (source / "clean_testset_wav/p257_003.wav").unlink()
+    with pytest.raises(InputError, match=r"has 1 test and not 2 as published, where .*clean_testset_wav/p257_003.wav is missing;"):
+        prepare_voicebank_demand(source, tmp_path / "out")
+    assert prepare_voicebank_demand(source, tmp_path / "part", any_count=True)["se"]["sizes"]["test"] == 1
+    assert "warning: " in capsys.readouterr().err
+    (source / "noisy_testset_wav/p257_003.wav").unlink()
+    with pytest.raises(InputError, match=r"vb has 1 test and not 2 as published; unpack voicebank-demand again, or"):
+        prepare_voicebank_demand(source, tmp_path / "out")
+    (source / "noisy_testset_wav/p232_001.wav").write_bytes(b"RIFF")
+    with pytest.raises(InputError, match=r"p232_001.wav"):  # damaged
+        prepare_voicebank_demand(source, tmp_path / "out", any_count=True)
+    (source / "noisy_testset_wav/p232_001.wav").unlink()
+    refused("has no utterance of se for test; give the folder", prepare_voicebank_demand, source, tmp_path / "out", any_count=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_holds_something_else_is_refused_before_reading(source, tmp_path, monkeypatch):
+    (tmp_path / "out/se").mkdir(parents=True)
+    (tmp_path / "out/se/thesis.txt").write_text("mine")
+    monkeypatch.setattr(superb_sets, "measured", lambda *_: pytest.fail("this is in vain"))
+    refused("is not empty and not the voicebank-demand corpus", prepare_voicebank_demand, source, tmp_path / "out")
+
+
+def test_dev_is_two_speakers_and_every_noisy_recording_knows_its_clean_one_of_16_khz_where_there_are_such(source, tmp_path):
+    assert VOICEBANK_COUNTS["train"] + VOICEBANK_COUNTS["dev"] == 11_572 and VOICEBANK_COUNTS["test"] == 824
+    for path in list(source.glob("*/*.wav")):
+        write(source / f"{path.parent.name}_16k/{path.name}")
+    write(source / "noisy_trainset_28spk_wav_16k/p287_004.wav")
+    write(source / "clean_trainset_28spk_wav_16k/p287_004.wav")
+    prepare_voicebank_demand(source, tmp_path / "out", any_count=True)
+    splits = load_set(tmp_path / "out/se", "se").splits
+    assert [u.id for u in splits["dev"]] == ["p226_001", "p287_004"] and [u.id for u in splits["train"]] == ["p227_001", "p230_001"]
+    one = splits["test"][0]
+    assert Path(one.audio).parent.name == "noisy_testset_wav_16k" and one.speaker == "p232" and one.seconds == 0.1
+    assert one.sources == (str(source / "clean_testset_wav_16k/p232_001.wav"),)
+
+
+def test_what_is_not_there_is_one_sentence(tmp_path):
+    refused("nowhere is not a folder; give the folder that holds", prepare_voicebank_demand, tmp_path / "nowhere", tmp_path / "out")
+    with pytest.raises(InputError, match=r"noisy_trainset_28spk_wav_16k does not exist; give the folder that holds"):
+        prepare_voicebank_demand(tmp_path, tmp_path / "out")
+
+
+def test_measuring_keeps_the_order(tmp_path):
+    drafts = [Utterance(str(i), str(write(tmp_path / f"{i}.wav", 0.1 + i / 100)), 0.0) for i in range(40)]
+    drafts.insert(7, Utterance("gone", str(tmp_path / "gone.wav"), 0.0))
+    found, missing = measured(drafts, "x")
+    assert [u.id for u in found] == [str(i) for i in range(40)] and missing == [str(tmp_path / "gone.wav")]
+    assert [u.seconds for u in found] == pytest.approx([0.1 + i / 100 for i in range(40)])
+    refused("empty.wav", measured, [Utterance("x", str(write(tmp_path / "empty.wav", 0)), 0.0)], "x")
+
+
+def test_damaged_tables_are_named(tmp_path):
+    say(tmp_path / "short.txt", "a b", "", "c")
+    (tmp_path / "latin.txt").write_bytes(b"\xff\xfe\xff")
+    for name, message in (
+        ("short.txt", "short.txt:3 has 1 fields instead of 2"),
+        ("none.txt", "cannot read .*none.txt"),
+        ("latin.txt", "cannot read .*latin.txt"),
+    ):
+        refused(message, list, read_fields(tmp_path / name, 2))
+
+
+# ---- LibriSpeech
+
+
+@pytest.fixture
+def librispeech(tmp_path, monkeypatch):
+    monkeypatch.setattr(superb_sets, "LIBRISPEECH_COUNTS", {"train": 2, "dev": 1, "test": 1})
+    texts = {"train-clean-100/103": ("GO ON", "IT'S A GO"), "dev-clean/84": ("A GO",), "test-clean/61": ("ON",)}
+    for folder, lines in texts.items():
+        chapter, speaker = tmp_path / f"LibriSpeech/{folder}/9", folder.partition("/")[2]
+        say(chapter / f"{speaker}-9.trans.txt", *(f"{speaker}-9-{i:04d} {line}" for i, line in enumerate(lines)))
+        for i in range(len(lines)):
+            write(chapter / f"{speaker}-9-{i:04d}.flac", 0.1 + i)
+    return tmp_path / "LibriSpeech"
+
+
+@pytest.fixture
+def lexicons(tmp_path):
+    """The second has a word that the first lacks."""
+    say(tmp_path / "lexicon.txt", "A\tAH0", "A  EY1", "GO\tG OW1", "ON\tAA1 N")
+    say(tmp_path / "more.txt", "IT'S IH1 T S", "GO G AA1")
+    return [tmp_path / "lexicon.txt", tmp_path / "more.txt"]
+
+
+def test_text_and_phones(librispeech, lexicons, tmp_path):
+    cards = prepare_librispeech(librispeech, tmp_path / "out", lexicons)
+    asr, pr = (load_set(tmp_path / "out" / task, task) for task in ("asr", "pr"))
+    assert [u.text for u in asr.splits["train"]] == ["GO ON", "IT'S A GO"]
+    assert [u.phones for u in pr.splits["train"]] == ["G OW1 AA1 N", "IH1 T S AH0 G OW1"]  # the first file, the first line
+    assert [u.text for u in pr.splits["train"]] == ["", ""]
+    two = asr.splits["train"][1]
+    assert (two.id, two.speaker, two.seconds) == ("103-9-0001", "103", 1.1) and asr.path(two).name == "103-9-0001.flac"
+    assert cards["pr"]["sizes"] == {"train": 2, "dev": 1, "test": 1} and "lexicons" not in cards["asr"]
+    assert len(PHONES) == 71 and read_lexicons(lexicons)["A"] == "AH0"  # as SUPERB has them
+
+
+def test_asr_needs_no_lexicon_and_pr_can_come_later(librispeech, lexicons, tmp_path):
+    first = prepare_librispeech(librispeech, tmp_path / "out", tasks=["asr"])
+    assert set(first) == {"asr"} and not (tmp_path / "out/pr").exists()
+    assert prepare_librispeech(librispeech, tmp_path / "out", lexicons)["asr"] == first["asr"]
+    refused("made with other settings", prepare_librispeech, librispeech, tmp_path / "out", lexicons[::-1])
+
+
+def test_what_librispeech_lacks_is_one_sentence(librispeech, lexicons, tmp_path):
+    say(tmp_path / "plain.txt", "A AH")
+    for lexicon, tasks, message in (
+        ([], ["pr"], "pr needs the phones of words; give --lexicon"),
+        (lexicons[:1], ["pr"], r"the lexicon lacks 1 words, such as \"IT'S\" in 103-9-0001; give --lexicon a sec"),
+        ([tmp_path / "plain.txt"], ["pr"], r"plain.txt:1 has the phone 'AH'; give a lexicon of ARPAbet with stress"),
+        ([], ["ks"], "LibriSpeech has no task ks; choose from pr, asr"),
+    ):
+        refused(message, prepare_librispeech, librispeech, tmp_path / "out", lexicon, tasks)
+    (librispeech / "train-clean-100/103/9/103-9-0001.flac").unlink()
+    with pytest.raises(InputError, match=r"1 train and not 2 as published, where .*103-9-0001.flac is missing; unpack"):
+        prepare_librispeech(librispeech, tmp_path / "out", tasks=["asr"])
+    assert prepare_librispeech(librispeech, tmp_path / "part", tasks=["asr"], any_count=True)["asr"]["sizes"]["train"] == 1
+    (librispeech / "dev-clean").rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"dev-clean does not exist; give the folder LibriSpeech, which holds train-clean-100"):
+        prepare_librispeech(librispeech, tmp_path / "out", tasks=["asr"])
+    assert not (tmp_path / "out").exists()
+
+
+# ---- Speech Commands
+
+# of the lists that come with the corpus (validation_list.txt, testing_list.txt), and one of neither
+SPEAKERS = {"dev": "026290a7", "test": "0c40e715", "train": "0a7c2a8d"}
+NOISE = "speech_commands_v0.01/_background_noise_/pink_noise.wav"
+
+
+@pytest.fixture
+def commands(tmp_path, monkeypatch):
+    """Every split needs every class: three words of a speaker of each."""
+    root = tmp_path / "sc"
+    for word in ("yes", "bed"):
+        for speaker in SPEAKERS.values():
+            write(root / f"speech_commands_v0.01/{word}/{speaker}_nohash_0.wav")
+    write(root / NOISE, 11.5)
+    for name in (*superb_sets.KEYWORDS, superb_sets.UNKNOWN, superb_sets.SILENCE):
+        write(root / f"speech_commands_test_set_v0.01/{name}/{SPEAKERS['test']}_nohash_1.wav")
+    monkeypatch.setattr(superb_sets, "COMMANDS_COUNTS", {"train": 2, "dev": 2, "test": 12, "background recordings": 1})
+    return root
+
+
+@pytest.mark.parametrize(("split", "speaker"), SPEAKERS.items())
+def test_the_split_is_that_of_the_corpus(split, speaker):
+    assert split_of(f"{speaker}_nohash_0.wav") == split_of(f"{speaker}_nohash_4.wav") == split
+
+
+@pytest.mark.slow
+def test_the_split_is_that_of_s3prl(commands):
+    theirs = pytest.importorskip("s3prl.dataio.corpus.speech_commands")
+    for number in np.random.default_rng(1).integers(0, 2**32, 200):
+        (commands / f"speech_commands_v0.01/bed/{number:08x}_nohash_{number % 3}.wav").touch()
+    train, dev = theirs.SpeechCommandsV1.split_dataset(commands / "speech_commands_v0.01")
+    for split, found in (("train", train), ("dev", dev)):
+        assert found and {split_of(path.name) for _, path in found} == {split}
+    left = set((commands / "speech_commands_v0.01").glob("[a-z]*/*.wav")) - {path for _, path in train + dev}
+    assert left and {split_of(path.name) for path in left} == {"test"}
+
+
+def test_words_and_seconds_of_the_noise(commands, tmp_path):
+    samples, rate = soundfile.read(commands / NOISE)
+    samples[32_000:48_000] = 0  # digital silence is left out
+    soundfile.write(commands / NOISE, samples, rate)
+    card = prepare_speech_commands(commands, tmp_path / "out")["ks"]
+    data = load_set(tmp_path / "out/ks", "ks")
+    words = {split: {u.id: u.labels["keyword"] for u in found if u.speaker} for split, found in data.splits.items()}
+    assert words["train"] == {"bed/0a7c2a8d_nohash_0": "_unknown_", "yes/0a7c2a8d_nohash_0": "yes"}
+    assert set(words["dev"]) == {"bed/026290a7_nohash_0", "yes/026290a7_nohash_0"}
+    silent = {split: [u for u in found if u.labels["keyword"] == "_silence_"] for split, found in data.splits.items()}
+    assert [u.id for u in silent["dev"]] == ["_silence_/pink_noise-000"] and len(silent["train"]) == 9
+    assert card["sizes"] == {"train": 11, "dev": 3, "test": 12}
+    one = next(u for u in silent["train"] if u.id.endswith("noise-003"))
+    cut = read_audio(data.path(one))
+    assert one.seconds == len(cut) / 16_000 == 1
+    np.testing.assert_allclose(cut, samples[48_000:64_000], atol=1e-4)
+
+
+def test_another_tree_than_that_of_speech_commands_is_one_sentence(commands, tmp_path):
+    with pytest.raises(InputError, match=r"speech_commands_v0.01 does not exist; give the folder that holds"):
+        prepare_speech_commands(commands / "speech_commands_v0.01", tmp_path / "out")
+    (commands / NOISE).unlink()
+    refused("has 0 background recordings and not 1 as published", prepare_speech_commands, commands, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+# ---- the Free Spoken Digit Dataset
+
+
+@pytest.fixture
+def fsdd(tmp_path):
+    """Two digits by two speakers, eleven times."""
+    folder = tmp_path / "fsdd/recordings"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for name in (f"{digit}_{speaker}" for digit in (0, 7) for speaker in ("jackson", "theo")):
+        for index in range(11):
+            soundfile.write(folder / f"{name}_{index}.wav", rng.uniform(-0.5, 0.5, 2_001 + index), 8_000)
+    (folder / "notes.txt").write_text("not a recording")
+    return folder.parent
+
+
+def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path):
+    first = prepare_fsdd(fsdd, tmp_path / "out")
+    ks, sid = (load_labelled(tmp_path / "out" / task) for task in ("ks", "sid"))
+    assert ks.classes == {"keyword": ("seven", "zero")} and sid.classes == {"speaker": ("jackson", "theo")}
+    assert [len(ks.splits[s]) for s in ("train", "dev", "test")] == [4, 20, 20]
+    assert {u.id for u in ks.splits["test"]} == {f"{d}_{s}_{i}" for d in (0, 7) for s in ("jackson", "theo") for i in range(5)}
+    one = next(u for u in ks.splits["train"] if u.id == "7_theo_10")
+    assert one.labels == {"keyword": "seven"} and one.speaker == "theo"
+    samples = read_audio(ks.path(one))
+    assert len(samples) == 2 * 2_011 and one.seconds == len(samples) / 16_000
+    assert ks.path(one).samefile(sid.path(next(u for u in sid.splits["train"] if u.id == one.id)))
+    with untouched(tmp_path / "out"):
+        assert prepare_fsdd(fsdd / "recordings", tmp_path / "out") == first  # made once, from either folder
+    (fsdd / "recordings/0_theo_3.wav").unlink()
+    refused("FSDD corpus made with other settings", prepare_fsdd, fsdd, tmp_path / "out")
+
+
+def test_what_is_not_fsdd_is_one_sentence(fsdd, tmp_path):
+    for folder in (tmp_path / "nowhere", tmp_path):
+        refused("has no recordings like 7_jackson_32.wav", prepare_fsdd, folder, tmp_path / "out")
+    for path in (fsdd / "recordings").glob("*_[5-9].wav"):
+        path.unlink()
+    refused("has no recordings for dev", prepare_fsdd, fsdd, tmp_path / "out")
+    (fsdd / "recordings/0_theo_3.wav").write_bytes(b"nothing")
+    refused("0_theo_3.wav", prepare_fsdd, fsdd, tmp_path / "other")
+
+
+# ---- QUESST 2014
+
+
+@pytest.fixture
+def quesst14(tmp_path, monkeypatch):
+    monkeypatch.setattr(superb_sets, "QUESST_COUNTS", {"documents": 2, "dev": 1, "test": 1})
+    root = tmp_path / "quesst"  # not under its own name
+    lists = {
+        "utterances": ("Audio", "quesst14_00001 nnenglish", "quesst14_00002 czech", "quesst14_00003 nnenglish"),
+        "dev": ("dev_queries", "quesst14_dev_0001 nnenglish", "quesst14_dev_0002 basque"),
+        "eval": ("eval_queries", "quesst14_eval_0001 nnenglish"),
+    }
+    for name, (folder, *lines) in lists.items():
+        named = [line.split() for line in lines]
+        say(root / f"scoring/language_key_{name}.lst", *(f"quesst14Database/{folder}/{n}.wav {lang}" for n, lang in named))
+        for recording, _ in named:
+            write(root / f"{folder}/{recording}.wav", rate=8_000)
+    for name, matched in (("dev", ("00003", "00002", "00001")), ("eval", ("00003", "00003"))):
+        lines = [f"LEXEME quesst14_{d} 1 0.00 5.10 quesst14_{name}_0001 <NA> <NA> <NA>" for d in matched]
+        lines += ["SPEAKER quesst14_00001 1 0 5 <NA> <NA> one <NA>", "LEXEME quesst14_00001 1 0 5 NO_KEYWORD <NA> <NA> <NA>"]
+        say(root / f"scoring/groundtruth_quesst14_{name}/quesst14_{name}.rttm", *lines)
+    return root
+
+
+def test_english_queries_and_the_documents_that_hold_them(quesst14, tmp_path):
+    prepare_quesst14(quesst14, tmp_path / "out")
+    splits = load_set(tmp_path / "out/qbe", "qbe").splits
+    assert [u.id for u in splits["documents"]] == ["quesst14_00001", "quesst14_00003"]
+    assert {u.id: u.matches for u in splits["dev"]} == {"quesst14_dev_0001": ("quesst14_00001", "quesst14_00003")}
+    assert {u.id: u.matches for u in splits["test"]} == {"quesst14_eval_0001": ("quesst14_00003",)}
+    assert splits["documents"][0].matches == () and splits["dev"][0].seconds == pytest.approx(0.1)
+
+
+def test_another_ground_truth_is_one_sentence(quesst14, tmp_path):
+    (quesst14 / "Audio/quesst14_00003.wav").unlink()
+    with pytest.raises(InputError, match=r"1 documents and not 2 as published, where .*Audio/quesst14_00003.wav is missing"):
+        prepare_quesst14(quesst14, tmp_path / "out")
+    truth = quesst14 / "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"  # the one document that held the test query is gone
+    with pytest.raises(InputError, match=r"quesst14_eval.rttm has no query with documents that contain it; give the folder"):
+        prepare_quesst14(quesst14, tmp_path / "out", any_count=True)
+    truth.unlink()
+    refused(r"quesst14_eval.rttm does not exist; give the folder", prepare_quesst14, quesst14, tmp_path / "out", any_count=True)
+
+
+# ---- Fluent Speech Commands
+
+HEADER = ",path,speakerId,transcription,action,object,location"
+
+
+@pytest.fixture
+def fluent(tmp_path, monkeypatch):
+    counts = {"train": 2, "dev": 1, "test": 1, "actions": 2, "objects": 2, "locations": 1}
+    monkeypatch.setattr(superb_sets, "FLUENT_COUNTS", counts)
+    root = tmp_path / "fsc"
+    rows = {
+        "train": (
+            "wavs/speakers/ann/a.wav,ann,Bring me the newspaper,bring,newspaper,none",
+            'wavs/speakers/bob/b.wav,bob,"Louder, please",increase,volume,none',
+        ),
+        "valid": ("wavs/speakers/cid/c.wav,cid,Louder,increase,volume,none",),
+        "test": ("wavs/speakers/dee/d.wav,dee,Volume up,increase,volume,none",),
+    }
+    for split, lines in rows.items():
+        say(root / f"data/{split}_data.csv", HEADER, *(f"{i},{line}" for i, line in enumerate(lines)))
+        for line in lines:
+            write(root / line.split(",")[0])
+    return root
+
+
+def test_intents(fluent, tmp_path):
+    prepare_fluent_speech_commands(fluent, tmp_path / "out")
+    data = load_labelled(tmp_path / "out/ic", "ic")
+    assert data.classes == {"action": ("bring", "increase"), "location": ("none",), "object": ("newspaper", "volume")}
+    two = data.splits["train"][1]
+    assert (two.id, two.speaker, two.text) == ("b", "bob", "Louder, please")
+    assert two.labels == {"action": "increase", "object": "volume", "location": "none"}
+    assert [u.id for split in ("dev", "test") for u in data.splits[split]] == ["c", "d"]
+
+
+def test_another_table_is_one_sentence(fluent, tmp_path):
+    table = fluent / "data/train_data.csv"
+    say(table, HEADER, *(line.replace("increase", "bring") for line in table.read_text().splitlines()[1:]))
+    refused("has 1 actions and not 2 as published", prepare_fluent_speech_commands, fluent, tmp_path / "out")
+    say(table, "path,speakerId", "wavs/speakers/ann/a.wav,ann")
+    refused(r"train_data.csv:2 has no transcription; unpack", prepare_fluent_speech_commands, fluent, tmp_path / "out")
+    table.unlink()
+    with pytest.raises(InputError, match=r"train_data.csv does not exist; give the folder fluent_speech_commands_dataset"):
+        prepare_fluent_speech_commands(fluent, tmp_path / "out")
+
+
+# ---- Audio SNIPS
+
+
+@pytest.fixture
+def snips(tmp_path, monkeypatch):
+    """Every voice in every split, of which three are wanted."""
+    monkeypatch.setattr(superb_sets, "SNIPS_COUNTS", {"train": 1, "dev": 1, "test": 1})
+    root, names = tmp_path / "SNIPS", []
+    for split in ("train", "valid", "test"):
+        for voice in ("Ivy", "Amy", "Brian"):
+            names.append(f"{voice}-snips-{split}-7")
+            write(root / f"{split}/{names[-1]}.wav", rate=22_050)
+    line = "{} BOS PLAY SOME ACID JAZZ EOS\tO O O genre genre PlayMusic"
+    say(root / "all.iob.snips.txt", *map(line.format, names))
+    return root
+
+
+def test_voices_and_slots(snips, tmp_path):
+    prepare_audio_snips(snips, tmp_path / "out")
+    splits = load_set(tmp_path / "out/sf", "sf").splits
+    named = {split: [u.id for u in found] for split, found in splits.items()}
+    assert named == {"train": ["Ivy-snips-train-7"], "dev": ["Amy-snips-valid-7"], "test": ["Brian-snips-test-7"]}
+    one = splits["test"][0]
+    assert (one.text, one.slots, one.speaker) == ("PLAY SOME ACID JAZZ", (Slot("genre", "ACID JAZZ"),), "Brian")
+    voices = [voice for found in VOICES.values() for voice in found]
+    assert len(voices) == len(set(voices)) == 16
+
+
+@pytest.mark.parametrize(
+    ("words", "tags", "text", "slots"),
+    [
+        ("a b c", "O O O", "A B C", []),
+        ("a b c", "x x y", "A B C", [("x", "A B"), ("y", "C")]),
+        ("a b c", "B-x I-x B-x", "A B C", [("x", "A B"), ("x", "C")]),
+        ("a b c d", "x O x x", "A B C D", [("x", "A"), ("x", "C D")]),
+        ("rock & roll !", "g g g O", "ROCK AND ROLL", [("g", "ROCK AND ROLL")]),
+        ("a , b", "x x x", "A B", [("x", "A B")]),
+        ("a ,", "O x", "A", []),
+    ],
+)
+def test_slots_of_tags(words, tags, text, slots):
+    assert parse_slots("here", words.split(), tags.split()) == (text, tuple(Slot(*slot) for slot in slots))
+
+
+def test_another_snips_is_one_sentence(snips, tmp_path):
+    (snips / "valid/Amy-snips-valid-7.wav").unlink()
+    with pytest.raises(InputError, match=r"has 0 dev and not 1 as published, where .*Amy-snips-valid-7.wav is missing"):
+        prepare_audio_snips(snips, tmp_path / "out")
+    say(snips / "all.iob.snips.txt", "Ivy-snips-train-7 BOS PLAY JAZZ EOS\tO O PlayMusic")
+    refused(r"all.iob.snips.txt:1 has 2 words and 1 tags; prepare Audio SNIPS again", prepare_audio_snips, snips, tmp_path / "out")
+    say(snips / "all.iob.snips.txt", "Ivy-snips-train-7 BOS PLAY JAZZ EOS")
+    refused(r"all.iob.snips.txt:1 has 1 fields instead of 2", prepare_audio_snips, snips, tmp_path / "out")
+    (snips / "all.iob.snips.txt").unlink()
+    refused(r"all.iob.snips.txt does not exist; give the folder SNIPS", prepare_audio_snips, snips, tmp_path / "out")
+
+
+# ---- IEMOCAP
+
+PUBLISHED = dict(IEMOCAP_COUNTS)
+
+
+@pytest.fixture
+def iemocap(tmp_path, monkeypatch):
+    monkeypatch.setattr(superb_sets, "IEMOCAP_COUNTS", dict.fromkeys(PUBLISHED, 10))
+    root = tmp_path / "IEMOCAP"
+    for number, session in enumerate(PUBLISHED, 1):
+        for dialogue in (f"Ses0{number}F_impro01", f"Ses0{number}M_script01_1"):
+            lines = ["% [START_TIME - END_TIME] TURN_NAME EMOTION [V, A, D]", ""]
+            for i, emotion in enumerate(("neu", "exc", "hap", "ang", "sad", "fru", "xxx")):  # the last two are no class
+                name = f"{dialogue}_{'FM'[i % 2]}{i:03d}"
+                lines += [f"[{i}.0 - {i}.5]\t{name}\t{emotion}\t[2.5, 2.5, 2.5]", "C-E1:\tNeutral;\t()", ""]
+                write(root / f"{session}/sentences/wav/{dialogue}/{name}.wav")
+            say(root / f"{session}/dialog/EmoEvaluation/{dialogue}.txt", *lines)
+        (root / f"{session}/dialog/EmoEvaluation/._Ses.txt").write_bytes(b"\x00\xff")
+    return root
+
+
+def test_folds(iemocap, tmp_path):
+    """A fold tests on a session, and draws dev as s3prl does: `random_split` after `torch.manual_seed(0)`, in order."""
+    cards = prepare_iemocap(iemocap, tmp_path / "out")
+    assert list(cards) == [f"er/fold-{i}" for i in range(1, 6)] and sum(PUBLISHED.values()) == 5531
+    for number in range(1, 6):
+        data = load_labelled(tmp_path / f"out/er/fold-{number}", "er")
+        assert data.classes == {"emotion": ("ang", "hap", "neu", "sad")}
+        assert {split: len(found) for split, found in data.splits.items()} == {"train": 32, "dev": 8, "test": 10}
+        assert {u.id[:5] for u in data.splits["test"]} == {f"Ses0{number}"}
+        assert {u.id[:5] for u in data.splits["train"] + data.splits["dev"]} == {f"Ses0{i}" for i in range(1, 6) if i != number}
+        ours = [u.id for split in ("train", "dev") for u in data.splits[split]]
+        torch.manual_seed(0)
+        train, dev = torch.utils.data.random_split(sorted(ours, key=lambda name: (name[:-5], name[-3:])), [32, 8])
+        assert [u.id for u in data.splits["train"]] == list(train) and [u.id for u in data.splits["dev"]] == list(dev)
+    found = {u.id: u for u in load_labelled(tmp_path / "out/er/fold-2").splits["test"]}
+    assert found["Ses02F_impro01_M001"].labels == {"emotion": "hap"} and found["Ses02F_impro01_M001"].speaker == "Ses02M"
+    assert found["Ses02M_script01_1_F002"].speaker == "Ses02F" and "Ses02F_impro01_M005" not in found
+
+
+def test_another_tree_than_that_of_iemocap_is_one_sentence(iemocap, tmp_path):
+    (iemocap / "Session3/sentences/wav/Ses03F_impro01/Ses03F_impro01_F000.wav").unlink()
+    with pytest.raises(InputError, match=r"has 9 Session3 and not 10 as published, where .*Ses03F_impro01_F000.wav is missing"):
+        prepare_iemocap(iemocap, tmp_path / "out")
+    assert len(prepare_iemocap(iemocap, tmp_path / "part", any_count=True)) == 5
+    with pytest.raises(InputError, match=r"Session1/sentences/wav does not exist; give the folder IEMOCAP_full_release"):
+        prepare_iemocap(iemocap / "Session3", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+# ---- VoxCeleb1
+
+TRAINING, TESTED = ("id10001", "id10002"), ("id10270", "id10271")
+
+
+@pytest.fixture
+def voxceleb1(tmp_path, monkeypatch):
+    """Of every speaker two training recordings (one of them short), two for validation from two videos, one for the test."""
+    lines, root = [], tmp_path / "vox"
+    for speaker in TRAINING + TESTED:
+        for code, name in (("1", "va/00001"), ("1", "va/00002"), ("2", "va/00003"), ("2", "vb/00001"), ("3", "vc/00001")):
+            lines.append(f"{code} {speaker}/{name}.wav")
+            folder = root / ("dev" if speaker in TRAINING else "test") / "wav"
+            write(folder / speaker / f"{name}.wav", 0.5 if name == "va/00002" else 2.0, 8_000)
+    say(root / "iden_split.txt", *lines)
+    first, second = (f"{speaker}/va/00001.wav" for speaker in TESTED)
+    say(root / "veri_test.txt", f"1 {first} {TESTED[0]}/vb/00001.wav", f"0 {first} {second}")
+    monkeypatch.setattr(superb_sets, "SID_COUNTS", {"train": 8, "dev": 8, "test": 4, "speakers": 4})
+    counts = {"recordings to train on": 10, "training speakers": 2, "test speakers": 2, "trials": 2}
+    monkeypatch.setattr(superb_sets, "ASV_COUNTS", counts)
+    return root
+
+
+def test_identification(voxceleb1, tmp_path):
+    prepare_voxceleb1(voxceleb1, tmp_path / "out", ["sid"])
+    data = load_labelled(tmp_path / "out/sid", "sid")
+    assert data.classes == {"speaker": TRAINING + TESTED}
+    assert {split: len(found) for split, found in data.splits.items()} == {"train": 8, "dev": 8, "test": 4}
+    assert data.splits["test"][-1].id == "id10271-vc-00001" and data.splits["train"][1].seconds == 0.5
+    assert not (tmp_path / "out/asv").exists()
+
+
+def test_verification(voxceleb1, tmp_path):
+    (voxceleb1 / "wav").mkdir()  # somebody has put all speakers into one folder
+    for path in [*voxceleb1.glob("dev/wav/*"), *voxceleb1.glob("test/wav/*")]:
+        path.rename(voxceleb1 / "wav" / path.name)
+    prepare_voxceleb1(voxceleb1, tmp_path / "out")
+    data = load_set(tmp_path / "out/asv", "asv")
+    names = {split: {u.id for u in found} for split, found in data.splits.items()}
+    assert names["train"] == {f"{s}-{name}" for s in TRAINING for name in ("va-00001", "vc-00001")}  # the short one is left out
+    assert names["dev"] == {f"{s}-{name}" for s in TRAINING for name in ("va-00003", "vb-00001")}
+    assert names["test"] == {"id10270-va-00001", "id10270-vb-00001", "id10271-va-00001"}  # those that are tried
+    assert [t.same for t in load_trials(data, "test")] == [True, False]
+    same = {(t.first, t.second) for t in load_trials(data, "dev") if t.same}
+    assert same == {(f"{s}-va-00003", f"{s}-vb-00001") for s in TRAINING}
+
+
+def test_trials_of_dev():
+    def utterances(*names):
+        return [Utterance(name, f"/{name}.wav", 1.0, name.split("-")[0]) for name in names]
+
+    found = utterances("a-x-1", "a-x-2", "a-y-1", "b-x-1", "b-x-2", "c-x-1")
+    trials = dev_trials(found)
+    assert trials == dev_trials(found) and len({(t.first, t.second) for t in trials}) == len(trials)
+    assert all(t.same == (t.first[0] == t.second[0]) and t.first != t.second for t in trials)
+    assert {(t.first, t.second) for t in trials if t.same} >= {("a-x-1", "a-y-1"), ("a-x-2", "a-y-1"), ("b-x-1", "b-x-2")}
+    assert not [t for t in trials if (t.first, t.second) == ("a-x-1", "a-x-2")]  # there is another video
+    assert not [t for t in trials if t.same and "c-x-1" in (t.first, t.second)]
+    assert {t.same for t in dev_trials(utterances("a-x-1", "a-x-2"))} == {True}
+
+
+def test_another_voxceleb1_is_one_sentence(voxceleb1, tmp_path):
+    (voxceleb1 / "dev/wav/id10001/va/00001.wav").unlink()
+    with pytest.raises(InputError, match=r"has 7 train and not 8 as published, where .*id10001/va/00001.wav is missing"):
+        prepare_voxceleb1(voxceleb1, tmp_path / "out", ["sid"])
+    refused("has 9 recordings to train on and not 10 as published", prepare_voxceleb1, voxceleb1, tmp_path / "out", ["asv"])
+    assert prepare_voxceleb1(voxceleb1, tmp_path / "part", any_count=True)["asv"]["sizes"]["train"] == 3
+    say(voxceleb1 / "veri_test.txt", "1 id10270/va/00001.wav id10270/vb/00001.wav")
+    with pytest.raises(InputError, match="does not have both kinds of asv trials for test"):
+        prepare_voxceleb1(voxceleb1, tmp_path / "out", ["asv"], any_count=True)
+    say(voxceleb1 / "iden_split.txt", "4 id10001/va/00001.wav")
+    refused(r"iden_split.txt:1 has the split '4', which is not 1, 2 or 3", prepare_voxceleb1, voxceleb1, tmp_path / "out")
+    (voxceleb1 / "veri_test.txt").unlink()
+    say(voxceleb1 / "iden_split.txt", "1 id10001/va/00002.wav")
+    refused(r"veri_test.txt does not exist; give the folder that holds dev/wav", prepare_voxceleb1, voxceleb1, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+# ---- Libri2Mix: sources for SS, turns of either kind for SD
+
+MIXES = {"train": ("1-2-3_4-5-6", "1-2-4_7-5-6"), "dev": ("8-2-3_9-5-6",), "test": ("10-2-3_11-5-6",)}
+
+
+@pytest.fixture
+def libri2mix(tmp_path, monkeypatch):
+    for name in ("SD_COUNTS", "SS_COUNTS"):
+        monkeypatch.setattr(superb_sets, name, {"train": 2, "dev": 1, "test": 1})
+    for split, names in MIXES.items():
+        for name in names:
+            for kind in ("mix_clean", "s1", "s2"):
+                write(tmp_path / f"Libri2Mix/wav16k/min/{PARTS[split]}/{kind}/{name}.wav")
+    return tmp_path / "Libri2Mix"
+
+
+@pytest.fixture
+def kaldi(tmp_path):
+    """The first speaker speaks twice; both end at once."""
+    root = tmp_path / "diarization"
+    for split, names in MIXES.items():
+        lines = {"wav.scp": [], "rttm": [], "segments": [], "utt2spk": []}
+        for name in names:
+            lines["wav.scp"].append(f"{name} {write(tmp_path / f'max/{split}/{name}.wav', 2.0)}")
+            one, two = (half.split("-")[0] for half in name.split("_"))
+            for speaker, start, end in ((one, 0.25, 0.5), (one, 0.75, 1.5), (two, 0.1, 1.5)):
+                lines["rttm"].append(f"SPEAKER\t{name}\t1\t{start}\t{end - start}\t<NA>\t<NA>\t{speaker}\t<NA>")
+                lines["segments"].append(f"{speaker}_{name}_{start} {name} {start} {end}")
+                lines["utt2spk"].append(f"{speaker}_{name}_{start} {speaker}")
+        for file, some in lines.items():
+            say(root / split / file, *some)
+    return root
+
+
+def test_separation(libri2mix, tmp_path):
+    prepare_libri2mix(libri2mix, tmp_path / "out", tasks=["ss"])
+    data = load_set(tmp_path / "out/ss", "ss")
+    one = data.splits["train"][0]
+    assert one.id == "1-2-3_4-5-6" and speakers_of(one) == ("1", "4") and Path(one.audio).parent.name == "mix_clean"
+    assert one.sources == tuple(str(libri2mix / f"wav16k/min/train-100/{s}/1-2-3_4-5-6.wav") for s in ("s1", "s2"))
+    assert [len(found) for found in data.splits.values()] == [2, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["rttm", "segments", "folder"])
+def test_diarisation(libri2mix, kaldi, tmp_path, kind):
+    for split, names in MIXES.items():
+        (kaldi / split / ("rttm" if kind == "segments" else "segments")).unlink()
+        if kind == "folder":  # of recordings, in the place of wav.scp
+            (kaldi / split / "wav.scp").unlink()
+            (kaldi / split / "wav").mkdir()
+            for name in names:
+                (tmp_path / f"max/{split}/{name}.wav").rename(kaldi / split / f"wav/{name}.wav")
+    prepare_libri2mix(libri2mix, tmp_path / "out", kaldi)
+    one = load_set(tmp_path / "out/sd", "sd").splits["train"][0]
+    assert one.turns == (Turn("4", 0.1, 1.5), Turn("1", 0.25, 0.5), Turn("1", 0.75, 1.5)) and one.seconds == 2.0
+
+
+def test_turns_are_those_of_the_rttm_where_segments_share_a_name(libri2mix, kaldi, tmp_path):
+    """In the published recipe two speakers from and to the same moment have one name, and utt2spk knows the last of them."""
+    say(kaldi / "dev/segments", "m_0_1 8-2-3_9-5-6 0 1", "m_0_1 8-2-3_9-5-6 0 1")
+    say(kaldi / "dev/utt2spk", "m_0_1 8", "m_0_1 9")
+    say(kaldi / "dev/rttm", *(f"SPEAKER 8-2-3_9-5-6 1 0 1 <NA> <NA> {speaker} <NA>" for speaker in (8, 9)))
+    prepare_libri2mix(libri2mix, tmp_path / "out", kaldi, ["sd"])
+    assert {turn.speaker for turn in load_set(tmp_path / "out/sd").splits["dev"][0].turns} == {"8", "9"}
+
+
+def test_dev_of_separation_is_the_draw_of_s3prl():
+    """Names sorted, `random.seed(7)`, `random.shuffle`, the first thousand, sorted."""
+    names = [f"{number * 7919 % 3000:04d}" for number in range(3000)]
+    expected = sorted(names)
+    random.seed(7)
+    random.shuffle(expected)
+    assert [path.stem for path in subsample([Path(f"{name}.wav") for name in names])] == sorted(expected[:1000])
+
+
+def test_another_libri2mix_is_one_sentence(libri2mix, kaldi, tmp_path):
+    (libri2mix / "wav16k/min/dev/s2/8-2-3_9-5-6.wav").unlink()
+    for source, diarization, tasks, message in (
+        (libri2mix, None, ["sd", "ss"], "sd needs the turns; give --diarization the folder"),
+        (libri2mix, kaldi, ["se"], "Libri2Mix has no task se; choose from sd, ss"),
+        (kaldi, kaldi, ["ss"], r"wav16k/min does not exist; give the folder Libri2Mix"),
+        (libri2mix, libri2mix, ["sd"], r"Libri2Mix/train has neither wav.scp nor wav/"),
+        (libri2mix, None, ["ss"], r"has 0 dev and not 1 as published, where .*dev/s2/8-2-3_9-5-6.wav is missing"),
+    ):
+        refused(message, prepare_libri2mix, source, tmp_path / "out", diarization, tasks)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "message"),
+    [
+        ("rttm", "SPEAKER 8-2-3_9-5-6 1 soon 1 <NA> <NA> 8 <NA>", r"rttm:1 has 'soon' instead of a number"),
+        ("rttm", "SPEAKER 8-2-3_9-5-6 1 1 -1 <NA> <NA> 8 <NA>", r"rttm:1 has a turn from 1.0 to 0.0 s"),
+        ("rttm", "SPEAKER other 1 0 1 <NA> <NA> 8 <NA>", r"dev has no speaker in 8-2-3_9-5-6"),
+        ("wav.scp", "8-2-3_9-5-6 sox x.wav -t wav - |", r"wav.scp:1 is a command, not a recording"),
+        ("wav.scp", "8-2-3_9-5-6", r"wav.scp:1 has 1 fields instead of 2"),
+        ("segments", "who 8-2-3_9-5-6 0 1", r"segments:1 names who, which utt2spk does not have"),
+    ],
+)
+def test_damage_of_turns_is_one_sentence(libri2mix, kaldi, tmp_path, file, line, message):
+    if file == "segments":
+        (kaldi / "dev/rttm").unlink()
+    say(kaldi / "dev" / file, line)
+    refused(message, prepare_libri2mix, libri2mix, tmp_path / "out", kaldi, ["sd"])
