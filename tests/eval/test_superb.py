@@ -43,6 +43,17 @@ def relabel(path, more):
 
 
 @pytest.fixture
+def labelled(labelled, tmp_path):
+    """Sets lie beside one another, as `find_data` expects them."""
+
+    def make(task, **options):
+        (tmp_path / "sets").mkdir(exist_ok=True)
+        return labelled(task, **options).rename(tmp_path / "sets" / task)
+
+    return make
+
+
+@pytest.fixture
 def texts(labelled):
     """A function (task, "phones" or "text") -> its set."""
 
