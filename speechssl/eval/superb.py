@@ -178,20 +178,20 @@ class ConditionAudio:
     """Test recordings under a setting. names: what frozen noise knows a recording by, by its path."""
 
     setting: Setting
-    mixtures: FrozenMixtures | None  # None: clean speech only
+    mixtures: FrozenMixtures | None  # None: clean speech
     names: Mapping[str, str]
 
     def read(self, path: Path) -> np.ndarray:
         """(N,) float32 at 16 kHz. Raises InputError or ValueError where it cannot be read or distorted."""
         samples = read_audio(path)
-        if self.mixtures is None or self.setting.group == "clean":
+        if self.mixtures is None:
             return samples
         return self.mixtures.apply(samples, self.setting.condition, self.names[os.path.abspath(path)])
 
     def card(self, paths: Sequence[Path]) -> Any:
         """What decides the samples of these recordings."""
         files = [[path.name, file_size(path)] for path in paths]
-        if self.mixtures is None or self.setting.group == "clean":
+        if self.mixtures is None:
             return [files, "clean"]
         utterances = [self.names[os.path.abspath(path)] for path in paths]
         return [files, asdict(self.setting.condition), self.mixtures.made_from(self.setting.condition, utterances)]
@@ -232,7 +232,7 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
             recordings, conditions = {name: item.path for item, name in sources.items()}, [s.condition for s in settings]
             mixtures = freeze_mixtures(plan.distorter, recordings, conditions, out / "noise.jsonl", o.sets.workers)
         names = {str(item.path): name for item, name in sources.items()}
-        audio = [ConditionAudio(setting, mixtures, names) for setting in settings]
+        audio = [ConditionAudio(s, None if s.group == "clean" else mixtures, names) for s in settings]
     suffix, device = tuning.name if tuning else "", o.sets.device
     if device == "auto":  # heads are trained where the encoder is
         device = "cuda" if torch.cuda.is_available() else "cpu"

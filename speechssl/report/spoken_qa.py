@@ -433,17 +433,14 @@ def explorer_of(
             ]
         )
     rows: list[list[Any]] = []
-    words = [False] * len(series)  # whether a system gives words; else the words of its span are shown
-    for s, _, f in placed:
-        given = answers.get(f.path, {}).get("answers", {})
-        words[series.index(s)] |= any(a.get("text") for a in given.values())
+    given = {f.path: answers.get(f.path, {}).get("answers", {}) for f in found}
+    words = {s for s, _, f in placed if any(a.get("text") for a in given[f.path].values())}  # of others those of the span are shown
     for s, c, f in placed:
-        given, has_words = answers.get(f.path, {}).get("answers", {}), words[series.index(s)]
         for name, line in f.lines.items():
-            a = given.get(name) or {}
+            a = given[f.path].get(name) or {}
             span = (a["start"], a["end"]) if a.get("start") is not None and a["end"] > a["start"] else None
             text = a.get("text") or ""
-            if span and not has_words and corpus:
+            if span and s not in words and corpus:
                 said = (w for w in corpus.passages[line["passage"]].words if span[0] <= (w.start + w.end) / 2 < span[1])
                 text = " ".join(w.text for w in said)
             error = line.get("error")
@@ -462,14 +459,14 @@ def explorer_of(
             )
     rows.sort(key=lambda row: (row[2], row[0], row[1]))
     data = {
-        "systems": [{"label": s.label, "slot": s.slot, "words": has} for s, has in zip(series, words, strict=True)],
+        "systems": [{"label": s.label, "slot": s.slot, "words": s in words} for s in series],
         "conditions": [c.label for c in conditions],
         "types": TYPES,
         "errors": ERRORS,
         "questions": questions,
         "rows": rows,
     }
-    timed = corpus and not all(words) and any(p.words for p in corpus.passages.values())
+    timed = corpus and len(words) < len(series) and any(p.words for p in corpus.passages.values())
     note = "In italics: what is said in the time that a system without words gives as its answer." if timed else ""
     return Explorer(title, data, note)
 

@@ -142,16 +142,9 @@ def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep
 
 
 def test_what_reads_the_reference_does_so_with_any_reader():
-    names = (
-        "text",
-        "text+minilm-uncased-squad2",
-        "cascade-simulated@30+x",
-        "text (dev)",
-        "cascade-ctc+x",
-        "textual",
-        "cascade-given",
-    )
-    assert [reads_reference(name) for name in names] == [True] * 4 + [False] * 3
+    with_reference = ("text", "text+minilm-uncased-squad2", "cascade-simulated@30+x", "text (dev)")
+    assert all(map(reads_reference, with_reference))
+    assert not any(map(reads_reference, ("cascade-ctc+x", "textual", "cascade-given")))
 
 
 @pytest.mark.slow
@@ -298,11 +291,7 @@ def test_other_data_are_refused(tmp_path):
 
 def test_systems_without_the_metric_stand_aside(tmp_path):
     write(tmp_path, "a", scored(0.5, 0))
-    write(
-        tmp_path,
-        "choice-units",
-        [{"id": "c1", "passage": "p", "set_accuracy": 1.0}, {"id": "c2", "passage": "p", "set_accuracy": 0}],
-    )
+    write(tmp_path, "choice-units", [{"id": f"c{i}", "passage": "p", "set_accuracy": i} for i in (0, 1)])
     assert compare(read_results([tmp_path]))[0].systems == ["a"]
     (c,) = compare(read_results([tmp_path]), "set_accuracy")
     assert c.get("choice-units", CLEAN).value == 0.5 and not analyses(c, CLEAN)

@@ -1,12 +1,10 @@
 """What is kept of every question for a comparison: kind and place of its answer, and how well its sentence was recognised."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from speechssl.augment import Distorter, parse_condition
-from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span, load_corpus
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
@@ -24,6 +22,9 @@ from speechssl.eval.scores import (
 )
 from speechssl.eval.spoken_qa import QuestionScore, Setup, evaluate
 from speechssl.io import hash_bytes, read_json
+
+from ..files import write_corpus
+from .test_spoken_qa import Reads
 
 TEXT = "A red boat sails. Two cats paid 3.5 euros for it! The end."
 
@@ -97,12 +98,7 @@ def test_errors_of_the_sentence_are_counted_as_the_word_error_rate_does(tmp_path
 def test_what_is_not_known_is_none_and_times_give_length_and_position(tmp_path):
     data = corpus(tmp_path, [question("dogs")])
     (silent,) = question_lines([scored()], data, {})
-    assert (silent["sentence_wer"], silent["passage_errors"], silent["position"], silent["answer_seconds"]) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    assert {silent[name] for name in ("sentence_wer", "passage_errors", "position", "answer_seconds")} == {None}
     (nowhere,) = question_lines([scored()], data, {"p": "a red boat"})
     assert nowhere["sentence_wer"] is None and nowhere["passage_words"] == 12
     textless = corpus(tmp_path, [question("red boat")], text="", transcript="a red boat")
@@ -111,13 +107,8 @@ def test_what_is_not_known_is_none_and_times_give_length_and_position(tmp_path):
     # length and position by time
     data = corpus(tmp_path, [question("two cats", start=4.0, end=6.0, relation="paid")], seconds=20.0)
     (line,) = question_lines([scored()], data, {})
-    assert (line["answer_seconds"], line["answer_words"], line["position"], line["type"], line["relation"]) == (
-        2,
-        2,
-        0.25,
-        "person",
-        "paid",
-    )
+    about = ("answer_seconds", "answer_words", "position", "type", "relation")
+    assert [line[name] for name in about] == [2, 2, 0.25, "person", "paid"]
 
 
 def test_a_file_has_a_card_with_its_hash(tmp_path):
@@ -140,23 +131,13 @@ def test_damaged_and_missing_scores_are_named(tmp_path: Path, text):
 
 
 def test_evaluation_leaves_scores(tmp_path):
-    class Reader:
-        name, needs_audio, card = "text", False, {"reads": "text"}
-
-        def encode(self, record, samples):
-            return Transcript(tuple(TimedWord(w, 0, 1, 1) for w in record.text.split()))
-
+    class Reader(Reads):
         def answer_all(self, items):
             return [TimedAnswer(0, 1, 1, "Two cats") for _ in items]
 
-    folder = tmp_path / "mini" / "test"
-    folder.mkdir(parents=True)
-    common = {"audio": "", "seconds": 0, "speaker": "s", "language": "en"}
-    (folder / "passages.jsonl").write_text(json.dumps({"id": "p", "text": TEXT, **common}))
-    (folder / "questions.jsonl").write_text(
-        json.dumps({"id": "q", "passage": "p", "text": "Who?", "answers": [{"text": "two cats", "char_start": 18}], **common})
-    )
-    evaluate([Reader()], load_corpus(tmp_path / "mini", "test"), [parse_condition("clean")], Setup(tmp_path / "out", Distorter(0)))
+    asked = {"id": "q", "passage": "p", "text": "Who?", "answers": [{"text": "two cats", "char_start": 18}]}
+    root = write_corpus(tmp_path / "mini", "test", passages=[{"id": "p", "text": TEXT}], questions=[asked])
+    evaluate([Reader()], load_corpus(root, "test"), [parse_condition("clean")], Setup(tmp_path / "out", Distorter(0)))
     (line,) = read_lines(tmp_path / "out/scores/text/clean.jsonl")
     assert (line["f1"], line["ff1"], line["sentence_wer"], line["type"]) == (1, None, 0, "person")
     assert read_json(tmp_path / "out/scores/text/clean.card.json")["condition"] == "clean"
