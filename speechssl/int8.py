@@ -6,7 +6,11 @@ again, so that a model can be loaded and saved any number of times and stays the
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
 
 SCALE = ".row_scale"
 State = dict[str, torch.Tensor]
@@ -39,3 +43,13 @@ def dequantise(packed: State) -> State:
         for name, value in packed.items()
         if not name.endswith(SCALE)
     }
+
+
+def load_quantised(path: Path) -> State | None:
+    """The float32 weights of a safetensors file that `quantise` packed; None for one that holds no scales.
+
+    Raises what safetensors raises for a file it cannot read.
+    """
+    with safe_open(path, "pt") as file:
+        packed = any(name.endswith(SCALE) for name in file.keys())  # noqa: SIM118
+    return dequantise(load_file(path)) if packed else None
