@@ -533,3 +533,16 @@ def dequantise(packed: State) -> State:
         for name, value in packed.items()
         if not name.endswith(SCALE)
     }
+
+
+def load_quantised(path: Path) -> State | None:
+    """The float32 weights of a safetensors file that `quantise` packed; None for one that holds no scales.
+
+    Raises what safetensors raises for a file it cannot read.
+    """
+    from safetensors import safe_open
+    from safetensors.torch import load_file
+
+    with safe_open(path, "pt") as file:
+        packed = any(name.endswith(SCALE) for name in file.keys())  # noqa: SIM118
+    return dequantise(load_file(path)) if packed else None

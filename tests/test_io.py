@@ -32,6 +32,7 @@ from speechssl.io import (
     hash_bytes,
     hash_files,
     hash_json,
+    load_quantised,
     locked,
     quantise,
     read_json,
@@ -402,3 +403,12 @@ def test_kernels_have_a_scale_for_each_output_channel_and_pack_again_to_the_same
     assert ((back["conv"] - state["conv"]).abs() <= largest * (1 / 254 + 1e-6)).all() and torch.equal(back["bias"], state["bias"])
     again = quantise(back, kernels=True)
     assert all(torch.equal(again[name], value) for name, value in packed.items())
+
+
+def test_a_file_says_itself_whether_it_is_quantised(tmp_path):
+    state = {"w": torch.randn(3, 4), "b": torch.randn(3)}
+    save_file(state, tmp_path / "plain.safetensors")
+    save_file(quantise(state), tmp_path / "packed.safetensors")
+    assert load_quantised(tmp_path / "plain.safetensors") is None
+    back = load_quantised(tmp_path / "packed.safetensors")
+    assert back is not None and torch.equal(back["w"], dequantise(quantise(state))["w"]) and torch.equal(back["b"], state["b"])

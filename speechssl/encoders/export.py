@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -83,8 +82,8 @@ def convert(source: str | Path, out: Path, kind: str, given: Architecture = Arch
         return there
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.stem}-"))  # in the same file system
-    try:
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.stem}-") as scratch:  # in the same file system
+        folder = Path(scratch)
         written = folder / out.name
         if huggingface:
             checkpoint.model.save_pretrained(written)  # type: ignore[operator]
@@ -112,8 +111,6 @@ def convert(source: str | Path, out: Path, kind: str, given: Architecture = Arch
             os.chmod(path, 0o644)  # safetensors' are for nobody else
         for path in sorted(folder.iterdir(), key=lambda path: path.name == out.name):  # last what others look for
             os.replace(path, out.parent / path.name)
-    finally:
-        shutil.rmtree(folder)
     return card
 
 

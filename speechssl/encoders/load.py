@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 from tqdm import tqdm
@@ -35,7 +35,7 @@ from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
 from speechssl.encoders.hubert import FastEngine, convolution_dtype, is_known, modules_of, nothing
 from speechssl.errors import InputError, first_line
-from speechssl.io import SCALE, SHIPPED, checkpoint_folder, dequantise, hash_bytes, hash_files, hash_json, read_json
+from speechssl.io import SHIPPED, checkpoint_folder, dequantise, hash_bytes, hash_files, hash_json, load_quantised, read_json
 from speechssl.timing import FrameGrid
 
 if TYPE_CHECKING:  # here and below: it takes seconds to import, and what ships is encoded without it (`_weights_alone`)
@@ -563,8 +563,7 @@ def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
         if not (fits and known) or any(found.get(file) != wanted for file, wanted in stated.items()):
             return None
         model = modules_of(config)
-        weights = load_file(folder / "model.safetensors")
-        model.load_state_dict(dequantise(weights) if any(name.endswith(SCALE) for name in weights) else weights)
+        model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
         normalise = bool(extractor.do_normalize)
     except (InputError, OSError, SafetensorError, AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         return None
@@ -619,11 +618,7 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
     path = folder / "model.safetensors"
     try:
         # what ships is stored as int8, which transformers does not know: it gets the weights; else it reads the files itself
-        state = None
-        if path.is_file():
-            with safe_open(path, "pt") as file:
-                packed = any(name.endswith(SCALE) for name in file.keys())  # noqa: SIM118  # it is no dict
-            state = dequantise(load_file(path)) if packed else None
+        state = load_quantised(path) if path.is_file() else None
         model, info = MODEL_MAPPING[type(config)].from_pretrained(
             None if state else source, state_dict=state, config=config, dtype=torch.float32, output_loading_info=True
         )

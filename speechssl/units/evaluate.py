@@ -279,7 +279,7 @@ def _of_list(
     groups = [labelled[name].get("group", source.stem) for name in names]
     sequences = [units[name].units for name in names]
     try:
-        rows = quality.same_text_of(sequences, texts, speakers, groups, options.seed)
+        rows = quality.same_text(sequences, texts, speakers, groups, options.seed)
     except ValueError as error:
         raise InputError(f"{source}: {error}; list recordings of the same text by several speakers") from error
     if options.violins:
@@ -291,7 +291,7 @@ def _of_list(
 
 
 def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Distances of pairs of recordings, of the same text beside other texts, a pair of violins for each row of `same_text_of`."""
+    """Distances of pairs of recordings, of the same text beside other texts, a pair of violins for each row of `same_text`."""
     with styled(svg_hashsalt="units") as Figure:
         figure = Figure(figsize=(1.5 + 1.6 * len(rows), 3.6), layout="constrained")
         ax = figure.subplots()
@@ -444,13 +444,15 @@ def _same_text(
             raise
         _note(f"the same-text distance is left out: {error}")
         return {}
-    if extractor:
-        return quality.same_text(
-            *([x.units for x in pool.map(extractor.units, [pair[i].samples for pair in spoken])] for i in (0, 1))
-        )
     names: dict[str, int] = {}
-    sides = [[np.array([names.setdefault(p.text, len(names)) for p in side[i].phones]) for side in spoken] for i in (0, 1)]
-    return {"K": len(names)} | quality.same_text(*sides)
+    if extractor:
+        sides = [[x.units for x in pool.map(extractor.units, [pair[i].samples for pair in spoken])] for i in (0, 1)]
+    else:
+        sides = [[np.array([names.setdefault(p.text, len(names)) for p in side[i].phones]) for side in spoken] for i in (0, 1)]
+    texts, voices = [str(n) for n in range(len(spoken))] * 2, np.repeat(["one", "other"], len(spoken)).tolist()
+    (row,) = quality.same_text([*sides[0], *sides[1]], texts, voices)
+    found = {name: row[name] for name in ("same_text_distance", "same_text_auc", "pairs")}
+    return found if extractor else {"K": len(names)} | found
 
 
 def lines(values: dict[str, Any]) -> list[str]:

@@ -109,28 +109,15 @@ ROUNDING = 1e-4  # seconds that times of phones are good for
 PAIRS = 20_000  # of recordings that are compared, of the same text and of other texts
 
 
-def same_text(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> dict[str, Any]:
-    """The same-text distance, a mean over pairs from 0 (alike) to 1, its AUC from 0.5 (blind) to 1, and the number of pairs.
-
-    first[i] and second[i]: run-length units (U,) of sentence i by two voices; other sentences are the negatives. The distance
-    predicts how well DUAL can learn from the units.
-    Raises ValueError for fewer than two sentences.
-    """
-    if len(first) != len(second) or len(first) < 2:
-        raise ValueError("need two equally long lists of at least two sentences")
-    distances = np.array([[normalised_distance(a, b) for b in second] for a in first])
-    same, other = np.diag(distances), distances[~np.eye(len(first), dtype=bool)]
-    return {"same_text_distance": float(same.mean()), "same_text_auc": auc_of(same, other), "pairs": len(first)}
-
-
-def same_text_of(
+def same_text(
     units: Sequence[np.ndarray], texts: Sequence[str], speakers: Sequence[str], groups: Sequence[str] = (), seed: int = 0
 ) -> list[dict[str, Any]]:
     """Same-text measures of recordings by many people or synthesisers: a row for each pair of groups, of all pairs of recordings
     by different speakers, or of PAIRS of them drawn by the seed.
 
     units[i]: run-length units (U,) of recording i; texts, speakers: what is said in it and by whom; groups: what the speaker
-    belongs to, such as a synthesiser (none: all are one group). A row has `groups`, `same_text_distance`, `other_text_distance`,
+    belongs to, such as a synthesiser (none: all are one group). The distance, from 0 (alike) to 1, is of edits over the longer
+    length; it predicts how well DUAL can learn from the units. A row has `groups`, `same_text_distance`, `other_text_distance`,
     `same_text_auc` (the chance that a pair of the same text is nearer than one of other texts), and `pairs` of the same text.
     Pairs of groups that share no text have no row. Raises ValueError where no text is said by two speakers.
     """

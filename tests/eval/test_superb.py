@@ -47,8 +47,7 @@ def labelled(labelled, tmp_path):
     """Sets lie beside one another, as `find_data` expects them."""
 
     def make(task, **options):
-        (tmp_path / "sets").mkdir(exist_ok=True)
-        return labelled(task, **options).rename(tmp_path / "sets" / task)
+        return Path(shutil.copytree(labelled(task, **options), tmp_path / "sets" / task, dirs_exist_ok=True))
 
     return make
 

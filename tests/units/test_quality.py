@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn import metrics
 
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength
@@ -22,7 +21,6 @@ from speechssl.units.quality import (
     read_alignment,
     read_textgrid,
     same_text,
-    same_text_of,
     speaker_probe,
     stability,
     unit_edit_distance,
@@ -52,29 +50,6 @@ def test_distance_is_edits_over_the_longer_length(a, b):
     assert normalised_distance(a, b) == pytest.approx(edits(a, b) / longer if longer else 0)
     assert normalised_distance(a, b) == normalised_distance(b, a)
     assert normalised_distance(a, a) == 0
-
-
-@pytest.mark.slow
-@given(st.lists(st.tuples(sequences, sequences), min_size=2, max_size=5))
-def test_distance_and_auc_are_those_of_all_pairs(pairs):
-    first, second = zip(*pairs, strict=True)
-    table = [[normalised_distance(a, b) for b in second] for a in first]
-    same = [table[i][i] for i in range(len(pairs))]
-    other = [table[i][j] for i in range(len(pairs)) for j in range(len(pairs)) if i != j]
-    wins = [1.0 if s < o else 0.5 if s == o else 0.0 for s in same for o in other]
-    found = same_text(first, second)
-    assert found["same_text_distance"] == pytest.approx(np.mean(same))
-    assert found["same_text_auc"] == pytest.approx(np.mean(wins))
-    labels, scores = [1] * len(same) + [0] * len(other), [-d for d in same + other]
-    assert found["same_text_auc"] == pytest.approx(metrics.roc_auc_score(labels, scores))
-    assert found["pairs"] == len(pairs)
-
-
-@pytest.mark.parametrize("sizes", [(1, 1), (0, 0), (2, 3)])
-def test_two_sentences_at_least_and_as_many_of_each_voice(sizes):
-    first, second = ([np.array([1, 2])] * n for n in sizes)
-    with pytest.raises(ValueError, match="equally long lists of at least two"):
-        same_text(first, second)
 
 
 # ---- purity
@@ -346,20 +321,20 @@ def words(rng, texts=6, speakers=4, tokens=2, own=0):
 def test_same_text_of_many_speakers_is_that_of_all_pairs_by_two_of_them():
     units, texts, speakers = words(np.random.default_rng(0))
     groups = ["machine" if s in "01" else "people" for s in speakers]
-    rows = {row["groups"]: row for row in same_text_of(units, texts, speakers, groups)}
+    rows = {row["groups"]: row for row in same_text(units, texts, speakers, groups)}
     assert list(rows) == ["machine", "machine - people", "people"]
     assert rows["machine"]["pairs"] == 6 * 2 * 2 and rows["machine - people"]["pairs"] == 6 * 4 * 4
     same, other = [], []
     for i, j in itertools.combinations(range(len(units)), 2):
         if speakers[i] != speakers[j]:
             (same if texts[i] == texts[j] else other).append(normalised_distance(units[i], units[j]))
-    every = same_text_of(units, texts, speakers)[0]
+    every = same_text(units, texts, speakers)[0]
     assert every["same_text_distance"] == pytest.approx(np.mean(same))
     assert every["other_text_distance"] == pytest.approx(np.mean(other))
     auc = np.mean([(a < b) + (a == b) / 2 for a in same for b in other])
     assert every["same_text_auc"] == pytest.approx(auc)
     with pytest.raises(ValueError, match="no text is said by two speakers"):
-        same_text_of(units[:2], texts[:2], speakers[:2])
+        same_text(units[:2], texts[:2], speakers[:2])
 
 
 @pytest.mark.slow
