@@ -533,15 +533,11 @@ def train_head(
                     save_file({name: weight.detach().cpu().contiguous() for name, weight in weights.items()}, temporary)
             states, width = run.loader.shape
             head: Any = models["tuned"]["head"]
-            card = {
+            card = {name: made_from[name] for name in ("task", "encoder", "settings", "seed")} | {
                 "kind": KIND,
-                "task": task_card(run.task),
-                "encoder": dict(encoder),
                 "states": states,
                 "width": width,
                 "metric": metric,
-                "settings": asdict(run.settings),
-                "seed": run.seed,
                 "learning_rate": best.learning_rate,
                 "default_learning_rate": own.learning_rate,
                 "dev": {metric: best.value, "step": best.best},
