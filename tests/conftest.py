@@ -216,37 +216,20 @@ def tokenizer(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def text_encoder(tokenizer):
-    """A function (kind, **changes of the config) -> a text encoder with random weights, in eval mode."""
+    """A function (a family in small letters, **changes of the config) -> a text encoder with random weights, in eval mode, for the
+    vocabulary of `tokenizer`.
+    """
     import torch
     import transformers
 
     from speechssl.textlm import make_encoder
 
-    common = SIZES | {"vocab_size": len(tokenizer), "max_position_embeddings": 128}
-    narrow = common | {"embedding_size": 16}
-    distil = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
-    configs = {
-        "bert": ("BertConfig", common),
-        "roberta": ("RobertaConfig", common | {"type_vocab_size": 1, "pad_token_id": 1}),
-        "distilbert": ("DistilBertConfig", distil | {"vocab_size": len(tokenizer), "max_position_embeddings": 128}),
-        "electra": ("ElectraConfig", narrow),
-        "albert": ("AlbertConfig", narrow),
-        "longformer": ("LongformerConfig", common | {"attention_window": 8, "type_vocab_size": 1, "pad_token_id": 1}),
-        "modernbert": (
-            "ModernBertConfig",
-            common | {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
-            | {"local_attention": 8, "global_attn_every_n_layers": 2},
-        ),
-        "bigbird": ("BigBirdConfig", common | {"attention_type": "original_full"}),
-        "deberta": ("DebertaConfig", common | DISTANCES),
-        "deberta-v2": ("DebertaV2Config", common | DISTANCES | {"position_buckets": 16, "share_att_key": True}),
-        "t5": ("T5Config", T5 | {"vocab_size": len(tokenizer)}),
-    }  # fmt: skip
-
     def make(kind="bert", **changes):
-        name, values = configs[kind]
+        name, values, _ = next(made for family, made in FAMILIES.items() if family.lower() == kind)
+        values = values | {"vocab_size": len(tokenizer)} | ({} if kind == "t5" else {"max_position_embeddings": 128})
+        values |= {"attention_type": "original_full"} if kind == "bigbird" else {}
         torch.manual_seed(0)
-        return make_encoder(getattr(transformers, name)(**values | changes).to_dict()).eval()
+        return make_encoder(getattr(transformers, f"{name}Config")(**values | changes).to_dict()).eval()
 
     return make
 

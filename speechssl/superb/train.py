@@ -320,7 +320,6 @@ def shuffled_batches(utterances: Sequence[Utterance], size: int, seed: int, by_l
 
 # ---- processes
 
-REPORT_EVERY = 0.5  # seconds
 _QUEUE: Any = None  # in a worker process: steps done, to the process that started it
 
 
@@ -408,18 +407,7 @@ def _start_worker(queue: Any) -> None:
 
 
 def _train_in_worker(run: Run, steps: int) -> Attempt:
-    done, last = 0, time.monotonic()
-
-    def on_step(steps: int) -> None:
-        nonlocal done, last
-        done += steps
-        if time.monotonic() - last > REPORT_EVERY:
-            _QUEUE.put(done)
-            done, last = 0, time.monotonic()
-
-    found = advance(run, steps, on_step)
-    _QUEUE.put(done)
-    return found
+    return advance(run, steps, _QUEUE.put)
 
 
 # ---- learning rates
@@ -533,15 +521,11 @@ def train_head(
                     save_file({name: weight.detach().cpu().contiguous() for name, weight in weights.items()}, temporary)
             states, width = run.loader.shape
             head: Any = models["tuned"]["head"]
-            card = {
+            card = {name: made_from[name] for name in ("task", "encoder", "settings", "seed")} | {
                 "kind": KIND,
-                "task": task_card(run.task),
-                "encoder": dict(encoder),
                 "states": states,
                 "width": width,
                 "metric": metric,
-                "settings": asdict(run.settings),
-                "seed": run.seed,
                 "learning_rate": best.learning_rate,
                 "default_learning_rate": own.learning_rate,
                 "dev": {metric: best.value, "step": best.best},

@@ -93,9 +93,7 @@ def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") ->
     if name == MINISQA:
         pairs: Iterable[Pair] = lexicon()
     elif name == SAME:
-        counts: dict[str, int] = {}
-        for word in (w for text in texts[:1] for paragraph in text.paragraphs for w in paragraph.lower().split()):
-            counts[word] = counts.get(word, 0) + 1
+        counts = Counter(word for text in texts[:1] for paragraph in text.paragraphs for word in paragraph.lower().split())
         pairs = [(word, word) for word in sorted(counts, key=lambda w: (-counts[w], w))[:FREQUENT]]
     else:
         try:

@@ -83,6 +83,8 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
     was made from other inputs.
     """
     check_share(o.batch)
+    if o.start and (o.tokenizer or o.like):
+        raise InputError("what training starts from has its own vocabulary and size; leave out --tokenizer and --like, or --start")
     text = read_text(o.text, o.split).first(o.documents) if o.text else None
     second = read_text(o.second_text, o.split).first(o.documents).spelt(o.letters) if o.second_text else None
     if (second and not text) or (o.second_units and not o.units):
@@ -149,14 +151,8 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
                     head = {name: values.detach().cpu().contiguous() for name, values in model.head.state_dict().items()}
                     with replacing(folder / MLM_HEAD) as temporary:
                         save_file(head, temporary)
-                step.finish(
-                    {
-                        "what": "text language model" if causal else "text encoder",
-                        "options": settings(o) | places,
-                        "training": result,
-                        "weights": encoder_named(str(folder))["weights"],
-                    }
-                )
+                what, weights = "text language model" if causal else "text encoder", encoder_named(str(folder))["weights"]
+                step.finish({"what": what, "options": settings(o) | places, "training": result, "weights": weights})
         return folder
 
 
@@ -244,10 +240,6 @@ def _encoder(
     Raises InputError for options that contradict each other, or no vocabulary.
     """
     if o.start:
-        if o.tokenizer or o.like:
-            raise InputError(
-                "an encoder to start from has its own vocabulary and size; leave out --tokenizer and --like, or --start"
-            )
         encoder, own = load_text_encoder(o.start)
         check_specials(own, o.start)
         return encoder.train().requires_grad_(True), own
@@ -256,18 +248,17 @@ def _encoder(
     if o.like:
         values = _config_like(o.like) | {"vocab_size": len(tokenizer), "pad_token_id": pad}
     else:
-        sizes = {
-            "hidden_size": o.width,
-            "num_hidden_layers": o.layers,
-            "num_attention_heads": o.heads,
-            "intermediate_size": 4 * o.width,
-        }
         if o.width % o.heads:
             raise InputError(f"{o.heads} heads cannot share a width of {o.width}; give --width a multiple of --heads")
-        config = BertConfig(
-            **sizes, vocab_size=len(tokenizer), pad_token_id=pad, max_position_embeddings=max(o.positions, o.length)
-        )
-        values = config.to_dict()
+        values = BertConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=o.width,
+            num_hidden_layers=o.layers,
+            num_attention_heads=o.heads,
+            intermediate_size=4 * o.width,
+            max_position_embeddings=max(o.positions, o.length),
+            pad_token_id=pad,
+        ).to_dict()
     try:
         encoder = make_encoder(values)
     except Exception as error:  # every kind has its own for sizes that do not fit
@@ -301,8 +292,6 @@ def _language_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """For the objective causal: as `_encoder`, a GPT-2 in the place of a BERT."""
     if o.start:
-        if o.tokenizer or o.like:
-            raise InputError("a model to start from has its own vocabulary and size; leave out --tokenizer and --like, or --start")
         model, tokenizer = load_causal(o.start), load_vocabulary(o.start, masked=False)
         rows = model.get_input_embeddings().weight
     else:

@@ -98,14 +98,11 @@ def write_scores(
     score of the item stands in the second place. drawn: what intervals draw of the items; None: themselves.
     """
     made = {"task": task, "metric": metric, "arm": arm, "seed": seed, **about}
-    found = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), tuple(items))
-    if drawn:
-        found = replace(found, groups=tuple(drawn.labels), unit=drawn.name)
-    groups = {"groups": list(found.groups), "unit": found.unit} if drawn else {}
-    write_json(
-        run_folder(results, task, arm, seed) / "scores.json",
-        made | {"items": {name: list(pair) for name, pair in items.items()}} | groups,
-    )
+    units = drawn or Units("item", tuple((name,) for name in items))
+    found = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), tuple(units.labels), units.name)
+    groups = {"groups": units.labels, "unit": units.name} if drawn else {}
+    written = {"items": {name: list(pair) for name, pair in items.items()}} | groups
+    write_json(run_folder(results, task, arm, seed) / "scores.json", made | written)
     decisive = {name: value for name, value in made.items() if name != "training"}  # which says how long it took
     v, about_row = shown(estimate([found]).interval, metric), (task, arm, CONDITION, None, metric)
     row = Row(*about_row, v.value, *v.ends, v.n, seed, hash_json(decisive), v.drawn, v.groups)

@@ -212,20 +212,16 @@ def score_table(found: Gains) -> Table:
     tasks = [task for task in found.metrics if not has_own_table(task) and task not in found.symbols]
     rows = [(arm, *cells) for arm in found.arms if (cells := _percents(found.scores, tasks, arm))]
     counts = sorted({n for (task, _), n in found.seeds.items() if task in tasks})
-    note = f"Percent; seeds: {' or '.join(map(str, counts))}. " + _drawn(found.scores, tasks)
-    return Table(
-        "Scores", ("start", *(f"{task} ({found.metrics[task]})" for task in tasks)), tuple(rows), " ".join([note, *found.notes])
-    )
+    note = f"Percent; seeds: {' or '.join(map(str, counts))}. {_note(found.scores, tasks, *found.notes)}"
+    return Table("Scores", ("start", *(f"{task} ({found.metrics[task]})" for task in tasks)), tuple(rows), note)
 
 
 def gain_table(found: Gains, baseline: str) -> Table:
     tasks = [t for t in dict.fromkeys(task for task, _ in found.gains) if not has_own_table(t)]
     every = {arm: _percents(found.gains, tasks, arm, "+") for arm in found.arms}
     rows = [(arm, *cells, ARTIFICIAL.get(family(arm), "–")) for arm, cells in every.items() if cells]
-    title = f"Gain over {baseline}, in points"
-    return Table(
-        title, ("start", *tasks, "published (GLUE)"), tuple(rows), " ".join(filter(None, [_drawn(found.gains, tasks), NOTE]))
-    )
+    title, columns = f"Gain over {baseline}, in points", ("start", *tasks, "published (GLUE)")
+    return Table(title, columns, tuple(rows), _note(found.gains, tasks, NOTE))
 
 
 def frozen_table(found: Gains) -> list[Table]:
@@ -234,8 +230,7 @@ def frozen_table(found: Gains) -> list[Table]:
     if not tasks:
         return []
     rows = _beside_published(found, tasks, found.arms, FROZEN)
-    note = " ".join(filter(None, [_drawn(found.scores, tasks), FROZEN_NOTE]))
-    return [Table("The frozen transformer, accuracy", ("start", *tasks), rows, note)]
+    return [Table("The frozen transformer, accuracy", ("start", *tasks), rows, _note(found.scores, tasks, FROZEN_NOTE))]
 
 
 def symbol_table(found: Gains) -> list[Table]:
@@ -245,7 +240,7 @@ def symbol_table(found: Gains) -> list[Table]:
         return []
     arms = [*SYMBOL_ARMS, *(arm for arm in found.arms if arm not in SYMBOL_ARMS)]
     rows = _beside_published(found, tasks, arms, SYMBOLS)
-    note = " ".join([_drawn(found.scores, tasks), SYMBOL_NOTE, *dict.fromkeys(filter(None, found.symbols.values()))])
+    note = _note(found.scores, tasks, SYMBOL_NOTE, *dict.fromkeys(found.symbols.values()))
     return [Table(SYMBOL_TITLE, ("start", *(f"{task} ({found.metrics[task]})" for task in tasks)), rows, note)]
 
 
@@ -317,12 +312,8 @@ def unit_lm_table(found: Gains, baseline: str) -> list[Table]:
     rows = _scored(found, tasks, baseline)
     if any(UNIT_LM[task] for task in tasks) and any(arm != baseline for _, arm in found.gains):
         rows.append((f"a text-pre-trained start over {baseline}, published", *(UNIT_LM[task] for task in tasks)))
-    note = " ".join(
-        filter(
-            None,
-            [_drawn(found.scores, tasks), "Chance: 50 % of spot-the-word and of same or different.", *found.notes, UNIT_LM_NOTE],
-        )
-    )
+    chance = "Chance: 50 % of spot-the-word and of same or different."
+    note = _note(found.scores, tasks, chance, *found.notes, UNIT_LM_NOTE)
     heads = [f"{task} ({found.metrics[task]}, %)" if task != PERPLEXITY else task for task in tasks]
     return [Table("A language model of units", ("start", *heads), tuple(rows), note)]
 
@@ -334,8 +325,8 @@ def surface_tables(found: Gains, baseline: str) -> list[Table]:
         tasks = [f"{kind}-{name}" for name in SURFACES if f"{kind}-{name}" in found.metrics]
         if tasks:
             heads = [SURFACES[task.removeprefix(f"{kind}-")] for task in tasks]
-            note = " ".join(filter(None, [_drawn(found.scores, tasks), SURFACE_NOTE]))
-            made.append(Table(f"Loss surfaces: {kind}", ("start", *heads), tuple(_scored(found, tasks, baseline)), note))
+            rows, note = tuple(_scored(found, tasks, baseline)), _note(found.scores, tasks, SURFACE_NOTE)
+            made.append(Table(f"Loss surfaces: {kind}", ("start", *heads), rows, note))
     return made
 
 
@@ -544,6 +535,7 @@ def device_table(results: Path, seed: int) -> Table:
     return table
 
 
-def _drawn(found: Mapping[tuple[str, str], Estimate], tasks: Iterable[str]) -> str:
-    wanted = set(tasks)
-    return drawn_sentence((task, e.unit, e.groups) for (task, _), e in found.items() if task in wanted)
+def _note(found: Mapping[tuple[str, str], Estimate], tasks: Sequence[str], *more: str) -> str:
+    """What the intervals of these tasks draw, and more sentences."""
+    drawn = drawn_sentence((task, e.unit, e.groups) for (task, _), e in found.items() if task in tasks)
+    return " ".join(filter(None, [drawn, *more]))

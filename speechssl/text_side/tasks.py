@@ -75,42 +75,33 @@ def load_task(folder: Path) -> Task:
 
 def _own(folder: Path) -> Task:
     about = read_json(folder / "task.json") if (folder / "task.json").is_file() else {}
-    found: dict[str, list[tuple[str, dict[str, Any]]]] = {split: [] for split in SPLITS}
+    found: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {}  # split -> id, by which scores are kept -> place and line
     for split in SPLITS:
-        for number, values in read_lines(folder / f"{split}.jsonl"):
-            place = f"{folder / f'{split}.jsonl'}:{number}"
+        path, found[split] = folder / f"{split}.jsonl", {}
+        for number, values in read_lines(path):
             if not ("label" in values and ("symbols" in values or isinstance(values.get("text"), str))):
-                raise InputError(f"{place} has no label, or neither text nor symbols; correct the line")
-            found[split].append((place, values))
+                raise InputError(f"{path}:{number} has no label, or neither text nor symbols; correct the line")
+            name = str(values.get("id", len(found[split])))
+            if name in found[split]:
+                raise InputError(f"{path}:{number}: the id {name} is also that of {found[split][name][0]}; make ids unique")
+            found[split][name] = f"{path}:{number}", values
         if not found[split]:
-            raise InputError(f"{folder / f'{split}.jsonl'} has no examples; make the task again")
-        names: dict[str, str] = {}  # by which scores are kept
-        for i, (place, values) in enumerate(found[split]):
-            if (first := names.setdefault(name := str(values.get("id", i)), place)) != place:
-                raise InputError(f"{place}: the id {name} is also that of {first}; make ids unique")
+            raise InputError(f"{path} has no examples; make the task again")
     metric = str(about.get("metric", ACCURACY))
-    classes = [] if metric == SPEARMAN else sorted({str(values["label"]) for _, values in found["train"]})
+    classes = [] if metric == SPEARMAN else sorted({str(values["label"]) for _, values in found["train"].values()})
     if len(classes) == 1:
         raise InputError(f"{folder / 'train.jsonl'} has one label alone; give examples of two at least")
-    splits: dict[str, list[TaskExample]] = {}
+    splits: dict[str, list[TaskExample]] = {split: [] for split in SPLITS}
     for split, lines in found.items():
-        made = []
-        for i, (place, values) in enumerate(lines):
-            if classes and str(values["label"]) not in classes:
-                raise InputError(f"{place} has the label {values['label']!r}, which train.jsonl does not have; correct it")
-            if not classes and not isinstance(values["label"], (int, float)):
-                raise InputError(f"{place} has the label {values['label']!r}, where task.json says numbers; correct it")
-            label = float(classes.index(str(values["label"])) if classes else values["label"])
-            made.append(
-                TaskExample(
-                    str(values.get("id", i)),
-                    label,
-                    values.get("text", ""),
-                    values.get("pair"),
-                    tuple(map(str, values.get("symbols", ()))),
-                )
-            )
-        splits[split] = made
+        for name, (place, values) in lines.items():
+            label = values["label"]
+            if classes and str(label) not in classes:
+                raise InputError(f"{place} has the label {label!r}, which train.jsonl does not have; correct it")
+            if not classes and not isinstance(label, (int, float)):
+                raise InputError(f"{place} has the label {label!r}, where task.json says numbers; correct it")
+            symbols = tuple(map(str, values.get("symbols", ())))
+            wanted = float(classes.index(str(label)) if classes else label)
+            splits[split].append(TaskExample(name, wanted, values.get("text", ""), values.get("pair"), symbols))
     hashed = hash_files([folder / f"{split}.jsonl" for split in SPLITS])
     return Task(str(about.get("task", folder.name)), tuple(classes), splits, hashed, metric, note=str(about.get("note", "")))
 

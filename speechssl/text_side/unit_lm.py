@@ -326,6 +326,7 @@ def utterances(units: Path, lm: UnitLm, folder: Path) -> list[Utterance]:
 # ---- what a model knows
 
 Items = dict[str, tuple[float, float]]
+Model = UnitLm | Bigram
 BIGRAM = "bigram"
 
 
@@ -335,7 +336,7 @@ def probe(
     """Test a model; a line a test. Raises InputError for what does not fit together, or is too long for the model."""
     if (words is None) != (word_units is None):
         raise InputError("words are tested by their units; give both --spoken-words and --word-units, or neither")
-    lm: UnitLm | Bigram
+    lm: Model
     if model == BIGRAM:
         card = units_card(units / "train")
         lm = Bigram([u.runs.units for u in iterate_units(units / "train")], int(card["K"]))
@@ -348,31 +349,28 @@ def probe(
         about = {name: card[name] for name in ("start", "weights", "units", "curve", "options", "training")}
     seed = int(about.get("options", {}).get("training", {}).get("seed", 0))
     about |= {"probe": asdict(o)}
-    found: dict[str, tuple[str, Items, list[str], str]] = {}  # task -> metric, items, what is drawn of each, its name
     scores = lm.log_probs([u.runs.units for u in spoken])
     items = {u.id: (float(len(some)), -float(some.sum())) for u, some in zip(spoken, scores, strict=True)}
-    found[PERPLEXITY] = PERPLEXITY, items, list(items), "recording"
+    tests = {PERPLEXITY: (items, list(items))}  # task -> items, and what is drawn of each
     if words is not None and word_units is not None:
         check_same(units_card(word_units), card, word_units, f"those of {model}" if model != BIGRAM else f"those in {units}")
         listed = spoken_words(words, word_units)
-        for task, made in (
-            (SPOT_THE_WORD, spot_the_word(lm, listed)),
-            (SAME_DIFFERENT, same_different(lm, listed, o.seed)),
-            (SAME_NON_WORD, same_different(lm, listed, None)),
-            (FEW_SHOT, few_shot(lm, listed, o)),
-        ):
-            found[task] = ACCURACY, made[0], made[1], "word"
+        tests |= {
+            SPOT_THE_WORD: spot_the_word(lm, listed),
+            SAME_DIFFERENT: same_different(lm, listed, o.seed),
+            SAME_NON_WORD: same_different(lm, listed, None),
+            FEW_SHOT: few_shot(lm, listed, o),
+        }
     lines = []
-    for task, (metric, items, drawn, name) in found.items():
-        facts = about if task == PERPLEXITY else about | {"curve": []}
-        facts |= (
-            {"note": f"Few-shot: {o.ways} words, {o.shots} examples of each; chance {100 / o.ways:.0f} %."}
-            if task == FEW_SHOT
-            else {}
-        )
+    for task, (items, drawn) in tests.items():
+        of_words = task != PERPLEXITY
+        metric, facts = (ACCURACY, about | {"curve": []}) if of_words else (PERPLEXITY, about)
+        if task == FEW_SHOT:
+            facts["note"] = f"Few-shot: {o.ways} words, {o.shots} examples of each; chance {100 / o.ways:.0f} %."
         folder = run_folder(results, task, arm, seed)
-        card = write_scores(results, task, metric, arm, seed, items, facts, Units(name, tuple((d,) for d in drawn)))
-        lines.append(f"{folder}: {card['value']:.2f}{' %' if metric == ACCURACY else ''} {metric} ({len(items)} items)")
+        groups = Units("word" if of_words else "recording", tuple((d,) for d in drawn))
+        card = write_scores(results, task, metric, arm, seed, items, facts, groups)
+        lines.append(f"{folder}: {card['value']:.2f}{' %' * of_words} {metric} ({len(items)} items)")
     return lines
 
 
@@ -387,7 +385,7 @@ def spoken_words(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndarray]
     return found
 
 
-def spot_the_word(lm: UnitLm | Bigram, listed: Sequence[tuple[SpokenWord, np.ndarray]]) -> tuple[Items, list[str]]:
+def spot_the_word(lm: Model, listed: Listed) -> tuple[Items, list[str]]:
     """(1, 1 where the word is likelier, 0 where not, a half for the same) of every word and voice, and its word."""
     scores = lm.log_probs([units for _, units in listed])
     means = {(word.word, word.voice, word.real): float(some.mean()) for (word, _), some in zip(listed, scores, strict=True)}
@@ -403,9 +401,7 @@ def spot_the_word(lm: UnitLm | Bigram, listed: Sequence[tuple[SpokenWord, np.nda
     return items, drawn
 
 
-def same_different(
-    lm: UnitLm | Bigram, listed: Sequence[tuple[SpokenWord, np.ndarray]], seed: int | None
-) -> tuple[Items, list[str]]:
+def same_different(lm: Model, listed: Listed, seed: int | None) -> tuple[Items, list[str]]:
     """Of every word A and two voices x, y: is A by x nearer to A by y than another word by y? seed: draws that; None: its non-word.
 
     Raises InputError for fewer than two words or voices.
@@ -432,7 +428,7 @@ def same_different(
     return items, drawn
 
 
-def few_shot(lm: UnitLm | Bigram, listed: Sequence[tuple[SpokenWord, np.ndarray]], o: ProbeOptions) -> tuple[Items, list[str]]:
+def few_shot(lm: Model, listed: Listed, o: ProbeOptions) -> tuple[Items, list[str]]:
     """(the place of the word that is asked for among those of the prompt, that of the unit that the model finds likeliest).
 
     A prompt shows `shots` readings of each of `ways` words in a random order, each followed by the unit that stands for the word in
@@ -513,6 +509,9 @@ class SpokenWord:
     real: bool
     voice: str
     phones: str
+
+
+Listed = Sequence[tuple[SpokenWord, np.ndarray]]  # with its units
 
 
 def bare(phones: Sequence[str]) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ from speechssl.superb.tasks.enhancement import (
     SILENT,
     WORST_PESQ,
     Enhancement,
-    Masker,
     Separation,
     Stft,
     masked,
@@ -31,6 +30,8 @@ from speechssl.superb.tasks.enhancement import (
     stoi_percent,
 )
 from speechssl.timing import FrameGrid
+
+from ..heads import alone, learn
 
 GRID = FrameGrid(16_000, 320, 400)
 LENGTHS = (9_000, 12_345, 6_400)
@@ -170,13 +171,10 @@ def test_no_padding_and_no_batch_mate_matters(tmp_path_factory, name, frames, or
     head, batch = head_of(task), batch_of(task, frames=frames)
     together = task.predict(head, batch)
     for i in order:
-        n = int(batch.lengths[i])
-        one = Batch(batch.utterances[i : i + 1], batch.states[i : i + 1, :, :n], batch.lengths[i : i + 1], batch.waves[i : i + 1])
-        (alone,) = task.predict(head, one)
-        assert alone.dtype == np.float32 and alone.shape == (1 + task.sources, LENGTHS[i])
-        assert np.allclose(together[i], alone, atol=1e-5)
-    rows = [[part[i : i + 1] for part in (batch.utterances, batch.states, batch.lengths, batch.waves)] for i in order]
-    losses = [task.loss(head, Batch(*row)) for row in rows]
+        (own,) = task.predict(head, alone(batch, i))
+        assert own.dtype == np.float32 and own.shape == (1 + task.sources, LENGTHS[i])
+        assert np.allclose(together[i], own, atol=1e-5)
+    losses = [task.loss(head, alone(batch, i)) for i in order]
     assert float(task.loss(head, batch)) == pytest.approx(float(torch.stack(losses).mean()), rel=1e-4)
 
 
@@ -200,12 +198,8 @@ def test_it_learns(tmp_path, name):
         batch.states[i, :, : batch.lengths[i]] = torch.cat(list(spectra), 1)[: batch.lengths[i]]
     torch.manual_seed(0)
     head = task.build(3, batch.states.shape[-1])
-    optimiser = torch.optim.AdamW(head.parameters(), 1e-2)
     before = float(task.loss(head, batch))
-    for _ in range(60):
-        optimiser.zero_grad()
-        task.loss(head, batch).backward()
-        optimiser.step()
+    learn(task, head, batch, 60, 1e-2)
     assert float(task.loss(head, batch)) < before / 2
     found = dict(zip([u.id for u in batch.utterances], task.predict(head.eval(), batch), strict=True))
     improvements = []
@@ -281,32 +275,6 @@ def test_published_sizes(tmp_path):
     head = task.build(13, 768)
     assert head.recurrent.num_layers == 3 and head.recurrent.hidden_size == 256 and head.recurrent.dropout == 0.1
     assert (task.stft.size, task.stft.window, task.stft.hop) == (512, 400, 160) and head.outputs[0].out_features == 257
-
-
-def masker(seed=0, **sizes):
-    torch.manual_seed(seed)
-    head = Masker(**{"states": 3, "width": 7, "bins": 9, "sources": 2, "hidden": 5} | sizes).eval()
-    torch.nn.init.normal_(head.featurizer.weights)
-    return head
-
-
-@pytest.mark.parametrize("task", ["enhancement_stft2", "separation_stft2"])
-@pytest.mark.parametrize(("lengths", "width", "sources", "layers"), [([1], 1, 1, 1), ([9, 4, 1], 7, 2, 3), ([3, 3], 13, 3, 2)])
-def test_the_head_is_s3prls(s3prl, task, lengths, width, sources, layers):
-    from torch.nn.utils.rnn import pack_sequence
-
-    model = import_module(f"s3prl.downstream.{task}.model")
-    head, lengths = masker(width=width, sources=sources, layers=layers), torch.tensor(lengths)
-    states = torch.randn(len(lengths), 3, int(lengths.max()), width)
-    theirs = model.SepRNN(width, 9, num_spks=sources, num_layers=layers, hidden_size=5, non_linear="sigmoid").eval()
-    weights = {name.replace("recurrent.", "rnn.").replace("outputs.", "linear."): w for name, w in head.state_dict().items()}
-    assert theirs.load_state_dict(weights, strict=False).missing_keys == []
-    summed = head.featurizer(states)
-    wanted = theirs(pack_sequence([x[:n] for x, n in zip(summed, lengths, strict=True)]))
-    ours = head(states, lengths, lengths)
-    for i, n in enumerate(lengths):
-        for source in range(sources):
-            assert torch.allclose(ours[i, source, :n], wanted[source][i, :n], atol=1e-6)
 
 
 @pytest.mark.slow

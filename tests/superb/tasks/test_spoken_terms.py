@@ -187,14 +187,6 @@ def test_it_is_dtw_pythons(length, lengths, seed):
     assert ours.numpy() == pytest.approx([by_dtw_python(query, d) for d in documents], abs=1e-5)
 
 
-@pytest.mark.parametrize("level", [1.0, 1e-4, 1e4])
-def test_a_query_is_found_where_it_lies_at_any_level(level):
-    query = frames(10, 1)
-    holding = torch.cat([frames(20, 2), level * query, frames(20, 3)])
-    cost, other = subsequence_costs(query, *side_by_side([holding, frames(50, 4)]))
-    assert cost < 1e-5 < 0.05 < other
-
-
 @pytest.mark.parametrize("document", [frames(1, 0), frames(1, 0).repeat(9, 1), torch.zeros(4, 5)])
 def test_a_document_without_contrast_fits_nothing(document):
     """dtw-python would be given zeros by s3prl's normalisation: the best cost there is."""
