@@ -260,6 +260,10 @@ def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_pat
     refused(folder, "cannot load the reader")
 
 
+def test_a_reader_of_units_is_called_so():
+    refused("people-en/dual", "is a DUAL reader, of units and not of words; give its --encoder")
+
+
 def test_a_folder_without_a_config_is_no_reader(tmp_path):
     with pytest.raises(InputError, match=f"{tmp_path} has no config.json, so it is no reader; give a folder with config.json"):
         load_text_qa(tmp_path, ReaderOptions(str(tmp_path)))
