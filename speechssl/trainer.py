@@ -250,6 +250,16 @@ class _Trainer(Trainer):
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> None:
         return None  # in order: the order is the seed's business, in StepBatches
 
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Go on at the rate of this schedule, not at that which the optimiser was saved with: a shorter schedule ends at 0."""
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            schedule: Any = self.lr_scheduler
+            rates = [rate * at(schedule.last_epoch) for rate, at in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]
+            schedule._last_lr = rates
+            for group, rate in zip(schedule.optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):  # type: ignore[no-untyped-def]
         outputs = model(**inputs)
         self.watch.report(outputs)

@@ -351,7 +351,7 @@ def test_a_finished_run_is_trained_further(tmp_path, horizon):
     assert result["steps"] == 10 and [row["step"] for row in rows] == list(range(1, 11))
     assert torch.equal(more, whole) == (horizon == 10)
     rates = [[row["learning_rate"] for row in logged(tmp_path / name) if "loss" in row] for name in ("whole", "more")]
-    assert rates[0][6:] == rates[1][6:] and (rates[0] == rates[1]) == (horizon == 10)
+    assert rates[0][5:] == rates[1][5:] and (rates[0] == rates[1]) == (horizon == 10)
 
 
 def test_more_steps_may_find_a_better_model_and_keep_the_best_there_was(tmp_path):

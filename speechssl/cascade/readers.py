@@ -93,6 +93,9 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
                 "--doc-stride and --max-answer-length"
             )
         model, layout, made = load_reader(folder, answering=True)
+        if made.get("what") == "DUAL reader":
+            remedy = "give its --encoder and --codebook as well, or a reader of `train text-qa`"
+            raise InputError(f"{folder} is a DUAL reader, of units and not of words; {remedy}")
         rows = model.embedding.num_embeddings
         codec = TextCodec(word_pieces(folder, rows) or load_tokenizer(folder, rows))
         if added:

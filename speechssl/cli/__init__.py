@@ -196,6 +196,7 @@ def _quiet(verbose: bool) -> None:
         return
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # or every process warns of how DistributedDataParallel was built
     if "transformers" in sys.modules:  # which has read these already
         from transformers.utils import logging
 

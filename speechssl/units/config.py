@@ -144,9 +144,9 @@ class Extract:
             print(f"{out}: the parts of shard {self.shard} are written; the last of the other shards writes the card")
             return {"out": str(out), "card": None, "failed": made.failed}
         tell_set_aside(made.failed, f"{out / FAILED}")
-        length, pieces = shown_length(made.card["seconds"]), len(made.card["parts"])
-        parts = f"{pieces} part{'s' if pieces != 1 else ''}"
-        counts = f"{made.card['recordings']} recordings ({length}) in {parts}; {len(made.failed)} set aside"
+        length, count, pieces = shown_length(made.card["seconds"]), made.card["recordings"], len(made.card["parts"])
+        some, parts = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((count, "recording"), (pieces, "part")))
+        counts = f"{some} ({length}) in {parts}; {len(made.failed)} set aside"
         print(f"{out}: units of {counts}")
         return {"out": str(out), "card": made.card, "failed": made.failed}
 

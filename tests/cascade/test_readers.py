@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -258,6 +259,11 @@ def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_pat
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "c")
     (folder / "model.safetensors").write_bytes(b"cut")
     refused(folder, "cannot load the reader")
+
+
+def test_a_reader_of_units_is_called_so():
+    with pytest.raises(InputError, match="is a DUAL reader, of units and not of words; give its --encoder"):
+        load_text_qa(Path("nowhere"), ReaderOptions("people-en/dual"))
 
 
 def test_a_folder_without_a_config_is_no_reader(tmp_path):
