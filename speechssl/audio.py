@@ -74,6 +74,7 @@ def read_channels(path: Path | str, start: int = 0, frames: int = -1) -> tuple[n
     path = Path(path)
     with _opened(path) as file:
         file.seek(start)
+        frames = file.frames - start if frames < 0 else frames
         return file.read(frames, dtype="float32", always_2d=True).T, int(file.samplerate)
 
 
@@ -188,6 +189,13 @@ def quiet_decoders() -> Iterator[None]:
         os.close(kept)
 
 
+class _Forward(soundfile.SoundFile):
+    """Read from front to back. soundfile seeks after every read where it can, and libmpg123 then complains of frames on stderr."""
+
+    def seekable(self) -> bool:
+        return False
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
     """The file, open for reading. Raises InputError where there is no whole audio file."""
@@ -206,7 +214,7 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
     if path.stat().st_size == 0:
         raise InputError(f"the audio file {path} is empty (0 bytes); copy or download it again")
     try:
-        file = soundfile.SoundFile(os.fsencode(path))  # bytes: not every name of a file is text
+        file = _Forward(os.fsencode(path))  # bytes: not every name of a file is text
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a suffix that means samples without a header
         suffix = path.suffix.lower()
         convert = f"; `ffmpeg -i NAME{suffix} NAME.flac` makes one of this" if suffix in UNREAD else ""

@@ -113,14 +113,18 @@ class CachedStates:
         rows: dict[str, tuple[Path, int, int, int]] = {}
         failed: dict[str, str] = {}
         card = read_json(folder / "card.json")
-        for path in [folder / name for name in card["shards"]]:
+        try:
+            shards, pooled = [folder / name for name in card["shards"]], bool(card["made_from"]["options"]["pooled"])
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{folder / 'card.json'} is damaged (it lacks {error}); {MADE_AGAIN}") from None
+        for path in shards:
             index, at = _index(path), 0
             for name, count, wanted in index["rows"]:
                 if count:
                     rows[name] = (path, at, count, wanted)
                 at += count
             failed |= index["failed"]
-        return cls(folder, bool(card["made_from"]["options"]["pooled"]), rows, failed)
+        return cls(folder, pooled, rows, failed)
 
 
 def cache_states(
