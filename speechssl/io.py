@@ -156,12 +156,26 @@ def read_json(path: Path | str) -> Any:
     return card
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Raises ValueError for what is not JSON, or is nested more deeply than anything that is meant to be read."""
+def parse_json(text: str) -> Any:
+    """Raises ValueError for what is not JSON, is nested too deeply, or holds a number or a character that cannot be worked with."""
     try:
-        return json.loads(text)
+        value = _JSON.decode(text)
+        if "\\ud" in text or "\\uD" in text:  # half of a pair stands for no character, and cannot be written
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{error.object[error.start]!a} is no character") from None
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 300:
+        raise ValueError(f"a number has {len(digits)} digits")  # no float is as large
+    return int(digits)
+
+
+_JSON = json.JSONDecoder(parse_int=_integer)
 
 
 def hash_bytes(*parts: bytes) -> str:

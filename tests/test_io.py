@@ -87,12 +87,23 @@ def test_json_comes_back_as_it_was(tmp_path_factory, value):
     assert read_json(path) == value
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff\xfe", b"[" * 100_000])
-def test_what_is_not_json_is_named(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "card.json"),
+        (b"", "card.json"),
+        (b"{", "card.json"),
+        (b"\xff\xfe", "card.json"),
+        (b"[" * 100_000, r"card.json as JSON \(it is nested too deeply\)"),
+        (rb'{"a": "\ud83d\ude00 \uD800"}', r"card.json as JSON \('\\ud800' is no character\)"),
+        (b'{"a": 1' + b"0" * 308 + b"}", r"card.json as JSON \(a number has 309 digits\)"),
+    ],
+)
+def test_what_is_not_json_is_named(tmp_path, content, message):
     path = tmp_path / "card.json"
     if content is not None:
         path.write_bytes(content)
-    refused(r"card.json as JSON \(it is nested too deeply\)" if content and len(content) > 9 else "card.json", read_json, path)
+    refused(message, read_json, path)
 
 
 def test_a_card_that_was_changed_is_named_once_and_what_it_does_not_say_is_one_sentence(tmp_path, capsys):
