@@ -130,6 +130,25 @@ def write_lines(path: Path | str, records: Iterable[Mapping[str, Any]]) -> None:
     write_text(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
 
 
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, object) of every line that is not empty, one in memory at a time.
+
+    Raises InputError for what is no text and, naming it, for a line that is not a JSON object.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:  # not splitlines: a text may hold U+0085 or U+2028
+            for number, line in ((number, line.removesuffix("\n")) for number, line in enumerate(file, 1) if line.strip()):
+                try:
+                    values = parse_json(line)
+                except ValueError as error:
+                    raise InputError(f"{path}:{number} is not JSON ({error}); correct or remove the line") from error
+                if not isinstance(values, dict):
+                    raise InputError(f"{path}:{number} is not a JSON object; every line of a manifest is one record")
+                yield number, values
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
+
+
 def read_json(path: Path | str) -> Any:
     """What `write_json` was given. Raises InputError when the file is missing or is not JSON, or a card is not an object.
 

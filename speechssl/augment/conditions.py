@@ -22,9 +22,8 @@ import numpy as np
 from speechssl import signal
 from speechssl.audio import SAMPLE_RATE, duration, to_int16
 from speechssl.augment.noise import SHARES, Draw, NoiseBank, Piece, noise_files, recording, replay
-from speechssl.data.records import read_lines
 from speechssl.errors import InputError
-from speechssl.io import write_lines
+from speechssl.io import read_lines, write_lines
 
 RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al., WASPAA 2013)
 SLOPES = (-24.0, 24.0)  # dB an octave, of coloured noise

@@ -19,11 +19,11 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.align import CONTEXT, Aligner, Alignment, is_spoken, load_aligner
 from speechssl.data.files import safe_name
 from speechssl.data.prepare import PARTS, UNTIMED, UNUSABLE, Kind, PrepareReport, SplitRecords, write_corpus
-from speechssl.data.records import INVENTED, TOLERANCE, Corpus, Passage, Question, Span, data_hash, load_corpus, locate, read_lines
+from speechssl.data.records import INVENTED, TOLERANCE, Corpus, Passage, Question, Span, data_hash, load_corpus, locate
 from speechssl.data.squad import places, touched
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError
-from speechssl.io import CARD, read_json, stage, write_json, write_lines
+from speechssl.io import CARD, read_json, read_lines, stage, write_json, write_lines
 from speechssl.text import language_of, pieces
 
 VERSION = 1  # of how words are aligned

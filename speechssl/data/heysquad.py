@@ -15,9 +15,9 @@ from speechssl.audio import duration, read_audio, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import decoded, load_json, read_parquet
 from speechssl.data.prepare import Attach, Attached, PrepareReport, SplitRecords, Takes, Wanted
-from speechssl.data.records import read_lines
 from speechssl.data.squad import Asked, Paragraph, Style, as_text, is_squad, read_golds, read_squad, records_of
 from speechssl.errors import InputError
+from speechssl.io import read_lines
 
 PUBLISHED = {"train": {"questions": 71_990}, "dev": {"questions": 4_158}}  # of the people's questions
 LAYOUT = (

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from speechssl.audio import length
 from speechssl.errors import InputError
-from speechssl.io import hash_files, parse_json, read_json, write_lines
+from speechssl.io import hash_files, read_json, read_lines, write_lines
 from speechssl.processes import is_main
 from speechssl.stats import Units, choose_units, unknown_voice
 
@@ -386,25 +386,6 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
         return corpus
     kept = dict(list(corpus.passages.items())[:count])
     return replace(corpus, passages=kept, questions=tuple(q for q in corpus.questions if q.passage in kept))
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number, object) of every line that is not empty, one in memory at a time.
-
-    Raises InputError for what is no text and, naming it, for a line that is not a JSON object.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", newline="\n") as file:  # not splitlines: a text may hold U+0085 or U+2028
-            for number, line in ((number, line.removesuffix("\n")) for number, line in enumerate(file, 1) if line.strip()):
-                try:
-                    values = parse_json(line)
-                except ValueError as error:
-                    raise InputError(f"{path}:{number} is not JSON ({error}); correct or remove the line") from error
-                if not isinstance(values, dict):
-                    raise InputError(f"{path}:{number} is not a JSON object; every line of a manifest is one record")
-                yield number, values
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
 
 
 # ---- which voices training knew, and so what intervals draw (`stats.choose_units`)

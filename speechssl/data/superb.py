@@ -21,9 +21,8 @@ from typing import Any
 from tqdm import tqdm
 
 from speechssl.audio import duration
-from speechssl.data.records import read_lines
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json
+from speechssl.io import hash_files, read_json, read_lines
 from speechssl.stats import Units, choose_units
 
 SPLITS = ("train", "dev", "test")

@@ -21,9 +21,9 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE, length, resample, write_flac
 from speechssl.data.files import decoded, open_csv, read_parquet, safe_name
 from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, Wanted, prepared, write_corpus
-from speechssl.data.records import Answer, Passage, Question, Span, read_lines, span_of
+from speechssl.data.records import Answer, Passage, Question, Span, span_of
 from speechssl.errors import InputError
-from speechssl.io import hash_files, parse_json, stage
+from speechssl.io import hash_files, parse_json, read_lines, stage
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")  # "": a folder of `datasets.Dataset.save_to_disk`
 KINDS = ("passages", "questions")

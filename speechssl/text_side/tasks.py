@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.data.records import read_lines
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, stage, write_json, write_text
+from speechssl.io import hash_files, read_json, read_lines, stage, write_json, write_text
 from speechssl.text_side.config import SentenceTasks
 from speechssl.text_side.data import read_text, sentences
 

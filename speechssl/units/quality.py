@@ -17,8 +17,8 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from speechssl.data.files import read_tiers
-from speechssl.data.records import read_lines
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.io import read_lines
 from speechssl.timing import FrameGrid, RunLength
 
 Phone = tuple[str, float, float]
