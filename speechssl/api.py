@@ -168,13 +168,16 @@ def evaluate(
     split: str = "test",
     **options: Any,
 ) -> list[Row]:
-    """Evaluate systems under conditions on a corpus, as `speechssl evaluate qa` does; all rows in `out`, in percent.
+    """Evaluate systems under conditions (a name or several) on a corpus, as `speechssl evaluate qa` does; all rows in `out`, in
+    percent.
 
     options: further ones of that verb by their names there, such as passages=20, seed=1, label="mine", or encoder, codebook and
     reader in the place of models. Raises InputError as the verb does.
     """
     from dataclasses import replace
 
+    systems = [systems] if isinstance(systems, str) else systems
+    conditions = [conditions] if isinstance(conditions, str) else conditions
     plan = Qa(corpus=Path(corpus), out=Path(out), models=str(models), conditions=tuple(conditions), split=split)
     if "reader" in options:
         options["reading"] = replace(plan.reading, reader=str(options.pop("reader")))

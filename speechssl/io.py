@@ -498,7 +498,8 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
         api.upload_folder(repo_id=name, folder_path=base, allow_patterns=listed)
     except Exception as error:  # the hub's client and what it connects with have many
         words = " ".join((str(error).strip() or type(error).__name__).split())[:160].rstrip(".")
-        raise InputError(f"{source} could not be uploaded as {name} ({words}); log in with `hf auth login`") from error
+        remedy = "log in with `hf auth login`, or, without a network, let HF_HUB_OFFLINE=1 put it into the folder of checkpoints"
+        raise InputError(f"{source} could not be uploaded as {name} ({words}); {remedy}") from error
     return f"{constants.ENDPOINT}/{name}"
 
 

@@ -194,13 +194,15 @@ class QA:
         language: str = "en",
         null_threshold: float | None = None,
     ) -> None:
-        """models: a shipped set or a folder of models. systems: names as in `load_systems`; None: DUAL, and the best cascade that
-        is there (`best_systems`). reader: of the cascades' words, in the place of that of `models`: a question-answering model of
-        Hugging Face, or text QA. language: en or zh. null_threshold: of `ReaderOptions`; None: there always is an answer.
+        """models: a shipped set or a folder of models. systems: names as in `load_systems`, or one; None: DUAL, and the best
+        cascade that is there (`best_systems`). reader: of the cascades' words, in the place of that of `models`: a
+        question-answering model of Hugging Face, or text QA. language: en or zh. null_threshold: of `ReaderOptions`; None: there
+        always is an answer.
 
         Raises InputError for a system that there is not, and for parts that are missing or do not fit each other.
         """
         folder, self.language = model_folder(models), language_of(language)
+        systems = [systems] if isinstance(systems, str) else systems
         if systems is None:
             systems, best = best_systems(folder, self.language)
             reader = reader or best

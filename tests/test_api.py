@@ -72,6 +72,8 @@ def test_the_documented_lines_run(speech: Path, capsys: pytest.CaptureFixture[st
     assert str(dual).startswith(f"Dual(people-en/dual on Units({encoder}") and codebook in str(dual) and len(str(dual)) < 300
     with pytest.raises(InputError, match="was trained on other units"):
         speechssl.Dual(speechssl.Units("people-en/encoder", MODELS / "words.safetensors"), "people-en/dual")
+    with pytest.raises(InputError, match="text-qa is no reader of units"):
+        speechssl.Dual(units, "people-en/text-qa")
 
 
 def test_a_cascade_reads_texts_and_recordings(speech: Path) -> None:
@@ -86,6 +88,12 @@ def test_a_cascade_reads_texts_and_recordings(speech: Path) -> None:
 def test_an_unknown_option_of_evaluate_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="evaluate has no such option .*colour"):
         speechssl.evaluate(tmp_path, tmp_path / "out", colour="red")
+
+
+def test_one_name_stands_for_a_list_of_one(tmp_path: Path) -> None:
+    assert [system.name for system in speechssl.QA(systems="dual").systems] == ["dual"]
+    with pytest.raises(InputError, match="is not a split of a prepared corpus"):  # and not: 'c' is no condition
+        speechssl.evaluate(tmp_path, tmp_path / "out", systems="dual", conditions="clean")
 
 
 # ---- names on a hub; HF_HUB_OFFLINE is set in tests

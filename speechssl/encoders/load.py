@@ -143,7 +143,7 @@ class SpeechEncoder:
         """`wave`, of more than `LONG` samples in a file."""
         samples = np.asanyarray(samples)
         if samples.ndim != 1:
-            raise ValueError(f"samples have the shape {samples.shape}; give one channel, (N,)")
+            raise ValueError(f"samples have the shape {samples.shape}; give one channel, (N,), which read_audio makes of a file")
         if self.grid.frames(len(samples)) == 0:
             raise ValueError(f"{len(samples)} samples are fewer than the {self.grid.receptive} that one frame needs")
         total = squares = 0.0  # in float64, the same on any number of threads
