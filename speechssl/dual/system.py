@@ -237,6 +237,6 @@ def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtract
     """Raises InputError where the reader in `folder`, with this card, was trained on units that mean something else."""
     units = card.get("units")
     if "units" not in card:
-        raise InputError(f"{folder} is no reader of units; give one that was trained on those of {codebook}")
+        raise InputError(f"{folder} is no reader of units; give one that was trained on those of {extractor.codebook.name}")
     if not isinstance(units, dict) or units.get("codebook") not in extractor.codebook.names:
         raise InputError(f"{folder} was trained on other units than those of {extractor.codebook.name}; train it again")
