@@ -260,13 +260,19 @@ def check_inside(root: Path, audio: str, place: str) -> None:
         raise InputError(f"{place} names {audio}, which leads out of {root}; move the file there, or give its absolute path")
 
 
+def _absent(audio: str, root: Path | None, place: str) -> InputError:
+    """Of a recording that is where neither of the two readings of a relative path looks for it (`_below`)."""
+    where = "" if root is None or Path(audio).is_absolute() else f" in {root} or beside the manifest"
+    return InputError(f"{place} names {audio}, which does not exist{where}; restore it or remove the line")
+
+
 def _seconds(audio: Any, root: Path | None, place: str) -> float:
     """The length of a recording. Raises InputError where it cannot be read; 0 where there is none."""
     if not isinstance(audio, str) or not audio:
         return 0.0
     path = (root or Path()) / audio
     if not path.is_file():
-        raise InputError(f"{place} names {path}, which does not exist; restore it or remove the line")
+        raise _absent(audio, root, place)
     try:
         return length(path)
     except InputError as error:
@@ -339,7 +345,7 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
                 raise InputError(f"{place}: the id {record.id} occurs twice; make ids unique")
             for audio in filter(None, (record.audio, *getattr(record, "option_audio", ()))):
                 if not (root / audio).is_file():
-                    raise InputError(f"{place} names {root / audio}, which does not exist; restore it or remove the line")
+                    raise _absent(audio, root, place)
             if isinstance(record, Question):
                 _check_question(record, passages, place)
             by_id[record.id] = record

@@ -106,9 +106,12 @@ def evaluate(
     asked: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
     records = {r.id: r for r in asked}
     written = {q.id: q for q in corpus.answerable if not q.audio and q.text.strip()}
-    if written and any(s.needs_audio for s in systems):
+    listening = any(s.needs_audio for s in systems)
+    if written and listening:
         some = f"{len(written)} questions have" if len(written) > 1 else "1 question has"
         print(f"{some} no recording: cascades read what is written, other systems cannot be asked", file=sys.stderr)
+    if listening and corpus.answerable and not any(a.start is not None for q in corpus.answerable for a in q.answers):
+        print("no answer has times, so nothing can be said of FF1 and AOS; `speechssl align` finds them", file=sys.stderr)
 
     def encoding(s: System) -> Encoding[str]:
         spoken = records.keys() - written.keys() if isinstance(s, Cascade) and s.needs_audio else None

@@ -41,8 +41,9 @@ class MiniSqa:
 
         counts = {"train": self.passages, "dev": self.dev_passages, "test": self.test_passages}
         settings = Settings(self.language, counts, self.seed, self.questions, self.unanswerable, self.reference, self.synthesiser)
-        made = prepare(self.out, settings, self.workers)["manifests"]
-        print(f"{self.out}: MiniSQA {self.language}, {', '.join(f'{n} {s}' for s, n in counts.items())} passages, data {made}")
+        prepare(self.out, settings, self.workers)
+        some = ", ".join(f"{n} {split} passage{'s' * (n != 1)}" for split, n in counts.items() if n)
+        print(f"{self.out}: MiniSQA {self.language}, {some}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,14 @@ def test_a_warning_is_a_line_without_code_and_quiet_prints_none(call: Any, tmp_p
     _, out, err = call(Verb(tmp_path, failed=1))
     assert out == "a table\n" and err.splitlines()[0] == "warning: a library minds" and "stacklevel" not in err
     assert call(Verb(tmp_path, failed=1), "-q") == (0, "a table\n", "")
+
+
+def test_torch_itself_warns_only_if_asked(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words, level in ((("-v",), None), ((), "ERROR")):
+        monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "")  # to be as it was after the test
+        del os.environ["TORCH_CPP_LOG_LEVEL"]
+        call(Verb(tmp_path), *words)
+        assert os.environ.get("TORCH_CPP_LOG_LEVEL") == level
 
 
 def test_an_error_is_a_sentence_and_verbose_says_where_it_arose(call: Any, tmp_path: Path) -> None:

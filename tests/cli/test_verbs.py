@@ -267,6 +267,12 @@ def test_a_corpus_is_made_and_reported(tmp_path: Path, capsys: Any) -> None:
     assert json.loads((tmp_path / "out/set_aside.jsonl").read_text())["id"] == "q"
 
 
+def test_minisqa_names_the_splits_that_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("speechssl.synth.minisqa.prepare", lambda *_: {})
+    assert main(["prepare", "minisqa", str(tmp_path), "--passages", "1", "--dev-passages", "0", "--test-passages", "2"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: MiniSQA en, 1 train passage, 2 test passages\n"
+
+
 @pytest.mark.parametrize("verb", [*(f"prepare {name}" for name in ("odsqa", "spoken-squad", "heysquad", "squad", "drcd")), *SETS])
 def test_another_folder_than_that_of_a_corpus_is_one_sentence(verb: str, tmp_path: Path, capsys: Any) -> None:
     needed = {"prepare librispeech": ["--tasks", "asr"], "prepare libri2mix": ["--tasks", "ss"]}.get(verb, [])

@@ -100,6 +100,14 @@ def test_the_best_annotation_counts_text_only_answers_have_no_ff1_and_unanswerab
     assert len(system.encoded) == 6  # nor is their passage encoded
 
 
+def test_that_no_answer_has_times_is_said(corpus, tmp_path, capsys):
+    run([Oracle()], corpus, tmp_path / "timed")
+    assert "align" not in capsys.readouterr().err
+    change_lines(corpus / "test/questions.jsonl", {"answers": [{"text": "a red boat"}]})
+    assert run([Oracle({f"q{i}": (0.0, 1.0) for i in range(4)})], corpus, tmp_path / "out") == []
+    assert "no answer has times, so nothing can be said of FF1 and AOS; `speechssl align`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("lost", "em", "wer"), [((), 100 / 3, 100 / 3), (("p1",), 100 / 3, 500 / 9), (("p0", "p1", "p2"), 0, 100)])
 def test_a_cascade_is_scored_on_words_and_every_word_of_what_it_could_not_recognise_is_missing(corpus, tmp_path, lost, em, wer):
     for name in lost:
