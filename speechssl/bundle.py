@@ -115,7 +115,8 @@ def named_as_given(parts: Parts, out: Path) -> Iterator[None]:
         sentence = str(error)
         for name, part in given.items():
             sentence = sentence.replace(str(out / name), str(part))
-        raise InputError(sentence) from error
+        error.args = (sentence,)  # of the same kind, such as MissingExtra
+        raise
 
 
 def place(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None:

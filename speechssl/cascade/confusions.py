@@ -139,7 +139,7 @@ class Confusions:
         every = np.array([[odds[word] for word in words] for words in texts])
         wanted, scale, found = np.array([own[:2] for own in rates]), np.ones((len(texts), 2)), np.empty_like(every)
         going = np.arange(len(texts))  # texts whose means are not yet what is wanted
-        for _ in range(200):
+        for _ in range(200):  # means have no closed form: a word's chances are bounded by 1, whatever its odds are scaled by
             scaled = every[going] * scale[going, None]
             found[going] = scaled / (1 + scaled.sum(axis=2, keepdims=True))
             mean = found[going].mean(axis=1)

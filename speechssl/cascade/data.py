@@ -128,7 +128,8 @@ def features_on_disk(
     it, by id; and what else `encode` says of a recording.
 
     encode: recording -> rows (T, ...) and something that JSON can hold. A recording for which it raises InputError or ValueError
-    has no rows, and is listed. what: they are for.
+    has no rows, and is listed. what: they are for. Raises InputError where that is all of them; nothing is kept then, so that the
+    next call reads mended ones.
     """
 
     def one(recording: T) -> tuple[np.ndarray, Any] | str:
@@ -154,6 +155,11 @@ def features_on_disk(
                 stops[-1] += len(rows)
                 shape = rows.shape[1:]
         tell_set_aside(failed, what)
+        if failed and len(failed) == len(recordings):
+            path.unlink()
+            name, why = next(iter(failed.items()))
+            first = f"(the first, {name}: {why})"
+            raise InputError(f"no recording of {len(failed)} can be used for {what} {first}; mend that and give the same command")
         write_json(index, {"stops": stops, "shape": shape, "facts": facts, "failed": failed})
     found = read_json(index)
     sizes = found["stops"][-1], *found["shape"]

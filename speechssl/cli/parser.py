@@ -145,7 +145,8 @@ def _add(place: Any, option: Option) -> None:
     if metadata.get("positional"):
         many = get_origin(option.kind) is tuple
         kind, nargs = (get_args(option.kind)[0], "+") if many else (option.kind, metadata["nargs"])
-        few = {"choices": list(get_args(kind))} if get_origin(kind) is Literal else {}
+        # named as in the sentences about it; the help lists the choices
+        few = {"choices": list(get_args(kind)), "metavar": name} if get_origin(kind) is Literal else {}
         place.add_argument(name, type=_reader(kind), help=help, **few, **({"nargs": nargs} if nargs else {}))
         return
     flag, more = f"--{name.replace('_', '-')}", {"help": help, "dest": name}

@@ -201,8 +201,6 @@ def encode_recordings(system: Any, paths: Mapping[str, Path], folder: Path) -> d
         return codes, None
 
     codes, bounds, _ = features_on_disk(paths, encode, folder, "audio words")
-    if not len(codes):
-        raise InputError(f"no word was recognised in any of the {len(paths)} recordings; check --recogniser and audio")
     return {name: np.asarray(codes[first:last], np.float32) for name, (first, last) in bounds.items() if last > first}
 
 

@@ -164,7 +164,7 @@ class Results:
 
 def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
     """Sort rows into cells; rows that differ in their seed alone are averaged, of rows that differ in their card alone the last
-    counts (as in `results.table`).
+    counts (as in `results.results_table`).
 
     also: systems that occur in examples or breakdowns, so that they get a colour even without rows.
     Where none of all these needs audio, "clean" is not of speech: the condition is "written".

@@ -150,7 +150,7 @@ def starts(
         if e.pair is None:
             text = text[: longest - 2]
             return np.array([cls, *text, sep], np.int64), len(text) + 2
-        room = longest - 3
+        room = longest - 3  # of it, the first text has what the second leaves, but half at least
         kept = min(len(text), max(room - len(pair), room - room // 2))
         return np.array([cls, *text[:kept], sep, *pair[: room - kept], sep], np.int64), kept + 2
 

@@ -143,6 +143,14 @@ def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
     assert f"{metric.upper()} {100 * card['best']['score']:.1f} on 4 items of dev" in best_of(tmp_path / "ctc")
 
 
+def test_a_finished_head_is_trained_further(corpus, encoder, tmp_path):
+    three, five = (TrainingOptions(n, 1e-2, 1, horizon=5, save_every=2, bf16=False) for n in (3, 5))
+    train_ctc(corpus, encoder, tmp_path / "whole", options(training=five))
+    for training in (three, five):
+        train_ctc(corpus, encoder, tmp_path / "more", options(training=training))
+    assert same_files(tmp_path / "whole", tmp_path / "more", "head.safetensors")
+
+
 def test_a_split_without_text_cannot_be_evaluated_on(corpus, encoder, tmp_path):
     shutil.copytree(corpus / "train", corpus / "dev")
     for name in ("passages", "questions"):

@@ -132,9 +132,10 @@ def test_recordings_without_words_are_set_aside_and_their_questions_left_out(spo
     assert "set aside q3: no audio words of q3" in printed and f"{lost}" in printed
     assert load_choice(tmp_path / "out")[2]["left_out"] == 1
     spoken.hearer.known = dict.fromkeys(spoken.hearer.known, ())
-    with pytest.raises(InputError, match="no word was recognised in any of the 48 recordings; check --recogniser"):
-        train_choice_speechbert(spoken.root, tmp_path / "none", spoken.hearer, start, options())
-    assert not (tmp_path / "none").exists()
+    paths = choice_recordings(load_corpus(spoken.root, "train"))
+    with pytest.raises(InputError, match=r"no recording of 48 .* audio words \(the first, p0: no word was recognised in it\)"):
+        encode_recordings(spoken.hearer, paths, tmp_path / "none")
+    assert not list((tmp_path / "none").iterdir())  # another recogniser is asked again
 
 
 def test_what_cannot_be_is_refused_before_anything_is_heard(spoken, start, tmp_path):

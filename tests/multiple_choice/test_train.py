@@ -20,7 +20,7 @@ from speechssl.multiple_choice.train import ChoiceOptions, train_choice_text, tr
 from speechssl.textlm import TextCodec, load_tokenizer
 from speechssl.timing import RunLength
 
-from ..files import change_lines, read_lines, untouched, write_lines
+from ..files import change_lines, read_lines, same_files, untouched, write_lines
 
 K = 6
 PLACES = ("paris", "london", "market", "school")
@@ -238,3 +238,11 @@ def test_a_split_without_options_cannot_be_evaluated_on(corpus, tmp_path):
     with pytest.raises(InputError, match="dev has no question with options and a right one to evaluate on while training"):
         train_choice_text(corpus, tmp_path / "out", options(evaluation=EvalOptions(1)))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_finished_model_is_trained_further(corpus, tmp_path):
+    for steps in (2, 4):
+        longer = TrainingOptions(steps, 1e-3, 1, horizon=4, save_every=1, bf16=False)
+        train_choice_text(corpus, tmp_path / "more", options(training=longer))
+    train_choice_text(corpus, tmp_path / "whole", options(training=longer))
+    assert same_files(tmp_path / "more", tmp_path / "whole", "model.safetensors")

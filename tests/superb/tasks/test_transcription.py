@@ -1,5 +1,6 @@
 """PR, ASR and SF: tasks and measures; heads, slots and SpecAugment beside s3prl's."""
 
+import itertools
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -415,6 +416,15 @@ def test_metrics_are_s3prls_on_random_predictions(s3prl, seed):
         for theirs in modules:
             assert f1 == pytest.approx(theirs.slot_type_f1(predicted, truth), abs=1e-12)
             assert edits / characters == pytest.approx(theirs.slot_value_cer(predicted, truth), abs=1e-12)
+
+
+def test_odd_ones_are_s3prls_too(s3prl):
+    odd = ["", " ", "B-x", "E-x B-x", "B-x B-x a E-x", f"B-x {'a' * 500} E-x", "B-x a E-xy"]  # 500 letters: see `slot_value_errors`
+    for predicted, theirs in itertools.product(odd, s3prls_slots()):
+        for truth in ["B-x a E-x", "B-x a E-x B-x b c E-x B-y d E-y"]:
+            assert slot_type_f1(predicted, truth) == pytest.approx(theirs.slot_type_f1([predicted], [truth]))
+            edits, characters = slot_value_errors(predicted, truth)
+            assert edits / characters == pytest.approx(theirs.slot_value_cer([predicted], [truth]))
 
 
 def test_texts_are_marked_as_s3prls_encoder_marks_them(s3prl):
