@@ -420,8 +420,10 @@ def found_checkpoint(name: str) -> Path | None:
     """Where a checkpoint of the hub lies on this machine: below the models folder, or in the hub's cache. The hub is not asked."""
     from huggingface_hub import try_to_load_from_cache
 
+    if folder := _in_models(name):  # first: a folder may have a name that the hub's client refuses
+        return folder
     cached = try_to_load_from_cache(name, "config.json")
-    return _in_models(name) or (Path(cached).parent if isinstance(cached, str) else None)
+    return Path(cached).parent if isinstance(cached, str) else None
 
 
 def _in_models(name: str) -> Path | None:
