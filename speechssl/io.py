@@ -175,11 +175,14 @@ def read_json(path: Path | str) -> Any:
     return card
 
 
-def parse_json(text: str) -> Any:
-    """Raises ValueError for what is not JSON, is nested too deeply, or holds a number or a character that cannot be worked with."""
+def parse_json(text: str, halves: bool = False) -> Any:
+    """Raises ValueError for what is not JSON, is nested too deeply, or holds a number or a character that cannot be worked with.
+
+    halves: of surrogate pairs are left to the caller. They stand for no character, and cannot be written.
+    """
     try:
         value = _JSON.decode(text)
-        if "\\ud" in text or "\\uD" in text:  # half of a pair stands for no character, and cannot be written
+        if not halves and ("\\ud" in text or "\\uD" in text):
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
