@@ -175,11 +175,14 @@ def read_json(path: Path | str) -> Any:
     return card
 
 
-def parse_json(text: str) -> Any:
-    """Raises ValueError for what is not JSON, is nested too deeply, or holds a number or a character that cannot be worked with."""
+def parse_json(text: str, halves: bool = False) -> Any:
+    """Raises ValueError for what is not JSON, is nested too deeply, or holds a number or a character that cannot be worked with.
+
+    halves: of surrogate pairs are left to the caller. They stand for no character, and cannot be written.
+    """
     try:
         value = _JSON.decode(text)
-        if "\\ud" in text or "\\uD" in text:  # half of a pair stands for no character, and cannot be written
+        if not halves and ("\\ud" in text or "\\uD" in text):
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -420,8 +423,10 @@ def found_checkpoint(name: str) -> Path | None:
     """Where a checkpoint of the hub lies on this machine: below the models folder, or in the hub's cache. The hub is not asked."""
     from huggingface_hub import try_to_load_from_cache
 
+    if folder := _in_models(name):  # first: a folder may have a name that the hub's client refuses
+        return folder
     cached = try_to_load_from_cache(name, "config.json")
-    return _in_models(name) or (Path(cached).parent if isinstance(cached, str) else None)
+    return Path(cached).parent if isinstance(cached, str) else None
 
 
 def _in_models(name: str) -> Path | None:

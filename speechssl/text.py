@@ -56,7 +56,7 @@ def normalise(text: str, language: str, digits: bool = True) -> str:
     stays), so a transcript of digit strings should be spelled out on both sides.
     zh: NFKC (full-width letters and digits are plain ones), lower case, the forms of a character folded to one of them (爲 and 為
     to 为, 裏 and 裡 to 里, 著 to 着: FORMS), punctuation removed, no white space but between Latin runs, numbers as digits (二十 is
-    20: `numerals.chinese_digits`). Not folded: words that differ by region (計程車, 出租车).
+    20: `chinese_digits`). Not folded: words that differ by region (計程車, 出租车).
     Raises InputError for another language.
     """
     if language_of(language) == "en":
@@ -115,7 +115,7 @@ def fold_letters(text: str) -> str:
 def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
     """What the F1 of an answer counts, and exact match compares: words (en) or characters (zh).
 
-    en: numbers as digits ("nineteen eighty-four" is 1984: `numerals.english_digits`), then SQuAD v1.1's evaluation script: lower
+    en: numbers as digits ("nineteen eighty-four" is 1984: `english_digits`), then SQuAD v1.1's evaluation script: lower
     case, ASCII punctuation and articles removed, white space collapsed. Texts without number words have the tokens of that script.
     zh: `tokens`, so that exact match does not see white space. digits: False leaves numbers as they are written. Raises InputError
     for another language.

@@ -254,6 +254,11 @@ def test_samples_that_are_none_too_few_silent_or_not_finite(tmp_path: Path, samp
     assert expected in refusal(tmp_path / "x.wav")
 
 
+def test_quiet_is_not_silent(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "quiet.wav", 0.001 * tone(), SAMPLE_RATE)
+    assert len(read_audio(tmp_path / "quiet.wav")) == SAMPLE_RATE
+
+
 def test_real_mp3_yields_a_little_less_than_its_header_promises() -> None:
     path = real("nmsqa", "context-34_4_4.mp3")
     samples = read_audio(path)

@@ -30,6 +30,7 @@ from speechssl.io import (
     SHIPPED,
     checkpoint_folder,
     dequantise,
+    found_checkpoint,
     hash_bytes,
     hash_files,
     hash_json,
@@ -214,6 +215,8 @@ def test_folders_come_first_then_models_with_and_without_their_owner(tmp_path: P
     for place in ("tiny-hubert", NAME):
         there = folder(models / place)
         assert checkpoint_folder(NAME, "text encoder") == there
+    odd = folder(models / "some--thing")  # no name for the hub's client, which raises an error of its own
+    assert found_checkpoint(odd.name) == odd
     here = folder(tmp_path / NAME)
     monkeypatch.chdir(tmp_path)
     assert checkpoint_folder(here, "speech encoder") == here and checkpoint_folder(NAME, "speech encoder") == Path(NAME)

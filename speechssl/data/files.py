@@ -271,10 +271,10 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return [dict(zip(names, row, strict=False)) for row in rows if row]
 
 
-def load_json(path: Path) -> Any:
-    """What a JSON file of a corpus holds. Raises InputError for one that cannot be read or is not whole."""
+def load_json(path: Path, halves: bool = False) -> Any:
+    """What a JSON file of a corpus holds. halves: as of `parse_json`. Raises InputError for one that is not there or not whole."""
     try:
-        return parse_json(path.read_bytes().decode("utf-8-sig"))
+        return parse_json(path.read_bytes().decode("utf-8-sig"), halves)
     except OSError as error:
         raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
     except ValueError as error:

@@ -72,7 +72,7 @@ def read_squad(path: Path) -> list[Paragraph]:
         return list(value[name])
 
     paragraphs = []
-    for i, article in enumerate(list_in(load_json(path), "data", "it")):
+    for i, article in enumerate(list_in(load_json(path, halves=True), "data", "it")):
         for j, paragraph in enumerate(list_in(article, "paragraphs", f"data[{i}]")):
             place = f"data[{i}].paragraphs[{j}]"
             if not isinstance(paragraph, dict) or not isinstance(paragraph.get("context"), str):
@@ -95,7 +95,7 @@ def read_squad(path: Path) -> list[Paragraph]:
 def is_squad(path: Path) -> bool:
     """Whether a JSON file begins as one of the family does; a file that is not whole JSON is for `read_squad` to refuse."""
     try:
-        content = load_json(path)
+        content = load_json(path, halves=True)
     except InputError as error:
         return isinstance(error.__cause__, ValueError | RecursionError)
     return isinstance(content, dict) and isinstance(content.get("data"), list)

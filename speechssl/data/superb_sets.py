@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from functools import wraps
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -114,10 +113,11 @@ def published(corpus: str, folders: Sequence[str], layout: str) -> Callable[[Rea
     """
 
     def decorate(read: Read) -> Callable[..., Cards]:
-        @wraps(read)
         def prepare_set(source: Path | str, out: Path | str, any_count: bool = False) -> Cards:
             return prepare(Order(corpus, Path(source), Path(out), folders, layout, any_count), read)
 
+        # not functools.wraps, with which `help` would show the arguments of `read`
+        prepare_set.__name__, prepare_set.__doc__ = read.__name__, read.__doc__
         return prepare_set
 
     return decorate

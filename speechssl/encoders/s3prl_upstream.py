@@ -33,7 +33,7 @@ SHORTEST = 800  # samples; S3PRLUpstream fills up with zeros what is shorter, bu
 class UpstreamExpert(nn.Module):
     """A SpeechEncoder as s3prl wants its upstreams. ckpt: what `load_encoder` takes; precision: fp32 or bf16 (in `extra_conf`).
 
-    Utterances are encoded one by one and then padded. s3prl counts a frame for every hop
+    Utterances are encoded one by one and then padded, so that none depends on its batch mates. s3prl counts a frame for every hop
     that is begun, one or two more than a front end without padding gives: the last frame is repeated for these, which is what
     `S3PRLUpstream` does for the longest utterance of a batch. Very short ones are filled up with zeros, as it does.
     """

@@ -226,7 +226,7 @@ def linear(x: torch.Tensor, *layers: Any) -> torch.Tensor:
     """Linear layers side by side. (..., in) -> (..., sum of out)."""
     parameters: list[torch.Tensor] = []
     for layer in layers:
-        low_rank = hasattr(layer, "lora_A")
+        low_rank = hasattr(layer, "lora_A")  # LoRA, by peft: W + its low-rank update is one matrix, and one product
         parameters += [layer.weight + layer.get_delta_weight("default") if low_rank else layer.weight, layer.bias]
     return Linear.apply(x, *parameters)
 

@@ -209,26 +209,26 @@ def _unpacked(packed: bytes) -> bytes:
     return content
 
 
-def _array(stand_in: Any) -> np.ndarray | None:
+def _array(made: Any) -> np.ndarray | None:
     """The array that an object of the file stands for; None where it stands for none."""
-    kind = type(stand_in).__name__ if isinstance(stand_in, Inert) else ""
+    kind = type(made).__name__ if isinstance(made, Inert) else ""
     if kind == "NumpyArrayWrapper":
-        shape, order, dtype, content = *(stand_in.state[name] for name in ("shape", "order", "dtype")), stand_in.items["content"]
+        shape, order, dtype, content = *(made.state[name] for name in ("shape", "order", "dtype")), made.items["content"]
     elif kind == "_reconstruct":  # of a plain pickle
-        _, shape, dtype, fortran, content = stand_in.state
+        _, shape, dtype, fortran, content = made.state
         order = "F" if fortran else "C"
     else:
         return None
     return np.frombuffer(content, _dtype(dtype)).reshape(shape, order="F" if order == "F" else "C")
 
 
-def _dtype(stand_in: Any) -> np.dtype:
+def _dtype(made: Any) -> np.dtype:
     """The type of number that an object of the file stands for. Raises _Refused for structures and objects."""
-    kind = type(stand_in).__name__
-    name = stand_in.given[0] if kind == "dtype" and stand_in.given else None
+    kind = type(made).__name__
+    name = made.given[0] if kind == "dtype" and made.given else None
     if not isinstance(name, str) or not NUMBERS.fullmatch(name):
         raise _Refused(f"holds arrays of {name or kind}, not only of numbers; export its centroids where it was made")
-    return np.dtype((">" if stand_in.state and stand_in.state[1] == ">" else "<") + name)
+    return np.dtype((">" if made.state and made.state[1] == ">" else "<") + name)
 
 
 class _Reader(pickle._Unpickler):  # type: ignore[name-defined]

@@ -1,7 +1,8 @@
 """Unit corpora on disk: a folder of Parquet parts and, written last, `_card.json`, which names every part by its hash.
 
-Other readers take the folder as one table, since they pass over names that begin with `_`. A part holds consecutive recordings, a
-row each; what made them stands in the schema's metadata. The bytes of a part are a function of its rows and of pyarrow's version.
+pandas, pyarrow and `datasets` take the folder as one table, since they pass over names that begin with `_`; polars reads *.parquet.
+A part holds consecutive recordings, a row each; what made them stands in the schema's metadata. The bytes of a part are a function
+of its rows and of pyarrow's version.
 """
 
 from __future__ import annotations

@@ -313,7 +313,8 @@ def test_damaged_manifests(manifest: Path, tmp_path: Path) -> None:
     manifest.write_text(manifest.read_text("utf-8").replace("pink@10", "pink@9"), "utf-8")
     assert FrozenDistorter(manifest).sources(parse_condition("pink@9")) != before  # sources follow the manifest
     refused("cannot read", FrozenDistorter, tmp_path / "missing.jsonl")
-    for content in ("", "{", '{"utterance": "u1"}', "[]"):
+    unseeded = '{"utterance": "u1", "condition": "r", "samples": 9, "steps": []}'
+    for content in ("", "{", '{"utterance": "u1"}', unseeded, "[]"):
         manifest.write_text(content)
         refused(":1 is not " if content else "contains no frozen noise", FrozenDistorter, manifest)
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from transformers import HubertModel, Wav2Vec2FeatureExtractor, WhisperFeatureEx
 from speechssl.encoders import load as loading
 from speechssl.encoders.checkpoints import Architecture, architecture_of_fairseq, fairseq_settings, rename, torchaudio_arguments
 from speechssl.encoders.export import relative_errors
-from speechssl.encoders.load import Chunking, as_encoder, hash_weights, load_checkpoint, load_encoder
+from speechssl.encoders.load import Chunking, as_encoder, hash_weights, load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
 from speechssl.io import SHIPPED
 
@@ -485,6 +486,11 @@ def test_normalisation_hides_level_and_offset_only_where_the_checkpoint_asks_for
         encoder = load_encoder(copied)
         plain, louder = (encoder.features(s, 2) for s in (samples, 0.5 * samples + 0.2))
         assert torch.allclose(plain, louder, atol=1e-3) == asked
+
+
+def test_rounded_weights_are_loaded_in_full_precision(base, tmp_path):
+    save_encoder(deepcopy(base), tmp_path, bf16=True)  # as `pretrain hubert --save-bf16` does; training goes on from them
+    assert {p.dtype for p in load_checkpoint(tmp_path).model.parameters()} == {torch.float32}
 
 
 def test_features_are_one_of_the_hidden_states(encoder):

@@ -1,6 +1,7 @@
 """Runs of pre-training, from recordings to a folder: iterations, kills, codebooks, shared targets, both methods."""
 
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,13 +17,10 @@ from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
 from speechssl.pretrain import run as iteration
 from speechssl.pretrain.auxiliary import AdversaryOptions, DistilOptions
-from speechssl.pretrain.data import (
-    Cropper,
-    MaskOptions,
-)
-from speechssl.pretrain.model import NAME
+from speechssl.pretrain.data import Cropper, MaskOptions
+from speechssl.pretrain.model import NAME, Wav2Vec2Pretraining
 from speechssl.pretrain.presets import HubertOptions, Wav2Vec2Options
-from speechssl.pretrain.run import pretrain
+from speechssl.pretrain.run import hashes, pretrain
 from speechssl.units.kmeans import load_codebook
 
 from ..files import read_lines, untouched
@@ -150,6 +148,12 @@ def test_a_run_killed_while_its_result_is_written_writes_it_again(hubert, mini_c
 # ---- HuBERT
 
 
+def test_what_a_run_begins_from_is_known_by_its_weights_not_by_its_place(hubert, tmp_path):
+    own, moved = load_encoder(hubert).hash, str(shutil.copytree(hubert, tmp_path / "moved"))
+    assert hashes(hubert_options(moved, teacher=hubert)) == {"start": own, "teacher": own}
+    assert hashes(hubert_options(None, teacher="mfcc")) == {"start": None, "teacher": "mfcc"}
+
+
 @pytest.mark.slow
 def test_what_continues_is_a_folder_of_its_own_that_names_its_distortions(hubert, mini_corpus, tmp_path):
     found = pretrain(mini_corpus(), tmp_path / "one", hubert_options(hubert, save_bf16=True, **BOTH))
@@ -218,6 +222,18 @@ def test_what_cannot_be_added_is_refused_before_any_work_and_nothing_is_left(hub
 
 
 # ---- wav2vec 2.0
+
+
+@pytest.mark.slow
+def test_the_quantiser_gets_the_clean_signal_and_the_context_the_distorted(wav2vec2, mini_corpus, tmp_path, monkeypatch):
+    seen, forward = [], Wav2Vec2Pretraining.forward
+    monkeypatch.setattr(Wav2Vec2Pretraining, "forward", lambda self, **batch: seen.append(batch) or forward(self, **batch))
+    root, one = mini_corpus(), replace(TRAINING, steps=1)
+    for name, distort in (("noisy", replace(NOISE, probability=(1, 1))), ("plain", None)):
+        pretrain(root, tmp_path / name, wav2vec2_options(wav2vec2, training=one, distort=distort))
+    noisy, plain = seen
+    assert torch.equal(noisy["clean_samples"], plain["samples"]) and not torch.equal(noisy["samples"], plain["samples"])
+    assert "clean_samples" not in plain and (noisy["domains"] > 0).all()
 
 
 @pytest.mark.slow

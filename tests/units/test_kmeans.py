@@ -252,6 +252,12 @@ def test_it_is_the_argmin_of_float64(seed, offset, scale, clusters):
     assert np.array_equal(Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids))
 
 
+def test_of_centroids_that_are_equally_near_it_is_the_first():
+    """Of small integers all arithmetic is exact, and ties are frequent."""
+    features, centroids = (np.random.default_rng(n).integers(-2, 3, (n, 3)).astype(np.float32) for n in (300, 20))
+    assert np.array_equal(Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids))
+
+
 def test_what_float32_cannot_decide_is_decided_in_float64():
     """Frames half-way between two centroids, moved by less than a float32 product resolves."""
     centroids = 100 + normal(0, 30, 64)
