@@ -74,18 +74,19 @@ def test_a_killed_stage_ends_in_the_same_bytes(
     root = tmp_path / "chain"  # its name is in results
     steps = 40 if stage == "train dual" else 4
     arguments = stages.commands(root, steps)[stage]
-    before(chain, root, stage)
-    began = time.monotonic()
-    whole_run = start(arguments)
-    whole_run.join()
-    took = time.monotonic() - began
-    assert whole_run.exitcode == 0
+    for _ in range(2):  # the first run of a stage takes longer
+        before(chain, root, stage)
+        began = time.monotonic()
+        whole_run = start(arguments)
+        whole_run.join()
+        took = time.monotonic() - began
+        assert whole_run.exitcode == 0
     wanted = made(root, stage)
     assert wanted
     before(chain, root, stage)
     for _ in range(10 if CASES else 3):
         process = start(arguments)
-        process.join(chance.uniform(0.2, 1.0) * took)
+        process.join(chance.uniform(0.1, 0.9) * took)
         alive = process.is_alive()
         process.kill()
         process.join()
