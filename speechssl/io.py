@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -231,6 +231,11 @@ def differing(a: Any, b: Any, name: str = "") -> list[str]:
     return [x for key in sorted(a.keys() | b.keys()) for x in differing(a.get(key), b.get(key), f"{name}.{key}".strip("."))]
 
 
+def unlike(names: Sequence[str]) -> str:
+    """ "a differs", or "a, b differ"."""
+    return f"{', '.join(names)} differ{'s' * (len(names) == 1)}"
+
+
 # ---- output folders
 
 
@@ -339,8 +344,8 @@ def stage(
                     remedy = "give as many or more, choose another folder or delete it"
                     raise InputError(f"{folder} was made with {done} {what}, and {wanted} is fewer; {remedy}")
                 elif names:
-                    differ = ", ".join(names)
-                    raise InputError(f"{folder} was made from other inputs ({differ} differ); choose another folder or delete it")
+                    remedy = "choose another folder or delete it"
+                    raise InputError(f"{folder} was made from other inputs ({unlike(names)}); {remedy}")
             elif any(folder.iterdir()):
                 remedy = "choose another folder or delete it"
                 raise InputError(f"{folder} is not empty and has no card that names its inputs; {remedy}")
@@ -405,13 +410,18 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
         return folder
     found = SHIPPED.glob("*/*.safetensors") if what == "codebook" else (path.parent for path in SHIPPED.glob("*/*/config.json"))
     shipped = sorted(path.relative_to(SHIPPED).as_posix() for path in found)
-    if near := get_close_matches(name, shipped, 1, 0.8):
+    bare = what == "speech encoder" and "/" not in name  # the hub has none without an owner: it need not be asked
+    sets = [path.parent.name for path in SHIPPED.glob("*/encoder")] if bare else []  # folders of models, which stand for theirs
+    if near := get_close_matches(name, [*shipped, *sets], 1, 0.8):
         raise InputError(f"found no {what} at {name}; did you mean {near[0]}, which ships?")
-    snapshot = _hub_snapshot(name)
+    snapshot = "" if bare else _hub_snapshot(name)
     if isinstance(snapshot, Path):
         return snapshot
     if owned := sorted(root.glob(f"*/{name}")):
         raise InputError(f"found no {what} at {name}; did you mean {owned[0].relative_to(root)}, which is in {root}?")
+    if bare:
+        ships = "".join(f", {some}" for some in sets)
+        raise InputError(f"found no {what} at {name}; give a hub id (OWNER/NAME){ships}{otherwise}, or a folder with {FILES[what]}")
     place = root / name
     raise InputError(
         f"found no {what} at {name}: there is no such folder, nor {place}, and {snapshot}; download it where there is a network "

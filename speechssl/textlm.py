@@ -71,10 +71,9 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     if missing:
         some = ", ".join(missing[:3])
         raise InputError(f"the checkpoint {source} lacks {len(missing)} weights ({some} ...); fetch or make it again")
-    tokenizer = read_tokenizer(source, remedy)
-    if reason := why_unfit(model):
+    if reason := why_unfit(model):  # before its tokeniser, which a model of images has not either
         raise InputError(f"{source} ({config.model_type}) cannot be a text encoder here: {reason}; {remedy}")
-    return model, tokenizer
+    return model, read_tokenizer(source, remedy)
 
 
 def licences(corpus: Path, text_encoder: str | None = None, start: Path | None = None) -> dict[str, dict[str, list[str]]]:
@@ -144,7 +143,10 @@ def make_encoder(values: Mapping[str, Any]) -> PreTrainedModel:
 def why_unfit(model: PreTrainedModel) -> str:
     """Why a model cannot read vectors in the place of tokens, each with regard to all others but padding; "" where it can."""
     try:
-        one = torch.randn(1, 3, model.get_input_embeddings().embedding_dim, generator=torch.Generator().manual_seed(0))
+        table: Any = model.get_input_embeddings()
+        if not hasattr(table, "embedding_dim"):
+            return "it has no table of token embeddings, as models of images or of audio have none"
+        one = torch.randn(1, 3, table.embedding_dim, generator=torch.Generator().manual_seed(0))
         other = one * torch.tensor([1.0, 1.0, -1.0])[:, None]  # another last token
         inputs = [(one, [[1, 1, 1]]), (other, [[1, 1, 1]]), (one, [[1, 1, 0]])]  # the last time it is padding
         hidden = [model(inputs_embeds=v, attention_mask=torch.tensor(mask)).last_hidden_state for v, mask in inputs]

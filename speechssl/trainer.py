@@ -16,6 +16,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -369,7 +370,8 @@ def fit(
     )
     if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
         torch.manual_seed(options.seed * processes() + rank())
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    with redirect_stdout(sys.stderr if is_main() else sys.stdout):  # Trainer prints its log, which is progress and no result
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
     if "wandb" in options.report_to and is_main():
         import wandb
 

@@ -46,7 +46,7 @@ def test_a_reader_of_hugging_face_with_other_weights_is_another_part(checkpoint:
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder)
     model.qa_outputs.bias.data += 1
     model.save_pretrained(folder)
-    with pytest.raises(InputError, match=r"was made from other inputs \(text-qa differ\)"):
+    with pytest.raises(InputError, match=r"was made from other inputs \(text-qa differs\)"):
         bundle(mine, tmp_path / "mine")
 
 

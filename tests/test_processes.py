@@ -139,6 +139,12 @@ def same_curve(a, b, *names):
 
 
 @pytest.mark.slow
+def test_a_batch_that_two_processes_cannot_share_is_reported_once(corpus, tmp_path):
+    refused = torchrun("-m", "speechssl", "pretrain", "hubert", corpus, tmp_path / "hubert", "--crops", 3)
+    assert refused.returncode != 0 and refused.stderr.count("cannot share a batch of 3") == 1
+
+
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_shared_is_refused_before_anything_is_written(calls, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "3")
     for call in calls(tmp_path / "three"):

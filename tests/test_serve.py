@@ -261,6 +261,13 @@ def test_two_recordings_are_answered_in_a_browser_in_noise_too(speech: tuple[Pat
             assert [row.split("\t")[0] for row in clean] == ["DUAL", "Cascade (CTC)"] and all(" s\t" in row for row in clean)
             assert page.locator("#result td audio").count() == 2 and page.locator("#result .units").count() == 2
             assert page.evaluate("document.querySelector('#result audio').readyState") > 0  # it can be played
+            for change in ("who leads them?", ""):  # and an answer to what was asked before goes
+                page.fill("#text textarea", change)
+                page.wait_for_selector("#result tr[data-system]", state="detached")
+                page.click("#answer")
+                page.wait_for_selector("#result :is(tr[data-system], [role=alert])")
+            page.set_input_files("#question input[type=file]", speech[1])
+            page.wait_for_selector("#result tr[data-system]", state="detached")
             page.click("#noise input")
             page.get_by_role("option", name="pink").click()
             page.fill("#snr input[type=number]", "-5")

@@ -62,8 +62,10 @@ def killing(at):
     return make
 
 
-def test_training_lowers_the_loss_and_says_what_it_did(tmp_path):
+def test_training_lowers_the_loss_and_says_what_it_did(tmp_path, capsys):
     result, _ = trained(tmp_path, steps=60, save_every=100)
+    out, err = capsys.readouterr()
+    assert out == "" and "'loss'" in err  # the log is progress, which -q leaves out
     losses = [row["loss"] for row in logged(tmp_path) if "loss" in row]
     assert result["steps"] == len(losses) == 60 and result["skipped"] == 0
     assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])

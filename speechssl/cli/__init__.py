@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl import __version__
-from speechssl.cli.parser import Manner, about, meant, parse, take_manner
+from speechssl.cli.parser import Manner, about, as_typed, meant, parse, take_manner
 from speechssl.cli.verbs import GROUPS, VERBS, config_of
 from speechssl.errors import InputError, one_line, set_aside
 from speechssl.io import read_json, refusals, unusable
@@ -38,6 +38,7 @@ Every verb takes --json (print the result as one JSON value; everything else goe
 
 Exit codes: 0 done; 1 training diverged; 2 bad input, in one sentence on stderr; 3 done, but items were set aside and --strict is
 given; 130 stopped by the keyboard."""
+PATIENCE = 10.0  # seconds until another process than the first says what was wrong with its input
 USAGE = "SPEECHSSL_USAGE"  # environment variable: a file that gets what every verb took
 PACKAGES = ("torch", "torchaudio", "transformers", "tokenizers", "safetensors", "numpy", "scikit-learn", "soundfile", "pyarrow")
 
@@ -68,6 +69,7 @@ class Lines:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0; 2 after one sentence on what was wrong with the input; the others are in ABOUT."""
     manner, typed = take_manner(sys.argv[1:] if arguments is None else arguments)
+    config = None
     try:
         config = parse_arguments(typed, manner)
         if config is not None:
@@ -77,9 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes nowhere
         return 141  # as of a program that the signal ends
     except (InputError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
+        if not is_main():  # the first process says what it meets too, and torchrun ends this one when that has ended
+            time.sleep(PATIENCE)
         if manner.verbose:
             traceback.print_exc()
-        print(f"speechssl: {one_line(str(error) if isinstance(error, InputError) else unusable(error))}", file=sys.stderr)
+        sentence = str(error) if isinstance(error, InputError) else unusable(error)
+        print(f"speechssl: {one_line(as_typed(sentence, config))}", file=sys.stderr)
         return 2
     except FloatingPointError as error:
         print(f"speechssl: training stopped: {error}", file=sys.stderr)

@@ -11,7 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -260,6 +260,22 @@ def meant(word: str, known: Iterable[str]) -> str:
     near = near or get_close_matches(bare, [name for name in names if parts & set(re.split("[-_]", name))], 1, 0)
     near = [name for name in [ELSEWHERE.get(bare)] if name in names] or near
     return f"; did you mean {' or '.join(names[name] for name in near[:2])}?" if near else "; see --help"
+
+
+def as_typed(sentence: str, config: Any) -> str:
+    """A sentence with the settings of a stage called as the options of a call are: `options.training.learning_rate` is
+    --learning-rate. config: the dataclass of the call; what is none of its options stays."""
+    flags: dict[str, str] = {}
+    groups = [config] if is_dataclass(config) else []
+    for place in groups:
+        for f in fields(place):
+            value = getattr(place, f.name)
+            if "title" in f.metadata:
+                groups.append(value)
+            elif "help" in f.metadata and not f.metadata.get("positional"):
+                no = "no-" if f.default is True and not f.metadata["values"] else ""
+                flags[f.name] = f"--{no}{(f.metadata['name'] or f.name).replace('_', '-')}"
+    return re.sub(r"\boptions\.(?:\w+\.)*(\w+)", lambda found: flags.get(found[1], found[0]), sentence)
 
 
 def read_section(path: Path, stage: str | None) -> dict[str, Any]:

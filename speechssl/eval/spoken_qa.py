@@ -339,7 +339,9 @@ def evaluate_systems(
 
         def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
             encodings = {file.system: how for file in missing if (how := encoding(by_name[file.system]))}
-            distort, what = lambda samples, i: distorter.apply(samples, condition, i), f"encoding, {condition.label}"
+            distort = lambda samples, i: distorter.apply(samples, condition, i)  # noqa: E731
+            doing = "encoding" if any(how.needs_audio for how in encodings.values()) else "reading"
+            what = f"{doing}, {condition.label}"
             return encode_recordings(recordings if encodings else [], read, distort, encodings, setup.workers, what)
 
         def predict(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:

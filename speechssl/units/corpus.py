@@ -31,7 +31,7 @@ from speechssl.audio import SAMPLE_RATE, duration, read_audio
 from speechssl.data.files import Recording, digest
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, printable
-from speechssl.io import differing, hash_bytes, hash_json, locked, read_json, replacing, write_json, write_text
+from speechssl.io import differing, hash_bytes, hash_json, locked, read_json, replacing, unlike, write_json, write_text
 from speechssl.processes import processes
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor
@@ -276,13 +276,13 @@ def _prepared(maker: ShardMaker, recordings: Sequence[Recording], source: Mappin
             raise InputError(f"{path} was not written by `speechssl units extract`; choose another folder for the units")
         if names := differing(card, maker.card):
             remedy = f"give --shard-size {card.get('shard_size')}" if names == ["shard_size"] else ANOTHER
-            raise InputError(f"{out} holds units made in another way ({', '.join(names)} differ); {remedy}")
+            raise InputError(f"{out} holds units made in another way ({unlike(names)}); {remedy}")
     try:
         made_from = read_json(out / CARD)["made_from"]
     except (InputError, KeyError, TypeError):  # none, or cut off: made again
         made_from = None
     if isinstance(made_from, dict) and (names := [n for n in ("corpus", "split") if made_from.get(n) != source.get(n)]):
-        raise InputError(f"{out} holds the units of another source ({', '.join(names)} differ); {ANOTHER}")
+        raise InputError(f"{out} holds the units of another source ({unlike(names)}); {ANOTHER}")
     shared = [r for r in recordings if r.id in rows]
     if rows and not shared:
         raise InputError(f"{out} holds the units of other recordings ({next(iter(rows))}, ...); {ANOTHER}")

@@ -27,7 +27,7 @@ from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
 
 from speechssl.errors import InputError
-from speechssl.io import SHIPPED, checkpoint_folder, hash_bytes, read_json, replacing, write_json
+from speechssl.io import SHIPPED, checkpoint_folder, hash_bytes, read_json, replacing, unlike, write_json
 from speechssl.units.config import BUDGET, STARTS
 
 CACHED = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
@@ -262,7 +262,7 @@ def made_before(out: Path, wanted: dict[str, Any]) -> Codebook | None:
     made = _read(out)
     differing = [k for k, v in wanted.items() if made.card.get(k) != v]
     if differing:
-        raise InputError(f"{out} was made from other inputs ({', '.join(differing)} differ); choose another file or delete it")
+        raise InputError(f"{out} was made from other inputs ({unlike(differing)}); choose another file or delete it")
     return made
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from speechssl.data.files import Recording
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra
-from speechssl.io import differing, unusable
+from speechssl.io import differing, unlike, unusable
 from speechssl.units.corpus import Made, Report, Shard, ShardMaker
 from speechssl.units.features import UnitExtractor
 
@@ -170,6 +170,6 @@ class _Actor:
             maker = ShardMaker(self.load(), self.out, self.size)
             if names := differing(maker.card, self.card):
                 remedy = "give both the same files and --device"
-                raise InputError(f"units made on {os.uname().nodename} are not the driver's ({', '.join(names)} differ); {remedy}")
+                raise InputError(f"units made on {os.uname().nodename} are not the driver's ({unlike(names)}); {remedy}")
             self.maker = maker
         return self.maker

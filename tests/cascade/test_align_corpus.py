@@ -191,7 +191,7 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, 
     seen = len(aligner.seen)
     with untouched(out):
         assert run(root) == (out, report) and len(aligner.seen) == seen
-    with pytest.raises(InputError, match=r"made from other inputs \(options.confidence differ\)"):
+    with pytest.raises(InputError, match=r"made from other inputs \(options.confidence differs\)"):
         run(root, confidence=0.2)
 
 

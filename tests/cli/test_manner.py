@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from speechssl.cli import main, versions
+from speechssl.cli import PATIENCE, main, parse_arguments, versions
 from speechssl.cli.config import script
-from speechssl.cli.parser import Manner, take_manner
+from speechssl.cli.parser import Manner, as_typed, take_manner
 from speechssl.cli.verbs import VERBS
+from speechssl.config import option
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import write_json
 from speechssl.timing import shown_length
@@ -94,6 +95,28 @@ def test_an_error_is_a_sentence_and_verbose_says_where_it_arose(call: Any, tmp_p
     code, _, err = call(Verb(tmp_path, error="no such file"), "-v")
     assert code == 2 and "Traceback" in err and err.endswith("speechssl: no such file\n")
     assert "peak memory" in call(Verb(tmp_path), "-v")[2]
+
+
+def test_another_process_than_the_first_waits_before_it_says_what_the_first_says_too(call, tmp_path, monkeypatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("speechssl.cli.time.sleep", slept.append)
+    assert call(Verb(tmp_path, error="no such file"), "-q")[0] == 2 and slept == []
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # to be as it was after the test
+    assert call(Verb(tmp_path, error="no such file"), "-q")[2] == "speechssl: no such file\n" and slept == [PATIENCE]
+
+
+def test_a_setting_that_differs_is_called_as_it_was_typed(call: Any, tmp_path: Path) -> None:
+    config = parse_arguments(["train", "dual", "corpus", "units", "out"])
+    written = "options.training.learning_rate, options.training.bf16, options.training.clip, options.noise, data, options.other"
+    assert as_typed(written, config) == "--learning-rate, --precision, --clip-norm, --random-units, data, options.other"
+
+    @dataclass(frozen=True)
+    class Trains(Verb):
+        learning_rate: float = option(1.0, "of training")
+
+    err = call(Trains(tmp_path, error="it was made from other inputs (options.learning_rate differs)"))[2]
+    assert err.endswith("speechssl: it was made from other inputs (--learning-rate differs)\n")
 
 
 def test_strict_ends_with_3_where_items_were_set_aside(call: Any, tmp_path: Path) -> None:

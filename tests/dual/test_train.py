@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import ViTConfig, ViTModel
 
 from speechssl.cascade import train as cascade_train
 from speechssl.cascade.data import answer_words
@@ -487,12 +488,18 @@ def test_bytes_get_units_as_words_do(checkpoint, assignment):
         ("GPT2", "reads from left to right only"),
         ("Bart", "does not read vectors in the place of tokens"),
         ("FNet", "reads padding"),
+        ("ViT", "has no table of token embeddings, as models of images"),
         ("no tokenizer", "has no tokeniser"),
     ],
 )
 def test_what_cannot_read_units_is_refused_in_one_sentence_with_the_families(by_name, checkpoint, tmp_path, family, reason):
     corpus, _ = by_name
-    folder = shutil.copytree(checkpoint("BERT" if family == "no tokenizer" else family), tmp_path / "encoder")
+    folder = tmp_path / "encoder"
+    if family == "ViT":
+        small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8, "image_size": 16}
+        ViTModel(ViTConfig(**small)).save_pretrained(folder)
+    else:
+        shutil.copytree(checkpoint("BERT" if family == "no tokenizer" else family), folder)
     if family == "no tokenizer":
         for path in folder.glob("tokenizer*"):
             path.unlink()

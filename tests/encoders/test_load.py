@@ -617,9 +617,14 @@ def test_damaged_weights_are_named(copied, keep, message):
 
 
 def test_what_is_no_encoder_says_what_to_give(text_encoder, tmp_path):
-    for name in ("no-such-encoder", "/no/such/folder", "no such name at all", str(tmp_path)):
+    for name in ("no/such-encoder", "/no/such/folder", "no such name at all", str(tmp_path)):
         with pytest.raises(InputError, match=f"found no speech encoder at {name}.*give a folder with config.json"):
             load_encoder(name)
+    for name in ("nowhere", "mfcc"):  # which cannot be a name of the hub
+        with pytest.raises(InputError, match=rf"speech encoder at {name}; give a hub id \(OWNER/NAME\), people-en, a .pt file"):
+            load_encoder(name)
+    with pytest.raises(InputError, match="at peple-en; did you mean people-en, which ships"):
+        load_encoder("peple-en")
     text_encoder("bert").save_pretrained(tmp_path)
     with pytest.raises(InputError, match="is a bert model; an encoder must be one of hubert, wav2vec2"):
         load_encoder(tmp_path)

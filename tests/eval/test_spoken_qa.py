@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -98,6 +99,12 @@ def test_the_best_annotation_counts_text_only_answers_have_no_ff1_and_unanswerab
     found = values(run([system], corpus, tmp_path / "out"))
     assert found == {("oracle", "clean", None, "ff1"): (100, 2), ("oracle", "clean", None, "aos"): (100, 2)}
     assert len(system.encoded) == 6  # nor is their passage encoded
+
+
+@pytest.mark.parametrize(("listens", "doing"), [(True, "encoding"), (False, "reading")])
+def test_the_bar_says_whether_recordings_are_encoded_or_texts_are_read(corpus, tmp_path, capsys, listens, doing):
+    run([Oracle(text=True, name="cascade-x", needs_audio=listens)], corpus, tmp_path / "out")
+    assert re.findall(r"(\w+), clean: 100%.*6/6", capsys.readouterr().err) == [doing]
 
 
 def test_that_no_answer_has_times_is_said(corpus, tmp_path, capsys):

@@ -151,12 +151,12 @@ def test_units_made_in_another_way_are_not_overwritten(encoder, codebook_for, ex
     out = tmp_path / "units"
     extract(extractor, recordings, out)
     before = contents(out)
-    with pytest.raises(InputError, match=r"\(device differ\)"):
+    with pytest.raises(InputError, match=r"\(device differs\)"):
         extract(replace(extractor, features=OnGpu()), recordings, out)
     other = extractor_of(encoder, codebook_for(encoder, smooth=3, seed=1))
-    with pytest.raises(InputError, match=r"\(codebook differ\); choose another folder or delete it"):
+    with pytest.raises(InputError, match=r"\(codebook differs\); choose another folder or delete it"):
         extract(other, recordings, out)
-    with pytest.raises(InputError, match=r"\(shard_size differ\); give --shard-size 2"):
+    with pytest.raises(InputError, match=r"\(shard_size differs\); give --shard-size 2"):
         extract(extractor, recordings, out, size=3)
     assert contents(out) == before
 

@@ -106,7 +106,7 @@ def test_there_is_an_actor_even_where_the_head_has_no_cores(asked, cores, gpus, 
 def test_an_actor_whose_units_would_not_be_the_drivers_is_refused(extractor, tmp_path):
     card = ShardMaker(extractor, tmp_path, 2).card | {"device": "cuda"}
     actor = ray_engine._Actor(lambda: extractor, tmp_path, 2, card, os.getcwd())
-    with pytest.raises(InputError, match=r"are not the driver's \(device differ\); give both"):
+    with pytest.raises(InputError, match=r"are not the driver's \(device differs\); give both"):
         actor._ready()
 
 
