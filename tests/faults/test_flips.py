@@ -52,7 +52,7 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             code = main(list(map(str, arguments)))
-        notes = [line for line in err.getvalue().splitlines() if "|" not in line]  # without bars
+        notes = [line for line in err.getvalue().splitlines() if "|" not in line and line[:1] != "{"]  # without bars and losses
         return "\n".join(notes) if code in (0, 2) else f"unexpected code {code}"
 
     def extract(root: Path) -> str:
