@@ -51,6 +51,7 @@ EARLY = tuple(
 )
 # What speechssl sets where it is not set, and tests that have run a verb hand on.
 SET = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+SET |= {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 CLIENT = """#!{python} -SE
 import array, marshal, os, signal, socket, sys
 environment = dict(os.environ)

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from .preloaded import commands
+from speechssl import cli
+
+from .preloaded import SET, commands, early
 from .shared import kill_when
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="recipes are tested with the commands themselves")
@@ -125,3 +127,10 @@ def test_only_imports_precede_a_fork(quick: str, tmp_path: Path) -> None:
     assert not set(drawn.split()) & set(others.split())
     if os.environ.get("OMP_NUM_THREADS") == "1":  # else those of OpenBLAS, which copes with forks, as does Arrow's allocator
         assert len([name for name in threads.split() if name != "jemalloc_bg_thd"]) == 1
+
+
+def test_what_a_verb_sets_in_the_tests_process_keeps_no_command_from_being_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {name: value for name, value in os.environ.items() if name not in SET})
+    before = early(os.environ)
+    cli._quiet(verbose=False)
+    assert early(os.environ) == before
