@@ -1,6 +1,7 @@
 """Hours of FLAC and MP3 through `units extract`: times real time, and the share of the processor time that is the encoder's.
 
-The rest is reading, decoding, resampling, k-means and Parquet. Files are links to a few minutes of speech, half of them MP3.
+The rest is reading, decoding, resampling, k-means and Parquet. Files are links to a few minutes of speech, half of them MP3. Then
+the seconds of `speechssl answer`, started anew each time, on a minute and a question of 3 s.
 
 python recipes/speed/extraction.py CONFIG EXP
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,12 +20,13 @@ import numpy as np
 import torch
 from common import CODEBOOK, SHIPPED, row, save, sentences, settings
 
-from speechssl.audio import SAMPLE_RATE, write_clip
+from speechssl.audio import SAMPLE_RATE, read_audio, write_clip
 from speechssl.data.files import list_recordings
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
 from speechssl.units.features import load_extractor
 
 DIFFERENT = 5  # minutes of speech, of which all files are links
+TURNS = 3
 
 
 def recordings(folder: Path, minutes: int) -> Path:
@@ -73,6 +76,16 @@ def main() -> None:
     system = f"speechssl {extractor.features.precision}"
     results = {"x_realtime": 60 * len(found) / wall, "encoder_share": 100 * sum(spent) / processor}
     save(step.exp, [row(system, "small", condition, metric, value, None, 1) for metric, value in results.items()])
+    passage, question = source / "0000.flac", step.exp / "question.flac"
+    write_clip(question, read_audio(passage), 0, 3)
+    took = []
+    for _ in range(TURNS):  # from the shell and back, with all that has to be imported and loaded
+        begun = time.perf_counter()
+        command = ["speechssl", "answer", "--passage", str(passage), "--question", str(question)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        took.append(time.perf_counter() - begun)
+    spread = min(took), max(took)
+    save(step.exp, [row("speechssl", "small", "1 min, 3 s", "answer_seconds", float(np.median(took)), spread, TURNS)])
 
 
 if __name__ == "__main__":

@@ -222,10 +222,14 @@ def load_model(
     try:
         found = model.load_state_dict(dequantise(packed), strict=False)
     except RuntimeError as error:  # torch lists every weight of another shape
-        raise InputError(f"{path} does not fit its config: weights have other shapes; train or fetch the model again") from error
+        raise InputError(
+            f"{path} does not fit its config.json: weights have other shapes; train or fetch the model again"
+        ) from error
     if keys := [*found.missing_keys, *found.unexpected_keys]:
         some = ", ".join(keys[:3])
-        raise InputError(f"{path} does not fit its config: {len(keys)} weights missing or left over ({some} ...); train it again")
+        raise InputError(
+            f"{path} does not fit its config.json: {len(keys)} weights missing or left over ({some} ...); train it again"
+        )
     if card.get("config", stated := hash_files([folder / "config.json"])) != stated:  # older cards do not say
         raise InputError(f"{folder / 'config.json'} does not match its card; train or fetch the model again")
     return model.eval().requires_grad_(False), layout, card

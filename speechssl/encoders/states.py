@@ -118,6 +118,8 @@ class CachedStates:
         except (KeyError, TypeError) as error:
             raise InputError(f"{folder / 'card.json'} is damaged (it lacks {error}); {MADE_AGAIN}") from None
         for path in shards:
+            if not path.is_file():
+                raise InputError(f"{path} is missing or damaged (card.json names it, and it is not there); {MADE_AGAIN}")
             index, at = _index(path), 0
             for name, count, wanted in index["rows"]:
                 if count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -48,7 +49,7 @@ UPSTREAM = "fbank, mfcc, a model folder with encoder/ in it, or an encoder folde
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conditions:
+class Conditions(ABC):
     """What evaluations of systems under conditions share."""
 
     corpus: Path = argument("prepared corpus")
@@ -68,9 +69,9 @@ class Conditions:
         print(self.evaluate())
         return rows_in(self.out)
 
+    @abstractmethod
     def evaluate(self) -> str:
         """Write predictions and rows; the table."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -447,7 +447,7 @@ def bitten(path):
         (lambda f: cut(f / "model.safetensors"), "cannot read the weights .*model.safetensors.* train or fetch the model again"),
         (lambda f: bitten(f / "model.safetensors"), "does not match its card"),
         (lambda f: rewrite(f, lambda t: {n: v for n, v in t.items() if "layer.1.attention.self.query" not in n}),
-         r"does not fit its config: 2 weights .*missing .*layer.1.attention.self.query"),
+         r"does not fit its config.json: 2 weights .*missing .*layer.1.attention.self.query"),
         (lambda f: rewrite(f, lambda t: t | {"encoder.pooler.extra": torch.zeros(3)}),
          r"1 weights .*left over \(encoder.pooler.extra"),
         (lambda f: rewrite(f, lambda t: {n: v for n, v in t.items() if n != "head.weight"}), "head.weight"),
