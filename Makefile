@@ -22,7 +22,7 @@ demo: .venv/ready ## a new test set, three systems in clean and noisy speech, a 
 # Two parts at a time, the longest first, so that both cores end together.
 test: .venv/ready ## all tests: a quarter of an hour on two cores
 	@echo "a quarter of an hour on two cores; each part prints when it is through"
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-short test-others test-long test-folders
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-long test-short test-others test-folders
 
 test-fast: .venv/ready ## the package's tests without the slow ones: a minute and a half
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target fast-folders fast-others
