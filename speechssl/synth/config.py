@@ -31,7 +31,7 @@ class MiniSqa:
     unanswerable: Share = option(0.1, "share of questions that the passage does not answer")
     reference: bool = option(False, "record the training passages a second time with one neutral voice")
     synthesiser: str = option(
-        "espeak-ng", "espeak-ng, flite, piper (which gives no times of words) or festival; English only but for espeak-ng"
+        "espeak-ng", "espeak-ng, flite, kokoro, piper (which gives no times of words) or festival; English only but for espeak-ng"
     )
     seed: Whole = option(0, "seed of texts and voices; the same seed gives the same bytes")
     workers: Count = option(CORES, PROCESSES)

