@@ -30,7 +30,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder, hash_json
+from speechssl.io import checkpoint_folder, hash_json, read_text
 from speechssl.text import syllables
 from speechssl.textlm import read_tokenizer, special_tokens
 
@@ -215,8 +215,8 @@ class Text:
         return hash_json({name: list(some) for name, some in self.documents.items()})
 
 
-def read_text(source: Path, split: str = "train") -> Text:
-    """Read a text. split: of a prepared corpus. Raises InputError where there is none, or nothing is written in it."""
+def load_text(source: Path, split: str = "train") -> Text:
+    """split: of a prepared corpus. Raises InputError where there is none, or nothing is written in it."""
     documents: dict[str, list[str]] = {}
     if any(source.glob("*/passages.jsonl")):
         for passage in load_corpus(source, split).passages.values():
@@ -227,10 +227,7 @@ def read_text(source: Path, split: str = "train") -> Text:
         if not files:
             raise InputError(f"{source} has no text; give a folder of .txt files, one of them, or a prepared corpus")
         for path in files:
-            try:
-                written = path.read_text(encoding="utf-8-sig")
-            except (OSError, UnicodeDecodeError) as error:
-                raise InputError(f"cannot read the text {path} ({error}); write it as UTF-8 or take it away") from error
+            written = read_text(path, "write it as UTF-8 or take it away", "the text")
             name = path.name if path == source else path.relative_to(source).as_posix()
             documents[name] = [_unwrapped(paragraph) for paragraph in re.split(r"\n\s*\n", written)]
     documents = {name: kept for name, some in documents.items() if (kept := [p for p in some if p])}
