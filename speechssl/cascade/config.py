@@ -163,7 +163,7 @@ class Align:
     workers: Count = option(2, "number of threads")
 
     def run(self) -> dict[str, Any]:
-        from speechssl.cascade.align_corpus import align_corpus
+        from speechssl.cascade.align import align_corpus
         from speechssl.data.prepare import aside_in, described
         from speechssl.errors import count_set_aside
 

@@ -116,7 +116,7 @@ class Qa(Conditions):
 
         if self.encoder is None and self.codebook is None:
             return run_evaluation(self)
-        from speechssl.bundle import Parts, linked
+        from speechssl.systems import Parts, linked
 
         if self.encoder is None or self.codebook is None or self.reading.reader is None:
             raise InputError("--encoder, --codebook and --reader (of `train dual`) go together; give all three")

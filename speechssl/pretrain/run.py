@@ -23,7 +23,6 @@ from speechssl.encoders.hubert import check_known
 from speechssl.encoders.load import SpeechEncoder, file_hashes, load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
 from speechssl.io import hash_json, stage, write_json
-from speechssl.pretrain.auxiliary import auxiliary_losses
 from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
@@ -38,6 +37,7 @@ from speechssl.pretrain.model import (
     ContrastiveBatches,
     HubertPretraining,
     Wav2Vec2Pretraining,
+    auxiliary_losses,
     load_pretraining,
     restore_label_head,
     save_label_head,

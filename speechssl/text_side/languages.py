@@ -37,7 +37,6 @@ from speechssl.dual.model import EncoderInputs, load_reader
 from speechssl.dual.system import device_of
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder, hash_json, read_json, read_text, stage
-from speechssl.shift import Shift, changed, check_layer, listening, load_shift
 from speechssl.stats import Units
 from speechssl.synth.minisqa import lexicon
 from speechssl.text import joiner
@@ -46,7 +45,19 @@ from speechssl.text_side.data import Text, load_text, respell
 from speechssl.text_side.objectives import MLM_HEAD, TokenHead
 from speechssl.text_side.runs import encoder_named, run_folder, write_scores
 from speechssl.text_side.tables import ALIGNMENT, CONVERTED, PRECISION
-from speechssl.textlm import assign_tokens, load_text_encoder, load_tokenizer, longest_sequence, reason_of, special_tokens
+from speechssl.textlm import (
+    Shift,
+    assign_tokens,
+    changed,
+    check_layer,
+    listening,
+    load_shift,
+    load_text_encoder,
+    load_tokenizer,
+    longest_sequence,
+    reason_of,
+    special_tokens,
+)
 from speechssl.timing import FrameGrid, units_of_interval
 from speechssl.units.storage import load_units, units_card
 

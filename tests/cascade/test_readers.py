@@ -24,8 +24,8 @@ from speechssl.eval.config import Qa
 from speechssl.eval.spoken_qa import run_evaluation
 from speechssl.io import MODELS, hash_files, model_folder, read_json
 from speechssl.results import read_rows
-from speechssl.shift import Shift
 from speechssl.systems import load_systems
+from speechssl.textlm import Shift
 
 from ..files import change_json
 

@@ -27,7 +27,7 @@ from speechssl.eval.superb import (
     superb_tables,
 )
 from speechssl.io import read_json
-from speechssl.pretrain.auxiliary import AdversaryOptions
+from speechssl.pretrain.model import AdversaryOptions
 from speechssl.results import read_rows
 from speechssl.superb.data import CachedLoader, Evaluation, FeatureCache, Measure, OnlineLoader
 from speechssl.superb.tuning import Tuning

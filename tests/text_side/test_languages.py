@@ -16,7 +16,6 @@ from speechssl.data.records import data_hash
 from speechssl.errors import InputError
 from speechssl.io import read_json
 from speechssl.results import read_rows
-from speechssl.shift import Shift, changed, layers_of, listening, load_shift
 from speechssl.synth.minisqa import lexicon, load_language
 from speechssl.text_side import languages
 from speechssl.text_side.config import LanguageOptions, TextPretraining
@@ -36,7 +35,7 @@ from speechssl.text_side.languages import (
 )
 from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.tables import gains_tables
-from speechssl.textlm import load_text_encoder
+from speechssl.textlm import Shift, changed, layers_of, listening, load_shift, load_text_encoder
 from speechssl.timing import FrameGrid, RunLength
 
 from ..files import change_lines, untouched
