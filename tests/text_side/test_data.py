@@ -190,6 +190,16 @@ def test_tokens_know_where_words_and_sentences_begin(folder: Path) -> None:
     assert len(part) == len(words) == 5 and len(found.part(np.random.default_rng(0), 10**4)[0]) == len(found.ids)
 
 
+def test_the_same_text_gives_the_same_vocabulary(folder: Path) -> None:
+    """A killed run, more steps and the processes of one training fit it again."""
+    text = [*load_text(folder).paragraphs, "Naïve übermäßig, 湖是旧的; zebras' quizzes hum."]
+    first, *others = (train_vocabulary(text, size).get_vocab() for size in (70,) * 5)
+    assert all(first == other for other in others)
+    tokenizer = train_vocabulary(text, 200)
+    assert tokenizer.get_vocab()["[MASK]"] == 4 and len(tokenizer.all_special_tokens) == 5  # no piece of a word is one
+    assert tokenizer.tokenize("zebras hum##s") == ["zebras", "hum", "#", "#", "s"]
+
+
 def test_a_vocabulary_of_another_language_is_refused(folder: Path) -> None:
     with pytest.raises(InputError, match="knows less than half of the text"):
         tokenise(load_text(folder), symbol_vocabulary("ABCDEFGHIJ"))
