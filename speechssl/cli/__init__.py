@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from speechssl import __version__
 from speechssl.cli.parser import Manner, about, as_typed, meant, parse, take_manner
 from speechssl.errors import InputError, one_line, set_aside
-from speechssl.io import read_json, refusals, unusable
+from speechssl.io import read_json, refusals, unusable, write_json
 from speechssl.processes import is_main, leave, peak_gpu_memory, peak_memory
 
 ABOUT = """usage: speechssl VERB [options]
@@ -170,7 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if manner.verbose:
             traceback.print_exc()
         sentence = str(error) if isinstance(error, InputError) else unusable(error)
-        print(f"speechssl: {one_line(as_typed(sentence, config))}", file=sys.stderr)
+        sentence = f"speechssl: {one_line(as_typed(sentence, config))}"
+        print(sentence, file=sys.stderr)
+        if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # torchrun prints a traceback of its own, and this at the end of it
+            with suppress(OSError):
+                write_json(file, {"message": sentence, "timestamp": int(time.time())})
         return 2
     except FloatingPointError as error:
         print(f"speechssl: training stopped: {error}", file=sys.stderr)
