@@ -33,7 +33,7 @@ class ReaderOptions:
 
     reader: str | None = option(
         None,
-        "what reads in cascade-* and text: folder or hub id of a question-answering model of Hugging Face (deepset/minilm-"
+        "reader of cascade-* and text: folder or hub id of a question-answering model of Hugging Face (deepset/minilm-"
         "uncased-squad2), or of `train text-qa`; its name is added to that of the system; default: text-qa/ in --models; "
         f"tested families: {', '.join(TEXT_FAMILIES)}",
     )

@@ -50,8 +50,8 @@ GROUPS = {  # first words of verbs -> what these are about
     "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",
     "evaluate": "evaluate spoken QA, multiple choice, retrieval, and predictions of other systems; the robustness grid",
     "superb": "the SUPERB benchmark: small heads on a frozen encoder",
-    "text": "what does a text-pre-trained encoder know that units can use? fine-tuning, the frozen transformer, unit language "
-    "models, loss surfaces, gains",
+    "text": "experiments on text-pre-trained encoders: what do they know that units can use? fine-tuning, the frozen transformer, "
+    "language models of units, loss surfaces, gains over scratch",
 }
 VERBS = {  # what is typed -> the dataclass of its options, as room:name in the room's `config.py`
     "prepare minisqa": "synth:MiniSqa",
