@@ -28,6 +28,7 @@ DEVICE = os.environ.get("SPEECHSSL_GPU_TESTS_ON") or ("cuda" if torch.cuda.is_av
 pytestmark = pytest.mark.skipif(not DEVICE, reason="there is no GPU (SPEECHSSL_GPU_TESTS_ON=cpu runs these on the CPU)")
 SHIPPED = "people-en"
 TRAINING = "--precision bf16 --warmup-steps 2 --log-every 1 --save-every 100"
+FP32 = "--precision fp32 --workers 2 -q"
 CROPS = "--crops 4 --crop-seconds 2"
 WINDOWS = "--batch 4 --window 320 --stride 300 --max-question 60"
 
@@ -69,19 +70,17 @@ def corpus(tmp_path_factory):
 def units(corpus):
     """Those of the training split, on the device."""
     folder = corpus.parent / "units"
-    speechssl(
-        f"units extract {corpus} {SHIPPED} {SHIPPED} {folder} --split train --precision fp32 --device {DEVICE} --workers 2 -q"
-    )
+    speechssl(f"units extract {corpus} {SHIPPED} {SHIPPED} {folder} --split train {FP32} --device {DEVICE}")
     return folder
 
 
 @pytest.fixture(scope="module")
-def models(corpus, units):
+def models(corpus, units, text_encoder):
     """A folder of models that were trained on the device; what is not trained is what ships."""
     folder = corpus.parent / "models"
     speechssl(f"train ctc {corpus} {SHIPPED} {folder / 'ctc'} --passages 6 --batch 4 --steps 24 {TRAINING} -q")
     speechssl(f"train dual {corpus} {units} {folder / 'dual'} --steps 24 --start {SHIPPED}/dual {WINDOWS} {TRAINING} -q")
-    speechssl(f"train text-qa {corpus} {folder / 'text-qa'} --start {SHIPPED}/text-qa --steps 8 --batch 4 {TRAINING} -q")
+    speechssl(f"train text-qa {corpus} {folder / 'text-qa'} --text-encoder {text_encoder()} --steps 8 --batch 4 {TRAINING} -q")
     return folder
 
 
@@ -93,9 +92,13 @@ def batches_of(name, precision):
     return replace(encoder, engine=BatchedEngine(load_checkpoint(name).model, encoder.grid, precision, DEVICE))
 
 
-@pytest.mark.parametrize("name", [SHIPPED, "layer", "group"])
-def test_features_in_fp32_are_those_of_the_cpu(name, recordings, hubert_folder, monkeypatch):
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch):
     monkeypatch.setattr(batched, "BATCH_SECONDS", 20.0)
+
+
+@pytest.mark.parametrize("name", [SHIPPED, "layer", "group"])
+def test_features_in_fp32_are_those_of_the_cpu(name, recordings, hubert_folder):
     name = hubert_folder(name) if name in ("layer", "group") else name
     cpu, gpu = load_encoder(name, "fp32", "cpu"), batches_of(name, "fp32")
     assert cpu.hash == gpu.hash
@@ -134,7 +137,7 @@ def test_the_nearest_centroid_is_that_of_float64():
 
 
 def test_extracted_units_are_those_of_the_cpu(corpus, units, tmp_path):
-    speechssl(f"units extract {corpus} {SHIPPED} {SHIPPED} {tmp_path} --split train --precision fp32 --device cpu --workers 2 -q")
+    speechssl(f"units extract {corpus} {SHIPPED} {SHIPPED} {tmp_path} --split train {FP32} --device cpu")
     one, other = load_units(units / "train"), load_units(tmp_path / "train")
     assert one.keys() == other.keys()
     same = [np.mean(np.repeat(one[k].units, one[k].lengths) == np.repeat(other[k].units, other[k].lengths)) for k in one]
@@ -213,18 +216,18 @@ def test_spin_with_pseudo_labels_and_distortions(corpus, tmp_path):
 
 def test_a_killed_training_goes_on(corpus, first, tmp_path, dies_at):
     """To the weights of one that was not killed, up to the order in which a GPU adds."""
-    call = (
-        f"--teacher {SHIPPED} --codebook {SHIPPED} --start {first} --steps 6 {CROPS} --precision fp32 --save-every 2 --log-every 1"
-    )
+    saved = "--precision fp32 --steps 6 --save-every 2 --log-every 1"
 
     def go(out):
-        return [part for part in f"pretrain continue {corpus} {out} {call} -q".split()]
+        call = f"pretrain continue {corpus} {out} --teacher {SHIPPED} --codebook {SHIPPED} --start {first} {CROPS} {saved} -q"
+        return main(call.split())
 
-    assert main(go(tmp_path / "whole")) == 0
+    assert go(tmp_path / "whole") == 0
     with dies_at(Cropper, 4):
-        main(go(tmp_path / "killed"))
+        assert go(tmp_path / "killed") == 130
+        raise KeyboardInterrupt
     assert not (tmp_path / "killed/encoder/card.json").exists() and any((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
-    assert main(go(tmp_path / "killed")) == 0
+    assert go(tmp_path / "killed") == 0
     one, other = (load_file(tmp_path / name / "encoder/model.safetensors") for name in ("whole", "killed"))
     assert max(relative(other[name], one[name]) for name in one if float(one[name].float().norm()) > 0) < 1e-3
     assert np.allclose(losses(tmp_path / "whole"), losses(tmp_path / "killed"), rtol=1e-2)
@@ -244,7 +247,7 @@ def test_speechbert_is_trained(corpus, tmp_path):
     assert json.loads((tmp_path / "out/card.json").read_text())["training"]
 
 
-@pytest.mark.parametrize("task", ["ks", "pr", "sd"])
+@pytest.mark.parametrize("task", ["ks", "pr"])
 def test_heads_of_superb_are_trained(task, tmp_path):
     call = "--preset small --scale 0.02 --steps 4 --learning-rates 1e-3 --workers 2"
     speechssl(f"superb run {tmp_path} --encoders {SHIPPED} --tasks {task} {call} --device {DEVICE} -q")
