@@ -23,8 +23,8 @@ def override(config: Path, out: Path, changes: list[str]) -> None:
     """Exits with a sentence for a section that the configuration lacks, and for a name that is no option of any verb, nor a setting
     of the recipe; whether it is one of the verb that reads the section, that verb says at its stage.
     """
+    from speechssl.cli import VERBS, config_of
     from speechssl.cli.parser import meant, options_of  # here alone: run.sh reads many a setting, and they need nothing of it
-    from speechssl.cli.verbs import VERBS, config_of
 
     sections = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
     known = {option.name for verb in VERBS for option in options_of(config_of(verb))}

@@ -7,8 +7,11 @@ ships, `people-en`. Parts that do not belong together are refused when they are 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -29,12 +32,26 @@ from speechssl.cascade.system import (
     load_simulated,
     load_text,
 )
+from speechssl.config import shipped
 from speechssl.data.files import SUFFIXES
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import Dual, TimedAnswer, load_dual
-from speechssl.encoders.load import SharedEncoder, shared_encoder
+from speechssl.encoders.checkpoints import BUNDLE
+from speechssl.encoders.export import convert
+from speechssl.encoders.load import SharedEncoder, load_encoder, shared_encoder
 from speechssl.errors import InputError
-from speechssl.io import DEFAULT, found_checkpoint, model_folder, read_json
+from speechssl.io import (
+    DEFAULT,
+    SHIPPED,
+    WEIGHTS,
+    checkpoint_folder,
+    found_checkpoint,
+    hash_files,
+    hash_json,
+    model_folder,
+    read_json,
+    stage,
+)
 from speechssl.terms import NGRAM
 from speechssl.text import language_of
 from speechssl.units.features import extractor_of
@@ -386,3 +403,123 @@ def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
         remedy = "give the question, or the part of the recording that has it"
         raise InputError(f"{name} lasts {seconds:.0f} s, and a question at most {LONGEST_QUESTION:.0f} s; {remedy}")
     return samples
+
+
+# ---- a folder of models from its parts, copied (`speechssl bundle`) or linked (`evaluate qa --encoder --codebook --reader`)
+
+KINDS = {  # part -> what its card may call it
+    "dual": ("DUAL reader",),
+    "speechbert": ("SpeechBERT",),
+    "text_qa": ("text QA",),
+    "ctc": ("ctc-recogniser",),
+    "reader": ("DUAL reader", "text QA"),
+}
+SYSTEMS = {  # system -> parts it needs beside the encoder
+    "dual": ("units", "dual"),
+    "cascade-ctc": ("ctc", "text-qa"),
+    "speechbert": ("ctc", "speechbert"),
+    "text": ("text-qa",),
+}
+LEFT_OUT = ("checkpoints", "sweep", "made_from.json", ".*")  # of a training folder
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a folder of models is made of, by path, hub id or shipped name. reader: DUAL's or text QA, as its card says."""
+
+    encoder: str
+    codebook: Path | str | None = None
+    dual: Path | str | None = None
+    ctc: Path | str | None = None
+    text_qa: Path | str | None = None
+    speechbert: Path | str | None = None
+    reader: Path | str | None = None
+
+    def folders(self) -> dict[str, Path]:
+        """Name in a folder of models -> where the part lies. Raises InputError for a part that is missing or something else."""
+        found: dict[str, Path] = {}
+        for part, kinds in KINDS.items():
+            if (given := getattr(self, part)) is None:
+                continue
+            name, text = part.replace("_", "-"), "text QA" in kinds  # which may be a checkpoint of Hugging Face
+            folder = shipped(Path(given)) or Path(given)
+            folder = checkpoint_folder(folder, "reader") if text else folder
+            if not folder.is_dir():
+                raise InputError(f"--{name} {given} is not a folder; give one that `speechssl train` wrote")
+            card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+            kind = str(card.get("what") or card.get("kind") or "")
+            if kind not in kinds and (kind or not text or not (folder / "config.json").is_file()):
+                what = f"holds a {kind}" if kind else "has no card that says what it is"
+                raise InputError(f"--{name} {given} {what}, and a {' or '.join(kinds)} is wanted; give its folder")
+            found[name if part != "reader" else "dual" if kind == "DUAL reader" else "text-qa"] = folder
+        return found
+
+
+def bundle(parts: Parts, out: Path) -> dict[str, Any]:
+    """Copy the parts into the folder `out`, load every system that they make, and return the card: systems and hashes.
+
+    Raises InputError for parts that are missing, of another kind, or not made for each other; nothing is left then.
+    """
+    folders = parts.folders()
+    if parts.dual is not None and parts.codebook is None:
+        raise InputError(f"--dual {parts.dual} reads units; give the codebook that made them as well (--codebook)")
+    encoder = load_encoder(parts.encoder)
+    codebook = None if parts.codebook is None else load_codebook(parts.codebook)
+    inputs = {"encoder": encoder.hash, "units": codebook and codebook.hash}
+    for name, folder in folders.items():
+        if (folder / "card.json").is_file():
+            inputs[name] = hash_json(read_json(folder / "card.json"))
+        else:  # a reader of Hugging Face, whose config does not say which weights it has
+            weights = (path for pattern in WEIGHTS for path in sorted(folder.glob(pattern)))
+            inputs[name] = hash_files([folder / "config.json", *weights])
+    with stage(out, inputs) as step:
+        if step.done:
+            return dict(step.card)
+        place(parts, folders, out, copy=True)
+        systems = [n for n, needs in SYSTEMS.items() if {*needs} <= {*folders, *(["units"] if codebook else [])}]
+        with named_as_given(parts, out):
+            load_systems(out, systems)
+        return step.finish({"what": "models", "systems": systems, "parts": inputs})
+
+
+@contextmanager
+def linked(parts: Parts) -> Iterator[Path]:
+    """A folder of models that links the parts, and is removed at the end. Raises InputError as `Parts.folders`."""
+    folders = parts.folders()
+    with tempfile.TemporaryDirectory(prefix="speechssl-models-") as temporary:
+        place(parts, folders, Path(temporary), copy=False)
+        with named_as_given(parts, Path(temporary)):
+            yield Path(temporary)
+
+
+@contextmanager
+def named_as_given(parts: Parts, out: Path) -> Iterator[None]:
+    """Let an InputError name the parts as they were given, not as what they are in a folder of models that will be gone."""
+    try:
+        yield
+    except InputError as error:
+        given = {"encoder": parts.encoder, "units.safetensors": parts.codebook}
+        given |= {part.replace("_", "-"): getattr(parts, part) or parts.reader for part in KINDS}
+        sentence = str(error)
+        for name, part in given.items():
+            sentence = sentence.replace(str(out / name), str(part))
+        error.args = (sentence,)  # of the same kind, such as MissingExtra
+        raise
+
+
+def place(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None:
+    """Copy or link the parts into a folder under the names that a folder of models has."""
+    file = Path(parts.encoder).is_file() or parts.encoder.startswith(BUNDLE)
+    if file and not (SHIPPED / parts.encoder / "config.json").is_file():  # no folder of Hugging Face
+        convert(parts.encoder, out / "encoder", "huggingface")
+    else:
+        source = SHIPPED / parts.encoder
+        source = source if (source / "config.json").is_file() else checkpoint_folder(parts.encoder, "speech encoder")
+        folders = {"encoder": source, **folders}
+    for name, folder in folders.items():
+        if copy:
+            shutil.copytree(folder, out / name, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
+        else:
+            (out / name).symlink_to(folder.resolve())
+    if parts.codebook is not None:
+        load_codebook(parts.codebook).save(out / "units.safetensors")

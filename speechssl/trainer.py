@@ -106,7 +106,9 @@ class Watch(TrainerCallback):
 
     def report(self, outputs: Mapping[str, Any]) -> None:
         """Note all that is one number."""
-        self.current.append({k: float(v.detach()) for k, v in outputs.items() if torch.is_tensor(v) and v.numel() == 1})
+        found = {k: v.detach().double().reshape(()) for k, v in outputs.items() if torch.is_tensor(v) and v.numel() == 1}
+        numbers = torch.stack([v.to(outputs["loss"].device) for v in found.values()]).tolist()  # one wait for a GPU
+        self.current.append(dict(zip(found, numbers, strict=True)))
 
     def line(self, step: int) -> dict[str, float]:
         """Means of what was reported since the last line; and how many seconds of audio went through in a second of time, which

@@ -14,6 +14,7 @@ from speechssl.cli import parse_arguments
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "data/README.md", ROOT / "CONTRIBUTING.md"]
+READMES = sorted([*ROOT.glob("recipes/*/README.md"), *ROOT.glob("data/*/README.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -21,7 +22,7 @@ def blocks(page: Path, kind: str) -> list[str]:
     return [code for found, code in BLOCK.findall(page.read_text()) if found == kind]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#][^)]*)\)", BLOCK.sub("", page.read_text())):
         file, _, anchor = target.partition("#")
@@ -33,7 +34,7 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
             assert anchor in [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads], target
 
 
-@pytest.mark.parametrize("page", PAGES[:-3], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_commands_of_a_page_exist_with_their_options(page: Path) -> None:
     for code in blocks(page, "sh"):
         for line in code.replace("\\\n", " ").splitlines():

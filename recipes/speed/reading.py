@@ -58,19 +58,19 @@ def padded(batches: Sequence[dict[str, torch.Tensor]], length: int) -> list[dict
 class Step:
     """One contender: its own model and optimiser. Called, it makes a step over all sequences and returns its seconds."""
 
-    def __init__(self, name: str, precision: str, shape: dict[str, Any], clock: str) -> None:
+    def __init__(self, name: str, precision: str, shape: dict[str, Any], clock: str, device: torch.device = torch.device("cpu")):
         self.clock = time.process_time if clock == "cpu" else time.perf_counter
         torch.manual_seed(0)
         encoder = without_dropout(make_encoder(ENCODERS[name] | shape))
         table = nn.Embedding(UNITS + 3, encoder.config.hidden_size)
-        self.model, self.precision = SpanModel(encoder, table).train(), precision
+        self.model, self.precision, self.device = SpanModel(encoder, table).to(device).train(), precision, device
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=True)
 
     def __call__(self, batches: Sequence[dict[str, torch.Tensor]]) -> float:
         start = self.clock()
         self.optimiser.zero_grad(set_to_none=True)
         for batch in batches:
-            with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                 loss = self.model(**batch)["loss"] / len(batches)
             loss.backward()
         self.optimiser.step()

@@ -33,7 +33,7 @@ class ReaderOptions:
 
     reader: str | None = option(
         None,
-        "what reads in cascade-* and text: folder or hub id of a question-answering model of Hugging Face (deepset/minilm-"
+        "reader of cascade-* and text: folder or hub id of a question-answering model of Hugging Face (deepset/minilm-"
         "uncased-squad2), or of `train text-qa`; its name is added to that of the system; default: text-qa/ in --models; "
         f"tested families: {', '.join(TEXT_FAMILIES)}",
     )
@@ -163,7 +163,7 @@ class Align:
     workers: Count = option(2, "number of threads")
 
     def run(self) -> dict[str, Any]:
-        from speechssl.cascade.align_corpus import align_corpus
+        from speechssl.cascade.align import align_corpus
         from speechssl.data.prepare import aside_in, described
         from speechssl.errors import count_set_aside
 

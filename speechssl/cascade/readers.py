@@ -28,8 +28,17 @@ from speechssl.dual.model import load_reader
 from speechssl.dual.system import Reader, best_span_of_windows, device_of, most_alike, run_model
 from speechssl.errors import InputError
 from speechssl.io import FILES, WEIGHTS, checkpoint_folder, hash_files, read_json
-from speechssl.shift import SHIFT, load_shift
-from speechssl.textlm import TextCodec, load_tokenizer, longest_sequence, read_tokenizer, reason_of, text_config, word_pieces
+from speechssl.textlm import (
+    SHIFT,
+    TextCodec,
+    load_shift,
+    load_tokenizer,
+    longest_sequence,
+    read_tokenizer,
+    reason_of,
+    text_config,
+    word_pieces,
+)
 
 if TYPE_CHECKING:  # it takes seconds to import
     from transformers import PreTrainedTokenizerBase

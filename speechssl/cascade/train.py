@@ -44,12 +44,13 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import stage
 from speechssl.metrics import word_error_rate
 from speechssl.processes import is_main, main_first
-from speechssl.shift import SHIFT, load_shift
 from speechssl.text import error_metric, language_of
 from speechssl.textlm import (
+    SHIFT,
     TextCodec,
     character_encoder,
     licences,
+    load_shift,
     load_text_encoder,
     load_tokenizer,
     special_tokens,

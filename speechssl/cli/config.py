@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from speechssl.cascade.config import ReaderOptions
+from speechssl.cli import GROUPS, VERBS, config_of
 from speechssl.cli.parser import parser_of
-from speechssl.cli.verbs import GROUPS, VERBS, config_of
 from speechssl.config import DEVICE, ENCODERS, Amount, Range, argument, group, option, use_device
 from speechssl.errors import InputError
 
@@ -148,7 +148,7 @@ class Bundle:
     speechbert: Path | None = option(None, "folder of `train speechbert`, on this encoder")
 
     def run(self) -> dict[str, Any]:
-        from speechssl.bundle import Parts, bundle
+        from speechssl.systems import Parts, bundle
 
         card = bundle(Parts(self.encoder, self.codebook, self.dual, self.ctc, self.text_qa, self.speechbert), self.out)
         print(f"{self.out}: {', '.join(card['systems']) or 'an encoder'}")

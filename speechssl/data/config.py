@@ -21,6 +21,7 @@ class SpokenQA:
     MODULE: ClassVar[str]  # of speechssl.data, which has prepare_<corpus>
     CORPUS: ClassVar[str] = ""  # where it is not the name of the module
     FOOTER: ClassVar[str] = """
+
 Any part of the corpus will do; missing splits are named in the report. Nothing is downloaded, and nothing is dropped
 silently: OUT/data_report.json has the counts beside the published ones, hours, irregularities and how they were handled, and
 OUT/set_aside.jsonl has every item that was left out, with the reason. Finished work is kept; a killed run resumes with the
@@ -233,6 +234,7 @@ class SuperbSet:
 
     CORPUS: ClassVar[str]  # of prepare_<corpus> in speechssl.data.superb_sets
     FOOTER: ClassVar[str] = """
+
 Recordings stay where they are and are not copied; nothing is downloaded. Counts are compared with the published ones before
 anything is written; --any-count takes a part of the corpus."""
 

@@ -52,7 +52,7 @@ class QaOptions:
     batch: Count = option(16, BATCH)
     empty: float = 0.1  # share of windows without the answer
     window: Count = option(320, "passage tokens per window")
-    stride: Count = option(160, "passage tokens between the beginnings of two windows")
+    stride: Count = option(160, "passage tokens from the start of a window to that of the next")
     answer: Count = option(275, "longest answer, in tokens")  # DUAL's; `speechssl.dual.data.MAX_TOKENS`
     dropout: bool = option(False, DROPOUT)
     short_window: Whole = option(0, "passage tokens per window in the first --short-steps steps")

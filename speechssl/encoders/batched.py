@@ -27,6 +27,8 @@ Fitted = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 BATCH_SECONDS = 320.0  # of audio that are computed at a time
 SHAPES = 128  # shapes that are compiled at most: one a rounded length and layer
 STEP = 50  # frames: lengths are rounded up to a multiple of this, about 1 s
+BLOCK = 16  # frames that one product of the positional convolution makes
+PARTS = 64  # products that the moments of an utterance are the sum of
 
 _FLAGS = threading.Lock()
 
@@ -65,13 +67,11 @@ class BatchedKernels:
         return found
 
     def positions(self, conv: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-        weight = conv.weight.to(self.device)  # once, not from its norm at every call
-        weight = weight.to(convolution_dtype(weight, self.dtype))
+        weight = toeplitz(conv.weight.to(self.device), conv.groups).to(self.dtype)  # once, not from its norm at every call
+        size = conv.weight.shape[2]
 
         def placed(x: torch.Tensor) -> torch.Tensor:
-            bias, image = conv.bias.to(weight.dtype), x.transpose(1, 2).to(weight.dtype)
-            y = F.conv1d(image, weight, bias, padding=conv.padding[0], groups=conv.groups).to(x.dtype)
-            return F.gelu(y[:, :, : x.shape[1]]).transpose(1, 2)  # an even kernel gives a frame too many
+            return F.gelu(blockwise(x, weight, conv.bias.to(x.dtype), size))
 
         return placed
 
@@ -91,6 +91,43 @@ class BatchedKernels:
         return attend
 
 
+def toeplitz(weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """The matrices by which `blockwise` computes a convolution in G groups. (C', C / G, K) -> (G, (K + 15) C / G, 16 C' / G)."""
+    padded = F.pad(weight.unflatten(0, (groups, -1)), (BLOCK - 1, BLOCK - 1))  # (G, C' / G, C / G, K + 30)
+    shifted = padded.unfold(3, BLOCK, 1).flip(4)  # (..., K + 15, 16): frame i of a block has the kernel i places later
+    return shifted.permute(0, 3, 2, 4, 1).flatten(3).flatten(1, 2)
+
+
+def blockwise(x: torch.Tensor, matrices: torch.Tensor, bias: torch.Tensor, size: int) -> torch.Tensor:
+    """A convolution over time with padding that keeps T, 16 frames by one product: a GPU has fast kernels for large products, and
+    none for 48 channels a group and kernels of 128. The zeros in the matrices are an eighth more arithmetic.
+
+    x: (B, T, C); matrices: those of `toeplitz`; size: K. Returns (B, T, C').
+    """
+    frames, groups = x.shape[1], len(matrices)
+    blocks = -(-frames // BLOCK)
+    x = F.pad(x, (0, 0, size // 2, blocks * BLOCK + size - 1 - size // 2 - frames))
+    windows = x.unflatten(2, (groups, -1)).unfold(1, BLOCK + size - 1, BLOCK)  # (B, blocks, G, C / G, K + 15)
+    y = torch.bmm(windows.permute(2, 0, 1, 4, 3).flatten(3).flatten(1, 2), matrices)  # (G, B blocks, 16 C' / G)
+    y = y.unflatten(1, (len(x), -1)).unflatten(3, (BLOCK, -1)).permute(1, 2, 3, 0, 4)
+    return y.flatten(3).flatten(1, 2)[:, :frames] + bias
+
+
+def of_samples(windows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The first convolution: (B, T, K), (B, C, K), (B, C), all float32 -> (B, T, C).
+
+    The bias is the weight of a column of ones. In bf16, samples and weights are each the sum of two bf16 numbers, three of whose
+    four products are one. Rows of a multiple of 16 bytes are what a GPU's fast kernels can read.
+    """
+    left = torch.cat([windows, torch.ones_like(windows[..., :1])], 2)
+    right = torch.cat([weight, bias[..., None]], 2)
+    if dtype == torch.bfloat16:
+        (high, low), (top, rest) = in_halves(left), in_halves(right)
+        left, right = torch.cat([high, low[..., :-1], high], 2), torch.cat([top, top[..., :-1], rest], 2)
+    room = -left.shape[2] % 8
+    return torch.bmm(F.pad(left, (0, room)), F.pad(right, (0, room)).transpose(1, 2))
+
+
 class BatchedEngine:
     """Runs on `device`. precision: fp32 or bf16."""
 
@@ -108,7 +145,8 @@ class BatchedEngine:
         self.compiled: Callable[..., torch.Tensor] = self._features
         if self.device.type == "cuda":
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
-            self.compiled = torch.compile(self._features, dynamic=False, fullgraph=True)
+            # one compilation for all lengths and sizes of a batch: at base size each takes longer than 100 hours of audio
+            self.compiled = torch.compile(self._features, dynamic=True, fullgraph=True)
 
     @torch.inference_mode()
     def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Fitted:
@@ -138,12 +176,17 @@ class BatchedEngine:
             size = max(int(BATCH_SECONDS * self.grid.frame_rate) // frames, 1)
             for start in range(0, len(those), size):
                 places = those[start : start + size]
-                batch = torch.zeros(size, self.grid.samples_for(frames) + self.grid.hop - 1)
+                # pinned, so that the next batch is filled while the GPU still computes this one
+                pinned = self.device.type == "cuda"
+                batch = torch.empty(size, self.grid.samples_for(frames) + self.grid.hop - 1, pin_memory=pinned)
+                samples = torch.full((size,), self.grid.receptive, pin_memory=pinned)
+                batch[len(places) :] = 0
                 for row, place in enumerate(places):
-                    batch[row, : len(waves[place])] = waves[place]
-                samples = torch.tensor([len(waves[p]) for p in places] + [self.grid.receptive] * (size - len(places)))
+                    samples[row] = length = len(waves[place])
+                    batch[row, :length], batch[row, length:] = waves[place], 0
                 with exact():
-                    x = self.compiled(batch.to(self.device), samples.to(self.device), layer)
+                    given = (x.to(self.device, non_blocking=True) for x in (batch, samples))
+                    x = self.compiled(*given, layer)
                 for row, place in enumerate(places):
                     found[place] = x[row, : self.grid.frames(len(waves[place]))]
         return found
@@ -166,17 +209,14 @@ class BatchedEngine:
         real = before_end(samples, waves.shape[1])
         offset = ((waves.double() * real).sum(1, keepdim=True) / samples[:, None]).float()  # which the norm takes away in any case
         windows = (waves - offset).unfold(1, weight.shape[1], conv.stride[0])  # (B, T, K)
-        statistics = moments(windows, (samples - weight.shape[1]) // conv.stride[0] + 1)
+        statistics = moments(windows, (samples - weight.shape[1]) // conv.stride[0] + 1, PARTS)
         weights, biases = fold(self.first.layer_norm, weight, *statistics)
         return weights.float(), biases.float(), offset
 
     def _states(self, waves: torch.Tensor, fitted: Fitted, frames: torch.Tensor, last: int) -> Iterator[torch.Tensor]:
         weight, bias, offset = fitted
-        windows, products = (waves - offset).unfold(1, weight.shape[2], self.first.conv.stride[0]), weight.transpose(1, 2)
-        if self.dtype == torch.bfloat16:  # samples and weights as sums of two bf16 numbers, three of the four products
-            (high, low), (top, rest) = in_halves(windows), in_halves(products)
-            windows, products = torch.cat([high, low, high], 2), torch.cat([top, top, rest], 1)
-        x = torch.baddbmm(bias[:, None].to(self.dtype), windows, products)
+        windows = (waves - offset).unfold(1, weight.shape[2], self.first.conv.stride[0])
+        x = of_samples(windows, weight, bias, self.dtype)
         x = F.gelu(x if self.first_norm is None else self.first_norm(x))
         x = self.hubert.projected(self.hubert.convolved(x))
         real = before_end(frames, x.shape[1])

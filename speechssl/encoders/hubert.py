@@ -187,10 +187,11 @@ def modules_of(config: Any) -> nn.Module:
     )
 
 
-def moments(windows: torch.Tensor, count: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def moments(windows: torch.Tensor, count: torch.Tensor | None = None, parts: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean (B, K) and covariance (B, K, K) of the windows of raw samples, in float64. windows: (B, T, K).
 
-    count: (B,) windows that are an utterance's own; None: all.
+    count: (B,) windows that are an utterance's own; None: all. parts: products that a long sum is made of: one alone would leave
+    most of a GPU idle.
     """
     windows = windows.double()
     if count is None:
@@ -198,7 +199,12 @@ def moments(windows: torch.Tensor, count: torch.Tensor | None = None) -> tuple[t
     else:
         windows = windows * before_end(count, windows.shape[1])[..., None]
     mean = windows.sum(1) / count[:, None]
-    return mean, windows.transpose(1, 2) @ windows / count[:, None, None] - mean[:, :, None] * mean[:, None]
+    if parts > 1:
+        some = F.pad(windows, (0, 0, 0, -windows.shape[1] % parts)).unflatten(1, (parts, -1))
+        squares = (some.transpose(2, 3) @ some).sum(1)
+    else:
+        squares = windows.transpose(1, 2) @ windows
+    return mean, squares / count[:, None, None] - mean[:, :, None] * mean[:, None]
 
 
 def fold(norm: Any, weight: torch.Tensor, mean: torch.Tensor, covariance: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

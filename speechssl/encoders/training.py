@@ -20,6 +20,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.nn import functional as F
 
+from speechssl.encoders.batched import PARTS, blockwise, of_samples, toeplitz
 from speechssl.encoders.hubert import (
     Hubert,
     Plain,
@@ -242,7 +243,8 @@ class TrainingKernels:
             if on_cpu(x):
                 return Convolution.apply(x, conv.weight, conv.bias, conv.stride[0])
             bias = None if conv.bias is None else conv.bias.to(x.dtype)
-            return F.conv1d(x.transpose(1, 2), conv.weight.to(x.dtype), bias, conv.stride).transpose(1, 2)
+            image, weight = x.transpose(1, 2)[:, :, None], conv.weight[:, :, None].to(x.dtype)  # channels last: conv1d copies
+            return F.conv2d(image, weight, bias, (1, conv.stride[0]))[:, :, 0].transpose(1, 2)
 
         return Plain(product)
 
@@ -256,9 +258,8 @@ class TrainingKernels:
         def placed(x: torch.Tensor) -> torch.Tensor:
             if on_cpu(x):
                 return F.gelu(Convolution.apply(x, conv.weight, conv.bias, 1, conv.weight.shape[2] // 2, conv.groups))
-            weight, bias = conv.weight.to(x.dtype), conv.bias.to(x.dtype)
-            y = F.conv1d(x.transpose(1, 2), weight, bias, padding=weight.shape[2] // 2, groups=conv.groups)
-            return F.gelu(y[..., : x.shape[1]].transpose(1, 2))  # an even kernel gives a frame too many
+            weight = conv.weight.to(x.dtype)
+            return F.gelu(blockwise(x, toeplitz(weight, conv.groups), conv.bias.to(x.dtype), weight.shape[2]))
 
         return placed
 
@@ -321,7 +322,11 @@ def from_samples(layer: Any, samples: torch.Tensor, dtype: torch.dtype, lengths:
     bias = weight.new_zeros(len(weight)) if conv.bias is None else conv.bias.float()
     if isinstance(norm, nn.GroupNorm):
         count = None if lengths is None else (lengths - conv.kernel_size[0]) // conv.stride[0] + 1
-        weights, biases = (part.float() for part in fold(norm, weight.double(), *moments(x, count)))
+        parts = 1 if on_cpu(x) else PARTS
+        weights, biases = (part.float() for part in fold(norm, weight.double(), *moments(x, count, parts)))
+        if not on_cpu(x):
+            return F.gelu(of_samples(x, weights, biases + 0 * bias, dtype))
         return Samples.apply(x, weights, biases + 0 * bias, dtype, True)  # the norm takes a constant away: its gradient is zero
-    sums = Samples.apply(x.view(1, -1, x.shape[2]), weight[None], bias[None], dtype, False)
+    together = x.view(1, -1, x.shape[2]), weight[None], bias[None], dtype
+    sums = Samples.apply(*together, False) if on_cpu(x) else of_samples(*together)
     return F.gelu(norm(sums)).view(*x.shape[:2], -1)

@@ -15,7 +15,6 @@ from speechssl.config import (
     DEVICE,
     ENCODERS,
     SNR_OVER,
-    TRAINED,
     Amount,
     Count,
     Precision,
@@ -116,7 +115,7 @@ class Qa(Conditions):
 
         if self.encoder is None and self.codebook is None:
             return run_evaluation(self)
-        from speechssl.bundle import Parts, linked
+        from speechssl.systems import Parts, linked
 
         if self.encoder is None or self.codebook is None or self.reading.reader is None:
             raise InputError("--encoder, --codebook and --reader (of `train dual`) go together; give all three")
@@ -322,12 +321,16 @@ class Data:
 
 
 @dataclass(frozen=True)
-class TrainingData:
+class HeadTraining:
     """How heads, and the encoder with them, are trained on distorted speech."""
 
     finetune: bool = option(False, "train the encoder with each head; default: keep it frozen")
     upstream_rate: Amount | None = option(None, "learning rate of the encoder, as a factor of the head's; default: 0.1")
-    trained: Trained | None = option(None, f"with --finetune, {TRAINED}; of these all, frozen, biases and lora; default: all")
+    trained: Trained | None = option(
+        None,
+        "with --finetune, weights of the encoder that are trained: all, frozen (norms and positions alone), biases (BitFit) or "
+        "lora (needs speechssl[peft]); default: all",
+    )
     start: Path | None = option(None, "folder of trained heads to start from, such as exp/superb/heads/mine; default: random heads")
     distort: str | None = option(
         None, "train on distorted speech: kinds of distortion, such as m+g+r, also NAMEs of --noise; default: clean speech"
@@ -406,7 +409,7 @@ class Superb:
     cache_gb: Amount = option(50.0, "largest size of OUT/features in GB, per encoder", under=CACHE)
     train_only: bool = option(False, "train heads and choose them on dev, without the test set", under=HEADS)
     noise: Noisy = group(Noisy(), "evaluation in noise")
-    training: TrainingData = group(TrainingData(), "training on distorted speech")
+    training: HeadTraining = group(HeadTraining(), "training on distorted speech")
 
     def run(self) -> list[dict[str, Any]]:
         from speechssl.eval.superb import run_superb

@@ -24,7 +24,6 @@ from speechssl.data.files import list_recordings, source_card
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, known_voices, load_corpus, voices_of
 from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
 from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder, shared_encoder
-from speechssl.encoders.states import CacheOptions, cache_states, encoder_card
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Robustness
 from speechssl.eval.run import (
@@ -47,7 +46,16 @@ from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_que
 from speechssl.io import SHIPPED, hash_json, read_json
 from speechssl.metrics import word_error_rate
 from speechssl.stats import ItemScore, unknown_voice
-from speechssl.superb.data import TRAINING, Batch, CachedLoader, HeadSettings, recordings_of
+from speechssl.superb.data import (
+    TRAINING,
+    Batch,
+    CachedLoader,
+    CacheOptions,
+    HeadSettings,
+    cache_states,
+    encoder_card,
+    recordings_of,
+)
 from speechssl.superb.tasks.classification import METRIC, Classification
 from speechssl.superb.train import Run, load_head, train_head
 from speechssl.systems import System, load_systems

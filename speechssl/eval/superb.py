@@ -34,7 +34,6 @@ from speechssl.cascade.decode import read_arpa
 from speechssl.config import noise_folders
 from speechssl.data.superb import DOCUMENTS, UtteranceSet, load_labelled, load_set
 from speechssl.encoders.load import SpeechEncoder, load_encoder, single_threaded
-from speechssl.encoders.states import AudioReader, ConditionReader, encoder_card
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import LEADERBOARD, Data, Superb
 from speechssl.eval.run import (
@@ -72,8 +71,10 @@ from speechssl.signal import ACTIVE
 from speechssl.stats import FEWEST
 from speechssl.superb.data import (
     TRAINING,
+    AudioReader,
     Augmentation,
     CachedLoader,
+    ConditionReader,
     Evaluation,
     FeatureCache,
     HeadSettings,
@@ -81,6 +82,7 @@ from speechssl.superb.data import (
     Measure,
     OnlineLoader,
     Task,
+    encoder_card,
 )
 from speechssl.superb.tasks import ABOUT, ORDER, QBE, TASKS
 from speechssl.superb.tasks.classification import METRIC

@@ -37,7 +37,7 @@ class ChoiceOptions:
     batch: Count = option(4, "questions per step, over all processes")
     windows: Whole = option(2, "windows of a passage per training step; 0: all")
     window: Count = option(320, "passage tokens per window")
-    stride: Count = option(160, "passage tokens between the beginnings of two windows")
+    stride: Count = option(160, "passage tokens from the start of a window to that of the next")
     asked: Count = option(160, "longest question with an option, in tokens; longer ones are truncated", name="max_question")
     dropout: bool = option(False, DROPOUT)
     noise: Share = option(0.0, RANDOM_UNITS, name="random_units")

@@ -197,7 +197,7 @@ def with_options(preset: Options, given: Mapping[str, Any]) -> Options:
 
 def adversary_options(values: dict[str, Any]) -> Any:
     """An `AdversaryOptions` of the options --domain-adversary, ... that were given."""
-    from speechssl.pretrain.auxiliary import AdversaryOptions
+    from speechssl.pretrain.model import AdversaryOptions
 
     parts = {name.removeprefix("domain_adversary_"): value for name in ADVERSARY if (value := values.get(name)) is not None}
     return AdversaryOptions(values["domain_adversary"], **parts)
@@ -226,7 +226,7 @@ class _Run:
 
     def _pretrain(self, preset: Any) -> None:
         """preset: the settings of the paper or of the checkpoint; the options that were given replace them."""
-        from speechssl.pretrain.auxiliary import DistilOptions
+        from speechssl.pretrain.model import DistilOptions
         from speechssl.pretrain.run import pretrain
 
         values = flat(self)

@@ -43,7 +43,7 @@ MOST = 32_767  # clusters, that int16 can count
 
 
 @dataclass(frozen=True)
-class Reading:
+class TrainingRecording:
     """A recording to train on, and where its targets are read: an audio file, and the time in it for a time in the recording."""
 
     id: str
@@ -63,15 +63,15 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Material:
+class TrainingData:
     """What is trained on."""
 
-    readings: tuple[Reading, ...]
+    recordings: tuple[TrainingRecording, ...]
     hash: str  # of a prepared corpus, of its manifests; else of the ids and bytes of the recordings
     card: dict[str, Any]  # of the corpus, where there is one
 
 
-def material(source: Path, recordings: int | None = None, reference: bool = True, seed: int = 0) -> Material:
+def training_data(source: Path, recordings: int | None = None, reference: bool = True, seed: int = 0) -> TrainingData:
     """The passages of a prepared corpus's training split, or the recordings of a manifest or folder.
 
     recordings: only so many, drawn at random by the seed (`draw`): lists are in the order of speakers. reference: read targets off
@@ -96,14 +96,14 @@ def material(source: Path, recordings: int | None = None, reference: bool = True
             if not audio.is_file():
                 raise InputError(f"{path}:{number} names {audio}, which does not exist; prepare the corpus again")
             known[name] = audio, anchors
-    readings = tuple(Reading(r.id, r.path, *known.get(r.id, (r.path, None))) for r in found)
+    chosen = tuple(TrainingRecording(r.id, r.path, *known.get(r.id, (r.path, None))) for r in found)
     if is_corpus:
         made = data_hash(source, "train") + ("" if recordings is None else f"-{recordings}-{seed}")
-        return Material(readings, made, corpus_card(source))
-    return Material(readings, hash_contents(found) + (f"-{hash_files([path])}" if known else ""), {"corpus": source.name})
+        return TrainingData(chosen, made, corpus_card(source))
+    return TrainingData(chosen, hash_contents(found) + (f"-{hash_files([path])}" if known else ""), {"corpus": source.name})
 
 
-def pack_audio(data: Material, out: Path) -> Path:
+def pack_audio(data: TrainingData, out: Path) -> Path:
     """The folder of a run's audio: one raw array, samples.s16 (int16), with bounds.npy; written once, beside `out`, for all runs.
 
     Raises InputError where no recording can be read.
@@ -113,29 +113,29 @@ def pack_audio(data: Material, out: Path) -> Path:
         return folder
     bounds, failed = [0], {}
 
-    def read(reading: Reading) -> np.ndarray | str:
+    def read(recording: TrainingRecording) -> np.ndarray | str:
         try:
-            return to_int16(read_audio(reading.path))
+            return to_int16(read_audio(recording.path))
         except InputError as error:
             return str(error)
 
     with replacing(folder / "samples.s16") as temporary, temporary.open("wb") as file:
-        for reading, samples in zip(data.readings, _progress(read, data.readings, "packing audio"), strict=True):
+        for recording, samples in zip(data.recordings, _progress(read, data.recordings, "packing audio"), strict=True):
             if isinstance(samples, str):
-                failed[reading.id] = samples
+                failed[recording.id] = samples
             else:
                 file.write(samples.tobytes())
             bounds.append(bounds[-1] + (0 if isinstance(samples, str) else len(samples)))
     tell_set_aside(failed, "packing audio")
     if bounds[-1] == 0:
-        raise InputError(f"none of {len(data.readings)} recordings can be read ({next(iter(failed.values()))}); give others")
+        raise InputError(f"none of {len(data.recordings)} recordings can be read ({next(iter(failed.values()))}); give others")
     _save(folder / "bounds.npy", np.array(bounds))
     write_json(folder / "card.json", made_from)
     return folder
 
 
 def fit_targets(
-    readings: Sequence[Reading],
+    recordings: Sequence[TrainingRecording],
     features: Features,
     clusters: int,
     seed: int = 0,
@@ -150,7 +150,7 @@ def fit_targets(
     InputError where none is left, for a share that cannot be drawn, and for more clusters than labels can name.
     """
     _check_clusters(clusters)
-    chosen, drawn = draw(readings, seed, share)
+    chosen, drawn = draw(recordings, seed, share)
     card = features.card | drawn | {"reference_reading": any(r.anchors is not None for r in chosen)}
     with single_threaded(WORKERS) as pool:
         frames = frames_of([Recording(r.id, r.audio) for r in chosen], features, pool, WORKERS)
@@ -158,7 +158,7 @@ def fit_targets(
 
 
 def write_targets(
-    readings: Sequence[Reading],
+    recordings: Sequence[TrainingRecording],
     out: Path,
     grid: FrameGrid,
     features: Features,
@@ -183,19 +183,19 @@ def write_targets(
         return
     failed: dict[str, str] = {}
 
-    def label(item: tuple[Reading, int]) -> np.ndarray:
-        reading, length = item
+    def label(item: tuple[TrainingRecording, int]) -> np.ndarray:
+        recording, length = item
         frames = grid.frames(length)
         if frames == 0:
             return np.zeros(0, np.int16)
         try:
-            clusters = codebook.assign(torch.cat(list(features.stream(read_audio(reading.audio)))))
+            clusters = codebook.assign(torch.cat(list(features.stream(read_audio(recording.audio)))))
         except (InputError, ValueError) as error:  # without labels no crop is taken from it
-            failed[reading.id] = str(error)
+            failed[recording.id] = str(error)
             return np.zeros(0, np.int16)
-        return clusters[reading.frames(grid, frames, len(clusters))].astype(np.int16)
+        return clusters[recording.frames(grid, frames, len(clusters))].astype(np.int16)
 
-    labels = list(_progress(label, list(zip(readings, lengths, strict=True)), "targets"))
+    labels = list(_progress(label, list(zip(recordings, lengths, strict=True)), "targets"))
     tell_set_aside(dict(sorted(failed.items())), "targets")
     used = len(np.unique(np.concatenate(labels[:50])))
     if used < min(5, codebook.size):  # a broken pipeline, and a model that would train to perfection on nothing

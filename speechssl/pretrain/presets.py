@@ -23,9 +23,8 @@ from speechssl.augment.training import TrainingDistortions
 from speechssl.config import TrainingOptions
 from speechssl.encoders.load import small_config
 from speechssl.errors import InputError
-from speechssl.pretrain.auxiliary import AdversaryOptions, DistilOptions
 from speechssl.pretrain.data import MaskOptions
-from speechssl.pretrain.model import PENALTY, ContrastiveOptions, Temperature
+from speechssl.pretrain.model import PENALTY, AdversaryOptions, ContrastiveOptions, DistilOptions, Temperature
 
 
 @dataclass(frozen=True)

@@ -23,21 +23,21 @@ from speechssl.encoders.hubert import check_known
 from speechssl.encoders.load import SpeechEncoder, file_hashes, load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
 from speechssl.io import hash_json, stage, write_json
-from speechssl.pretrain.auxiliary import auxiliary_losses
 from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
-    Material,
+    TrainingData,
     check_crops,
     fit_targets,
-    material,
     pack_audio,
+    training_data,
     write_targets,
 )
 from speechssl.pretrain.model import (
     ContrastiveBatches,
     HubertPretraining,
     Wav2Vec2Pretraining,
+    auxiliary_losses,
     load_pretraining,
     restore_label_head,
     save_label_head,
@@ -60,7 +60,7 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
     """
     check_share(options.crops)
     training, hubert = options.training, isinstance(options, HubertOptions)
-    data = material(source, options.recordings, getattr(options, "reference", False), training.seed)
+    data = training_data(source, options.recordings, getattr(options, "reference", False), training.seed)
     inputs = {"data": data.hash, "options": plain(options) | hashes(options)}
     with stage(out, inputs, grows="options.training.steps", card="encoder/card.json") as step:
         if step.done:
@@ -165,7 +165,7 @@ def _auxiliary(encoder: Any, options: Options) -> list[nn.Module]:
     return auxiliary_losses(encoder, options.start, options.distort, options.distil, options.adversary)
 
 
-def make_targets(data: Material, out: Path, grid: FrameGrid, options: HubertOptions) -> tuple[Codebook, LabelledAudio]:
+def make_targets(data: TrainingData, out: Path, grid: FrameGrid, options: HubertOptions) -> tuple[Codebook, LabelledAudio]:
     """Pack the audio, get or fit the codebook, once, and label all frames of `grid` with it."""
     packed = pack_audio(data, out)
     lengths = np.diff(np.load(packed / "bounds.npy")).tolist()
@@ -181,10 +181,10 @@ def make_targets(data: Material, out: Path, grid: FrameGrid, options: HubertOpti
         path = out / "targets.safetensors"
         if not path.is_file():
             sampling = (options.share, options.budget or BUDGET, options.starts or STARTS)
-            fit_targets(data.readings, features, options.clusters, options.training.seed, *sampling).save(path)
+            fit_targets(data.recordings, features, options.clusters, options.training.seed, *sampling).save(path)
         codebook = load_codebook(path)
     decisive = [data.hash, codebook.hash, options.reference, asdict(grid), options.precision]
     folder = out.parent / f"targets-{hash_json(decisive)}"  # beside `out` too, for runs that share the targets
     made_from = {"corpus": data.hash, "reference": options.reference}
-    write_targets(data.readings, folder, grid, features, codebook, lengths, made_from)
+    write_targets(data.recordings, folder, grid, features, codebook, lengths, made_from)
     return codebook, LabelledAudio.load(packed, folder)

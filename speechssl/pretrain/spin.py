@@ -30,7 +30,7 @@ from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.io import stage, write_json
 from speechssl.pretrain.config import Codes, PseudoLabels, Spin, Versions
-from speechssl.pretrain.data import Cropper, LabelledAudio, MaskOptions, check_crops, material, pack_audio
+from speechssl.pretrain.data import Cropper, LabelledAudio, MaskOptions, check_crops, pack_audio, training_data
 from speechssl.pretrain.presets import HubertOptions
 from speechssl.pretrain.run import hashes, make_targets
 from speechssl.processes import is_main, main_first, mean_of_processes, processes
@@ -157,7 +157,7 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
         )
     training = options.training
     voices = parse_distortions("v", seed=training.seed, probability=(1.0, 1.0))
-    data = material(source, options.recordings, options.reference, training.seed)
+    data = training_data(source, options.recordings, options.reference, training.seed)
     decisive = settings(replace(options, distort=None))
     decisive |= {"distort": getattr(options.distort, "card", None), "voices": voices.card}
     inputs = {"data": data.hash, "options": decisive | hashes(options)}

@@ -42,7 +42,7 @@ from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import merged, train_only
 from speechssl.io import hash_files, write_json
-from speechssl.pretrain.auxiliary import AdversaryOptions, DomainAdversary
+from speechssl.pretrain.model import AdversaryOptions, DomainAdversary
 from speechssl.superb.data import Batch, Loader, OnlineLoader
 from speechssl.superb.train import Run, Trainer
 

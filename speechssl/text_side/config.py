@@ -37,7 +37,7 @@ DATA = (
     "copy, copy-N, set; mixtures as 0.7*nested+0.3*copy"
 )
 RESULTS = "folder for results: runs/ and results.jsonl; several runs share it"
-ARM = "name of this start in tables, such as scratch, with which all others are compared"
+ARM = "name of this arm of the experiment in tables; the arm scratch is the baseline of the others"
 
 
 @dataclass(frozen=True)
@@ -424,7 +424,7 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True)
 class Continue:
-    """let a language model of units go on from the beginnings of recordings
+    """continue the first seconds of recordings with a language model of units
 
     RESULTS/continuations/ARM-SEED.json has, for every recording and temperature, the units of the prompt, those that the model
     drew, and those that really followed. Printed are how sure the model was, how much it repeats itself, and how many of its runs
@@ -467,16 +467,16 @@ class SurfaceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Surface:
-    """take the loss around a trained reader: lines and planes
+    """measure the loss around the weights of a trained reader, along lines and in planes
 
       path     from the weights that training began with to those that it ended with (arXiv 1908.05620)
       random   a random direction in which every row of a matrix is as long as that of the weights (1712.09913), from the end
       planes   two random directions; the path and a random direction
 
-    READER is a folder of `speechssl train dual`, with --units, or of `train text-qa`. Its start is made again from what its card
-    names, unless --start does. Losses are those of windows of the split of training and of another one. A killed run goes on at the
-    point where it was. RESULTS/runs/KIND-surface/ARM-SEED has every loss (surface.npz); `speechssl text gains` prints what follows,
-    and the page draws it.
+    READER is a folder of `speechssl train dual`, with --units, or of `train text-qa`. The weights that its training began with are
+    made again from what its card names, or from --start. Losses are those of windows of the split of training and of another one. A
+    killed run goes on at the point where it was. RESULTS/runs/KIND-surface/ARM-SEED has every loss (surface.npz); `speechssl text
+    gains` prints what follows, and the page draws it.
 
       speechssl text surface corpus exp/dual exp/text_side --units units --arm text
       speechssl text surface corpus exp/text-qa exp/text_side --arm text --line 11 --plane 1
@@ -498,7 +498,7 @@ class Surface:
         print(surface(self.corpus, self.reader, self.results, self.arm, self.units, self.start, self.options))
 
 
-TWO = {"first": "text of the first language: folder of .txt files or a prepared corpus", "second": "of the second"}
+TWO = {"first": "text of the first language: folder of .txt files or a prepared corpus", "second": "text of the second language"}
 
 
 @dataclass(frozen=True)
@@ -553,11 +553,12 @@ class Align:
 
 @dataclass(frozen=True, kw_only=True)
 class Translate:
-    """turn tokens into another language's by the mean difference of both
+    """translate tokens by the difference between the mean hidden states of two languages
 
     The language vector (mean state of the second language less that of the first) is added, times alpha, to the output of a layer,
-    and the head for masked tokens says what every token has become. Counted: tokens of the second language, and how many stand
-    where the lexicon has them. ENCODER has such a head: mBERT, XLM-R, or what `pretrain text` left.
+    and the masked-language-model head predicts what every token becomes. Reported are the share of tokens of the second language,
+    and of tokens that are translations by the lexicon. ENCODER must have such a head: mBERT, XLM-R, or OUT/encoder of
+    `pretrain text`.
 
       speechssl text translate minisqa-en minisqa-zh exp/bilingual/encoder exp/text_side --arm bilingual --layers 1 2 --alphas 0 1 2
     """
@@ -581,7 +582,7 @@ class Translate:
 
 @dataclass(frozen=True, kw_only=True)
 class Vector:
-    """write the shift that brings the second language to the first
+    """write the vector that shifts the hidden states of the second language to those of the first
 
     mean-difference: mean state of the first language less that of the second, for a reader that was trained on the first;
     zero-mean: less the mean of the second, for training (with the language of training as SECOND) and for reading alike.
@@ -631,7 +632,7 @@ class Gains:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceTable:
-    """print what training few weights costs and gives: parameters, score, time
+    """compare methods of fine-tuning few weights: parameters, scores, time
 
     Reads, below RESULTS/devices, what was trained with --trained: runs of `text plateau`, whose arms are called after the method
     (runs/dual/lora-0); readers/text-METHOD-SEED of `train text-qa` with answers/ of `evaluate qa`; and superb/ of `superb run`,

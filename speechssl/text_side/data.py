@@ -30,7 +30,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder, hash_json
+from speechssl.io import checkpoint_folder, hash_json, read_text
 from speechssl.text import syllables
 from speechssl.textlm import read_tokenizer, special_tokens
 
@@ -215,8 +215,8 @@ class Text:
         return hash_json({name: list(some) for name, some in self.documents.items()})
 
 
-def read_text(source: Path, split: str = "train") -> Text:
-    """Read a text. split: of a prepared corpus. Raises InputError where there is none, or nothing is written in it."""
+def load_text(source: Path, split: str = "train") -> Text:
+    """split: of a prepared corpus. Raises InputError where there is none, or nothing is written in it."""
     documents: dict[str, list[str]] = {}
     if any(source.glob("*/passages.jsonl")):
         for passage in load_corpus(source, split).passages.values():
@@ -227,10 +227,7 @@ def read_text(source: Path, split: str = "train") -> Text:
         if not files:
             raise InputError(f"{source} has no text; give a folder of .txt files, one of them, or a prepared corpus")
         for path in files:
-            try:
-                written = path.read_text(encoding="utf-8-sig")
-            except (OSError, UnicodeDecodeError) as error:
-                raise InputError(f"cannot read the text {path} ({error}); write it as UTF-8 or take it away") from error
+            written = read_text(path, "write it as UTF-8 or take it away", "the text")
             name = path.name if path == source else path.relative_to(source).as_posix()
             documents[name] = [_unwrapped(paragraph) for paragraph in re.split(r"\n\s*\n", written)]
     documents = {name: kept for name, some in documents.items() if (kept := [p for p in some if p])}
@@ -284,15 +281,23 @@ def check_specials(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
         raise InputError(f"the tokeniser of {name} has no mask token, which pre-training needs; choose one with [MASK] or <mask>")
 
 
-def train_vocabulary(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
-    """A WordPiece vocabulary of at most V entries, lower case, fitted to a text."""
+def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast:
+    """A WordPiece vocabulary of at most V entries, lower case, fitted to a text; the same text gives the same ids.
+
+    The trainer gives ids to letters within words (##e) as a hash table has them, in another order each time, and decides between
+    pieces that are equally frequent by their ids. Named to it as special tokens, which they are no longer afterwards, they have
+    ids in order.
+    """
     core = Tokenizer(models.WordPiece(unk_token=SPECIALS["unk_token"]))
-    core.normalizer = normalizers.BertNormalizer(lowercase=True)
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.normalizer = normalizer = normalizers.BertNormalizer(lowercase=True)
+    core.pre_tokenizer = splitter = pre_tokenizers.BertPreTokenizer()
     core.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(SPECIALS.values()), show_progress=False)
-    core.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=core, **SPECIALS)
+    words = (word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+    first = [*SPECIALS.values(), *sorted({f"##{letter}" for word in words for letter in word[1:]})]
+    core.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False))
+    fitted = Tokenizer(models.WordPiece(core.get_vocab(), unk_token=SPECIALS["unk_token"]))
+    fitted.normalizer, fitted.pre_tokenizer, fitted.decoder = core.normalizer, core.pre_tokenizer, core.decoder
+    return PreTrainedTokenizerFast(tokenizer_object=fitted, **SPECIALS)
 
 
 def symbol_vocabulary(symbols: Iterable[str]) -> PreTrainedTokenizerFast:

@@ -36,17 +36,28 @@ from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs, load_reader
 from speechssl.dual.system import device_of
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder, hash_json, read_json, stage
-from speechssl.shift import Shift, changed, check_layer, listening, load_shift
+from speechssl.io import checkpoint_folder, hash_json, read_json, read_text, stage
 from speechssl.stats import Units
 from speechssl.synth.minisqa import lexicon
 from speechssl.text import joiner
 from speechssl.text_side.config import LanguageOptions
-from speechssl.text_side.data import Text, read_text, respell
+from speechssl.text_side.data import Text, load_text, respell
 from speechssl.text_side.objectives import MLM_HEAD, TokenHead
 from speechssl.text_side.runs import encoder_named, run_folder, write_scores
 from speechssl.text_side.tables import ALIGNMENT, CONVERTED, PRECISION
-from speechssl.textlm import assign_tokens, load_text_encoder, load_tokenizer, longest_sequence, reason_of, special_tokens
+from speechssl.textlm import (
+    Shift,
+    assign_tokens,
+    changed,
+    check_layer,
+    listening,
+    load_shift,
+    load_text_encoder,
+    load_tokenizer,
+    longest_sequence,
+    reason_of,
+    special_tokens,
+)
 from speechssl.timing import FrameGrid, units_of_interval
 from speechssl.units.storage import load_units, units_card
 
@@ -96,10 +107,8 @@ def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") ->
         counts = Counter(word for text in texts[:1] for paragraph in text.paragraphs for word in paragraph.lower().split())
         pairs = [(word, word) for word in sorted(counts, key=lambda w: (-counts[w], w))[:FREQUENT]]
     else:
-        try:
-            lines = [line.strip() for line in Path(name).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read the lexicon {name} ({error}); give a file, or {MINISQA} or {SAME}") from error
+        written = read_text(Path(name), f"give a file, or {MINISQA} or {SAME}", "the lexicon")
+        lines = [line.strip() for line in written.splitlines() if line.strip()]
         cut = [line.split("\t") if "\t" in line else line.split() for line in lines]
         if wrong := [n for n, parts in enumerate(cut, 1) if len(parts) != 2]:
             raise InputError(f"{name}:{wrong[0]} is not a word and its translation; write two words a line, with a tab between")
@@ -247,7 +256,7 @@ class Two:
 
 def two_languages(first: Path, second: Path, o: LanguageOptions) -> Two:
     """Raises InputError where a text or units are missing."""
-    written = tuple(read_text(path, o.split) for path in (first, second))
+    written = tuple(load_text(path, o.split) for path in (first, second))
     texts = (written[0].first(o.documents), written[1].first(o.documents).spelt(o.letters))
     pairs = read_lexicon(o.lexicon, texts, o.letters)
     inputs: dict[str, Any] = {"texts": [text.hash for text in texts], "lexicon": hash_json(pairs)}

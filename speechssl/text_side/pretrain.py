@@ -31,10 +31,10 @@ from speechssl.text_side.data import (
     Text,
     check_specials,
     imitates,
+    load_text,
     load_vocabulary,
     make_stream,
     plain_ids,
-    read_text,
     symbol_vocabulary,
     tokenise,
     train_vocabulary,
@@ -85,8 +85,8 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
     check_share(o.batch)
     if o.start and (o.tokenizer or o.like):
         raise InputError("what training starts from has its own vocabulary and size; leave out --tokenizer and --like, or --start")
-    text = read_text(o.text, o.split).first(o.documents) if o.text else None
-    second = read_text(o.second_text, o.split).first(o.documents).spelt(o.letters) if o.second_text else None
+    text = load_text(o.text, o.split).first(o.documents) if o.text else None
+    second = load_text(o.second_text, o.split).first(o.documents).spelt(o.letters) if o.second_text else None
     if (second and not text) or (o.second_units and not o.units):
         raise InputError("a second text or second units are read beside the first; give --text or --units as well")
     inputs: dict[str, Any] = {"text": text.hash if text else None} | ({"second_text": second.hash} if second else {})

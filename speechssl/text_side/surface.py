@@ -41,13 +41,12 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.finetuning import add, added, train_only, trained_parameters
 from speechssl.io import MADE_FROM, hash_of_weights, read_json, replacing, stage, write_json
 from speechssl.metrics import frame_f1
-from speechssl.shift import SHIFT, load_shift
 from speechssl.stats import Units
 from speechssl.text_side.config import SurfaceOptions
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, steps_to, write_scores
 from speechssl.text_side.tables import END_DEV, END_TRAIN, HILL, RISE, SURFACE
 from speechssl.text_side.tasks import NATS
-from speechssl.textlm import TextCodec, load_tokenizer, special_ids, without_dropout
+from speechssl.textlm import SHIFT, TextCodec, load_shift, load_tokenizer, special_ids, without_dropout
 from speechssl.timing import interval_of_units
 from speechssl.trainer import Batch, check_share
 from speechssl.units.storage import load_units

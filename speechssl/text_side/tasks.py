@@ -9,8 +9,6 @@ drawn with a fixed seed, is dev.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, read_lines, stage, write_json, write_text
+from speechssl.io import hash_files, read_json, read_lines, read_text, stage, write_json, write_text
 from speechssl.text_side.config import SentenceTasks
-from speechssl.text_side.data import read_text, sentences
+from speechssl.text_side.data import load_text, sentences
 
 SPLITS = ("train", "dev", "test")
 ACCURACY, MCC, SPEARMAN = "accuracy", "mcc", "spearman"
@@ -153,11 +151,8 @@ def _glue(folder: Path, key: str) -> Task:
 
 def _tsv(path: Path, form: GlueFormat) -> Iterator[tuple[str, str, str | None, str]]:
     """id, text, pair, label of every line. Quotation marks are text in GLUE."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path} ({error}); give GLUE's folder as it is published") from error
-    rows = list(csv.reader(io.StringIO(lines), delimiter="\t", quoting=csv.QUOTE_NONE))
+    lines = read_text(path, "give GLUE's folder as it is published").replace("\r\n", "\n").split("\n")
+    rows = [line.split("\t") if line else [] for line in lines]
     wanted = [form.text, form.pair, form.label]
     head = {name: i for i, name in enumerate(rows[0])} if rows and isinstance(form.text, str) else {}
     try:
@@ -182,7 +177,7 @@ def _tsv(path: Path, form: GlueFormat) -> Iterator[tuple[str, str, str | None, s
 
 def make_sentence_tasks(o: SentenceTasks) -> list[str]:
     """Write the tasks, once; a line for each of what was made. Raises InputError where the text has too few documents."""
-    text = read_text(o.source, o.split)
+    text = load_text(o.source, o.split)
     settings = {"train": o.train, "test": o.test, "topics": o.topics, "seed": o.seed}
     with stage(o.out, {"text": text.hash}, settings) as step:
         if step.done:

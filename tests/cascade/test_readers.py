@@ -24,10 +24,10 @@ from speechssl.eval.config import Qa
 from speechssl.eval.spoken_qa import run_evaluation
 from speechssl.io import MODELS, hash_files, model_folder, read_json
 from speechssl.results import read_rows
-from speechssl.shift import Shift
 from speechssl.systems import load_systems
+from speechssl.textlm import Shift
 
-from ..files import change_json
+from ..files import change_json, same_files
 
 QA = "AutoModelForQuestionAnswering"
 QUESTION = "who lost the lantern?"
@@ -314,3 +314,31 @@ def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_giv
     assert own.reader.read(item)[0].score != pytest.approx(other.reader.read(item)[0].score, abs=1e-4)
     with pytest.raises(InputError, match=r"made from other inputs \(shift differ"):
         train_text(corpus, tmp_path / "set/text-qa", options, shift=tmp_path / "zh.safetensors")
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"characters": True}, {"trained": "adapters"}, {"trained": "weighted-sum"}, {"dropout": True}, {"start": True}]
+)
+def test_finished_text_qa_is_trained_further(checkpoint, corpus, tmp_path, changes):
+    """As if it had been trained in one go, whose schedule is that of all steps (horizon)."""
+    Shift(1, torch.linspace(-1, 1, 32)).save(tmp_path / "en.safetensors")
+    changes = dict(changes)
+
+    def train(out, steps, start=None, **more):
+        training = TrainingOptions(steps, 1e-2, 1, horizon=4, save_every=3, bf16=False)
+        sizes = {"split": "test", "batch": 2, "window": 40, "stride": 20, "question": 20, "answer": 6}
+        options = QaOptions(training, str(checkpoint("BERT")), **sizes, **more)
+        train_text(corpus, tmp_path / out, options, start, tmp_path / "en.safetensors")
+
+    if changes.pop("start", None):
+        train("start", 1)
+        changes["start"] = tmp_path / "start"
+    train("whole", 4, **changes)
+    train("more", 2, **changes)
+    short = (tmp_path / "more/model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="was made with 2 steps, and 1 is fewer"):
+        train("more", 1, **changes)
+    train("more", 4, **changes)
+    assert same_files(tmp_path / "whole", tmp_path / "more", "model.safetensors", "config.json", "made_from.json")
+    assert (tmp_path / "more/model.safetensors").read_bytes() != short
+    assert read_json(tmp_path / "more/card.json")["training"]["steps"] == 4

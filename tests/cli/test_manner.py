@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from speechssl.cli import PATIENCE, main, parse_arguments, versions
+from speechssl.cli import PATIENCE, VERBS, main, parse_arguments, versions
 from speechssl.cli.config import script
 from speechssl.cli.parser import Manner, as_typed, take_manner
-from speechssl.cli.verbs import VERBS
 from speechssl.config import option
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import write_json

@@ -17,9 +17,8 @@ import pytest
 import soundfile
 from tqdm import tqdm
 
-from speechssl.cli import Lines, main, overview, parse_arguments
+from speechssl.cli import GROUPS, VERBS, Lines, config_of, main, overview, parse_arguments
 from speechssl.cli.parser import options_of, parser_of
-from speechssl.cli.verbs import GROUPS, VERBS, config_of
 from speechssl.config import BERT, HUBERT, PLAIN, Adam, TrainingOptions
 from speechssl.data.prepare import described
 from speechssl.io import model_folder, read_json, write_json
@@ -108,7 +107,7 @@ def test_help_is_a_word_too(capsys: Any) -> None:
 @pytest.mark.slow
 def test_help_imports_no_torch() -> None:
     code = "import sys; from speechssl.cli import main, overview; overview(''); main(['units', '--help'])\n"
-    code += "from speechssl.cli.verbs import VERBS, config_of\nfrom speechssl.cli.parser import parser_of\n"
+    code += "from speechssl.cli import VERBS, config_of\nfrom speechssl.cli.parser import parser_of\n"
     code += "for verb in VERBS: parser_of(verb, config_of(verb)).format_help()\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120).returncode == 0
 

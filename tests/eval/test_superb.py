@@ -12,7 +12,6 @@ import pytest
 
 from speechssl.augment.training import parse_distortions
 from speechssl.cli import main
-from speechssl.encoders import states as features
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval import superb
@@ -27,8 +26,9 @@ from speechssl.eval.superb import (
     superb_tables,
 )
 from speechssl.io import read_json
-from speechssl.pretrain.auxiliary import AdversaryOptions
+from speechssl.pretrain.model import AdversaryOptions
 from speechssl.results import read_rows
+from speechssl.superb import data as features
 from speechssl.superb.data import CachedLoader, Evaluation, FeatureCache, Measure, OnlineLoader
 from speechssl.superb.tuning import Tuning
 

@@ -19,9 +19,9 @@ from speechssl.cli import main
 from speechssl.data.files import list_recordings
 from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_encoder
-from speechssl.encoders.states import CachedStates, CacheOptions, cache_states
 from speechssl.errors import InputError
 from speechssl.io import write_json
+from speechssl.superb.data import CachedStates, CacheOptions, cache_states
 
 from .conftest import CASES, Stages
 

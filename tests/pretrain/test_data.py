@@ -21,13 +21,13 @@ from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
     MaskOptions,
-    Reading,
+    TrainingRecording,
     buckets,
     check_crops,
     fit_targets,
-    material,
     pack_audio,
     shortest_crop,
+    training_data,
     write_targets,
 )
 from speechssl.pretrain.model import ContrastiveBatches
@@ -321,18 +321,18 @@ def of(function):
 
 
 def teacher(anchors=None):
-    return Reading("p", Path("p.flac"), Path("p.flac"), None if anchors is None else np.array(anchors))
+    return TrainingRecording("p", Path("p.flac"), Path("p.flac"), None if anchors is None else np.array(anchors))
 
 
 def teachers(root):
-    return material(root).readings
+    return training_data(root).recordings
 
 
 def targets(root, out, function=features, book=BOOK):
     """Everything packed and labelled beside `out`; the folder of the labels."""
-    packed, found = pack_audio(material(root), out), out.parent / "targets"
+    packed, found = pack_audio(training_data(root), out), out.parent / "targets"
     lengths = np.diff(np.load(packed / "bounds.npy")).tolist()
-    write_targets(teachers(root), found, GRID, of(function), book, lengths, {"corpus": material(root).hash})
+    write_targets(teachers(root), found, GRID, of(function), book, lengths, {"corpus": training_data(root).hash})
     return LabelledAudio.load(packed, found)
 
 
@@ -472,7 +472,7 @@ def test_a_recording_without_targets_is_set_aside_and_the_rest_is_done(mini_corp
                 raise ValueError(f"{len(samples)} samples are fewer than the 1200 that one frame needs")
             return features(samples)
 
-    pack_audio(material(root), tmp_path / "out")
+    pack_audio(training_data(root), tmp_path / "out")
     assert ("set aside p1" in (err := capsys.readouterr().err)) is not audio and ("1 recording set aside" in err) is not audio
     data = targets(root, tmp_path / "out", function)
     assert ("set aside p1" in capsys.readouterr().err) is audio
@@ -506,7 +506,7 @@ def test_targets_that_cannot_be_are_one_sentence(mini_corpus, tmp_path):
     with pytest.raises(InputError, match=r"none of 3 recordings can be used \(.*\); give others"):
         fit_targets(teachers(root), of(features), 6)
     with pytest.raises(InputError, match=r"none of 3 recordings can be read \(.*\); give others"):
-        pack_audio(material(root), tmp_path / "none/out")
+        pack_audio(training_data(root), tmp_path / "none/out")
 
 
 @pytest.mark.parametrize(
@@ -529,27 +529,27 @@ def test_a_damaged_reference_is_named(mini_corpus, line, message):
 def test_a_folder_of_recordings_is_material_too(tmp_path):
     for name in ("b", "a", "c"):
         write_flac(tmp_path / "voices" / f"{name}.flac", np.random.default_rng(0).uniform(-0.5, 0.5, 16_000))
-    found = material(tmp_path / "voices", recordings=2)
-    assert len(found.readings) == 2 and all(r.path == r.audio for r in found.readings)
-    write_flac(found.readings[0].path, np.zeros(16_000))
-    assert material(tmp_path / "voices", recordings=2).hash != found.hash
+    found = training_data(tmp_path / "voices", recordings=2)
+    assert len(found.recordings) == 2 and all(r.path == r.audio for r in found.recordings)
+    write_flac(found.recordings[0].path, np.zeros(16_000))
+    assert training_data(tmp_path / "voices", recordings=2).hash != found.hash
 
 
 def test_some_passages_of_a_corpus_are_drawn_by_the_seed_and_are_known_apart(mini_corpus):
     """Not the first ones, which in a list by speaker are a few speakers."""
     root = mini_corpus()
-    found = [material(root, recordings=2, seed=seed) for seed in range(10)]
-    assert {tuple(r.id for r in f.readings) for f in found} == {("p0", "p1"), ("p0", "p2"), ("p1", "p2")}
-    assert material(root, recordings=2, seed=3) == found[3] and found[3].hash == material(root).hash + "-2-3"
+    found = [training_data(root, recordings=2, seed=seed) for seed in range(10)]
+    assert {tuple(r.id for r in f.recordings) for f in found} == {("p0", "p1"), ("p0", "p2"), ("p1", "p2")}
+    assert training_data(root, recordings=2, seed=3) == found[3] and found[3].hash == training_data(root).hash + "-2-3"
     found = found[0]
     assert found.card == {"manifests": "0123"}
     with_reference(root)
-    assert [r.anchors is None for r in material(root).readings] == [True, False, True]
-    assert all(r.anchors is None and r.path == r.audio for r in material(root, reference=False).readings)
+    assert [r.anchors is None for r in training_data(root).recordings] == [True, False, True]
+    assert all(r.anchors is None and r.path == r.audio for r in training_data(root, reference=False).recordings)
     for name in ("passages", "questions"):
         (root / f"train/{name}.jsonl").write_text("")
     with pytest.raises(InputError, match="train has no passages to learn from; prepare the corpus with some"):
-        material(root)
+        training_data(root)
 
 
 def test_a_manifest_has_its_reference_readings_beside_it(tmp_path):
@@ -559,11 +559,11 @@ def test_a_manifest_has_its_reference_readings_beside_it(tmp_path):
     listed = tmp_path / "list.txt"
     listed.write_text("one.flac\ntwo.flac\n")
     line = {"id": "one", "audio": "neutral.flac", "anchors": [[0.0, 0.0], [1.0, 0.5]]}
-    plain = material(listed)
+    plain = training_data(listed)
     (tmp_path / "list.reference.jsonl").write_text(json.dumps(line) + "\n")
-    found = material(listed)
-    assert [r.audio.name for r in found.readings] == ["neutral.flac", "two.flac"] and found.readings[1].anchors is None
-    assert found.readings[0].path.name == "one.flac" and found.hash != plain.hash == material(listed, reference=False).hash
+    found = training_data(listed)
+    assert [r.audio.name for r in found.recordings] == ["neutral.flac", "two.flac"] and found.recordings[1].anchors is None
+    assert found.recordings[0].path.name == "one.flac" and found.hash != plain.hash == training_data(listed, reference=False).hash
     (tmp_path / "list.reference.jsonl").write_text(json.dumps(line | {"anchors": []}) + "\n")
     with pytest.raises(InputError, match="reference.jsonl:1 is not a reference reading"):
-        material(listed)
+        training_data(listed)

@@ -16,9 +16,8 @@ from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
 from speechssl.pretrain import run as iteration
-from speechssl.pretrain.auxiliary import AdversaryOptions, DistilOptions
 from speechssl.pretrain.data import Cropper, MaskOptions
-from speechssl.pretrain.model import NAME, Wav2Vec2Pretraining
+from speechssl.pretrain.model import NAME, AdversaryOptions, DistilOptions, Wav2Vec2Pretraining
 from speechssl.pretrain.presets import HubertOptions, Wav2Vec2Options
 from speechssl.pretrain.run import hashes, pretrain
 from speechssl.units.kmeans import load_codebook

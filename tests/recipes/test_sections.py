@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from speechssl.cli import VERBS, config_of
 from speechssl.cli.parser import check_section
-from speechssl.cli.verbs import VERBS, config_of
 from speechssl.errors import InputError
 
 from .shared import ROOT

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.superb import Utterance, UtteranceSet, load_labelled
-from speechssl.encoders.states import cache_states
 from speechssl.errors import InputError
 from speechssl.eval.config import Superb
-from speechssl.superb.data import CachedLoader, Evaluation, Featurizer, HeadSettings, Measure, padded, recordings_of
+from speechssl.superb.data import CachedLoader, Evaluation, Featurizer, HeadSettings, Measure, cache_states, padded, recordings_of
 from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.train import (
     STATE,

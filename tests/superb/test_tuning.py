@@ -13,11 +13,10 @@ from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import parse_distortions
 from speechssl.data.superb import load_labelled, load_set
 from speechssl.encoders.load import load_encoder
-from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError
-from speechssl.pretrain.auxiliary import AdversaryOptions
+from speechssl.pretrain.model import AdversaryOptions
 from speechssl.superb import tuning
-from speechssl.superb.data import HeadSettings, OnlineLoader
+from speechssl.superb.data import HeadSettings, OnlineLoader, encoder_card
 from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.tasks.transcription import Phones
 from speechssl.superb.train import Run, advance, best_models, train_head

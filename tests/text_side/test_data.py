@@ -16,9 +16,9 @@ from speechssl.text_side.data import (
     brackets,
     dependency,
     imitates,
+    load_text,
     make_stream,
     plain_ids,
-    read_text,
     sentences,
     symbol_vocabulary,
     tokenise,
@@ -143,12 +143,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
-    text = read_text(folder)
+    text = load_text(folder)
     assert dict(text.documents) == {
         "a.txt": ["The lake is old. It was named by Dr. Ox!", "A second paragraph."],
         "more/b.txt": ["Another lake."],
     }
-    assert read_text(folder / "a.txt").paragraphs == text.paragraphs[:2]
+    assert load_text(folder / "a.txt").paragraphs == text.paragraphs[:2]
 
 
 def test_passages_of_a_corpus_are_paragraphs_of_their_articles(mini_corpus: object) -> None:
@@ -157,7 +157,7 @@ def test_passages_of_a_corpus_are_paragraphs_of_their_articles(mini_corpus: obje
     path.write_text(path.read_text().replace('"p0"', '"7_0"').replace('"p1"', '"7_1"'))
     path = root / "train/questions.jsonl"
     path.write_text(path.read_text().replace('"p0"', '"7_0"').replace('"p1"', '"7_1"'))
-    assert {name: len(some) for name, some in read_text(root).documents.items()} == {"7": 2, "p2": 1}
+    assert {name: len(some) for name, some in load_text(root).documents.items()} == {"7": 2, "p2": 1}
 
 
 def test_sentences_end_with_their_marks() -> None:
@@ -175,11 +175,11 @@ def test_no_text_is_one_sentence(tmp_path: Path, content: str | bytes | None, me
     if content is not None:
         (tmp_path / "a.txt").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError, match=message):
-        read_text(tmp_path)
+        load_text(tmp_path)
 
 
 def test_tokens_know_where_words_and_sentences_begin(folder: Path) -> None:
-    text = read_text(folder)
+    text = load_text(folder)
     tokenizer = train_vocabulary(text.paragraphs, 60)
     found = tokenise(text, tokenizer)
     pieces = tokenizer.convert_ids_to_tokens(found.ids.tolist())
@@ -190,7 +190,17 @@ def test_tokens_know_where_words_and_sentences_begin(folder: Path) -> None:
     assert len(part) == len(words) == 5 and len(found.part(np.random.default_rng(0), 10**4)[0]) == len(found.ids)
 
 
+def test_the_same_text_gives_the_same_vocabulary(folder: Path) -> None:
+    """A killed run, more steps and the processes of one training fit it again."""
+    text = [*load_text(folder).paragraphs, "Naïve übermäßig, 湖是旧的; zebras' quizzes hum."]
+    first, *others = (train_vocabulary(text, size).get_vocab() for size in (70,) * 5)
+    assert all(first == other for other in others)
+    tokenizer = train_vocabulary(text, 200)
+    assert tokenizer.get_vocab()["[MASK]"] == 4 and len(tokenizer.all_special_tokens) == 5  # no piece of a word is one
+    assert tokenizer.tokenize("zebras hum##s") == ["zebras", "hum", "[UNK]", "[UNK]", "s"]
+
+
 def test_a_vocabulary_of_another_language_is_refused(folder: Path) -> None:
     with pytest.raises(InputError, match="knows less than half of the text"):
-        tokenise(read_text(folder), symbol_vocabulary("ABCDEFGHIJ"))
+        tokenise(load_text(folder), symbol_vocabulary("ABCDEFGHIJ"))
     assert len(plain_ids(symbol_vocabulary("ABCDEFGHIJ"))) == 10

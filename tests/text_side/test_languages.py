@@ -16,11 +16,10 @@ from speechssl.data.records import data_hash
 from speechssl.errors import InputError
 from speechssl.io import read_json
 from speechssl.results import read_rows
-from speechssl.shift import Shift, changed, layers_of, listening, load_shift
 from speechssl.synth.minisqa import lexicon, load_language
 from speechssl.text_side import languages
 from speechssl.text_side.config import LanguageOptions, TextPretraining
-from speechssl.text_side.data import Text, read_text, respell
+from speechssl.text_side.data import Text, load_text, respell
 from speechssl.text_side.languages import (
     align,
     chance,
@@ -36,7 +35,7 @@ from speechssl.text_side.languages import (
 )
 from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.tables import gains_tables
-from speechssl.textlm import load_text_encoder
+from speechssl.textlm import Shift, changed, layers_of, listening, load_shift, load_text_encoder
 from speechssl.timing import FrameGrid, RunLength
 
 from ..files import change_lines, untouched
@@ -104,7 +103,7 @@ def test_whole_words_are_found_and_the_longest_first() -> None:
 
 def test_words_of_a_text_are_the_tokens_that_cover_them(bilingual: Path, texts: tuple[Path, Path]) -> None:
     tokenizer = load_text_encoder(str(bilingual))[1]
-    text = read_text(texts[0])
+    text = load_text(texts[0])
     sequences = text_sequences(text, ["red", "lamp"], tokenizer, 14, 99)
     found = [(word, tokenizer.decode(ids[a:b])) for ids, places in sequences for word, a, b in places]
     assert found == [(0, "red"), (1, "lamp"), (0, "red"), (1, "lamp"), (0, "red")]
@@ -183,7 +182,7 @@ def test_a_shift_brings_one_mean_to_the_other(bilingual: Path, texts: tuple[Path
     shift, about = load_shift(path)
     assert about["method"] == "mean-difference" and about["layer"] == 1
     body = load_body(str(bilingual))
-    read = [text_sequences(read_text(folder), (), body.tokenizer, 14, 99) for folder in texts]
+    read = [text_sequences(load_text(folder), (), body.tokenizer, 14, 99) for folder in texts]
     before = [states_of(body, some, 0, 2).mean[1] for some in read]
     shift.attach(body.encoder)
     assert np.allclose(states_of(body, read[1], 0, 2).mean[1], before[0], atol=1e-4) and not np.allclose(*before, atol=1e-2)
@@ -245,7 +244,7 @@ def test_the_language_vector_turns_tokens_into_the_other_language(
     bilingual: Path, texts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = load_body(str(bilingual))
-    read = [text_sequences(read_text(folder), (), body.tokenizer, 14, 99) for folder in texts]
+    read = [text_sequences(load_text(folder), (), body.tokenizer, 14, 99) for folder in texts]
     means = [torch.from_numpy(states_of(body, some, 0, 2).mean[2]).float() for some in read]
     red, lamp = body.tokenizer.convert_tokens_to_ids(["红", "the"])
 

@@ -20,7 +20,7 @@ from speechssl.text_side.pretrain import Parts, by_turns, pretrain_text, source_
 from speechssl.textlm import assign_tokens, load_text_encoder
 from speechssl.timing import RunLength
 
-from ..files import untouched
+from ..files import contents, same_files, untouched
 
 SIZE = {"layers": 1, "width": 16, "heads": 2, "positions": 24, "length": 16, "batch": 2, "vocabulary": 120}
 
@@ -86,6 +86,29 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, dies_at: Any) -
     pretrain_text(cut, options(data="shuffle-4", steps=3))
     weights = [load_file(folder / "encoder/model.safetensors") for folder in (whole, cut)]
     assert weights[0].keys() == weights[1].keys() and all(torch.equal(weights[0][k], weights[1][k]) for k in weights[0])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"data": "copy"}, {"data": "text"}, {"data": "text", "objective": "causal"}, {"data": "dyck-8", "like": "T5", "length": 12}],
+)
+def test_a_finished_encoder_is_trained_further(changes: dict[str, Any], texts: Path, checkpoint: Any, tmp_path: Path) -> None:
+    """As if it had been trained in one go, whose schedule is that of all steps (horizon)."""
+    changes = changes | ({"text": texts} if changes["data"] == "text" else {})
+    changes |= {"like": str(checkpoint(changes["like"]))} if "like" in changes else {}
+
+    def train(out: str, steps: int) -> Path:
+        training = TrainingOptions(steps, 1e-2, 1, horizon=4, save_every=3, bf16=False)
+        return pretrain_text(tmp_path / out, options(training=training, **changes))
+
+    whole, more = train("whole", 4), train("more", 2)
+    short = (more / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="was made with 2 steps, and 1 is fewer"):
+        train("more", 1)
+    train("more", 4)
+    assert contents(whole) == contents(more) and same_files(tmp_path / "whole", tmp_path / "more", "made_from.json")
+    assert (more / "model.safetensors").read_bytes() != short
+    assert read_json(tmp_path / "more/card.json")["training"]["steps"] == 4
 
 
 def test_artificial_ids_are_tokens_in_an_order_of_the_seed() -> None:

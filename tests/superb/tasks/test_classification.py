@@ -12,10 +12,9 @@ from torch import nn
 
 from speechssl.data.superb import load_labelled
 from speechssl.encoders.load import load_encoder
-from speechssl.encoders.states import cache_states, encoder_card
 from speechssl.errors import InputError
 from speechssl.superb import train
-from speechssl.superb.data import TRAINING, CachedLoader, HeadSettings, recordings_of
+from speechssl.superb.data import TRAINING, CachedLoader, HeadSettings, cache_states, encoder_card, recordings_of
 from speechssl.superb.export import TASKS
 from speechssl.superb.tasks.classification import Classification, UtteranceClassifier
 from speechssl.superb.train import Run, load_head, train_head

@@ -1,0 +1,270 @@
+"""The verbs on a GPU, beside the CPU where there is something to compare. Skipped where there is no GPU;
+SPEECHSSL_GPU_TESTS_ON=cpu runs the same calls on the CPU, to see that the tests themselves are right.
+"""
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from speechssl.audio import read_audio
+from speechssl.cli import main
+from speechssl.encoders import batched
+from speechssl.encoders.batched import BatchedEngine
+from speechssl.encoders.load import load_checkpoint, load_encoder
+from speechssl.encoders.training import training_states
+from speechssl.pretrain.data import Cropper
+from speechssl.synth.minisqa import speak_pairs
+from speechssl.units.kmeans import Nearest, load_codebook
+from speechssl.units.storage import load_units
+
+from ..files import read_lines
+
+DEVICE = os.environ.get("SPEECHSSL_GPU_TESTS_ON") or ("cuda" if torch.cuda.is_available() else "")
+pytestmark = pytest.mark.skipif(not DEVICE, reason="there is no GPU (SPEECHSSL_GPU_TESTS_ON=cpu runs these on the CPU)")
+SHIPPED = "people-en"
+TRAINING = "--precision bf16 --warmup-steps 2 --log-every 1 --save-every 100"
+FP32 = "--precision fp32 --workers 2 -q"
+CROPS = "--crops 4 --crop-seconds 2"
+WINDOWS = "--batch 4 --window 320 --stride 300 --max-question 60"
+
+
+def speechssl(*words):
+    """A call in this process: every word may hold several arguments."""
+    assert main([part for word in words for part in str(word).split()]) == 0
+
+
+def losses(folder):
+    """Of every step."""
+    return [line["loss"] for line in read_lines(folder / "checkpoints/log.jsonl") if "loss" in line]
+
+
+def falls(found):
+    """Whether the mean of the last quarter is below that of the first, and all are finite."""
+    quarter = max(len(found) // 4, 1)
+    return np.isfinite(found).all() and np.mean(found[-quarter:]) < np.mean(found[:quarter])
+
+
+def relative(found, expected):
+    return float((found.double().cpu() - expected.double().cpu()).norm() / expected.double().cpu().norm())
+
+
+@pytest.fixture(scope="module")
+def recordings():
+    """Synthetic English of different lengths."""
+    return [spoken.samples.astype(np.float32) for pair in speak_pairs("en", "test", 3) for spoken in pair]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gpu") / "corpus"
+    speechssl(f"prepare minisqa {folder} --passages 6 --dev-passages 1 --test-passages 1 --questions 3 --workers 1 --reference -q")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def units(corpus):
+    """Those of the training split, on the device."""
+    folder = corpus.parent / "units"
+    speechssl(f"units extract {corpus} {SHIPPED} {SHIPPED} {folder} --split train {FP32} --device {DEVICE}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(corpus, units, text_encoder):
+    """A folder of models that were trained on the device; what is not trained is what ships."""
+    folder = corpus.parent / "models"
+    speechssl(f"train ctc {corpus} {SHIPPED} {folder / 'ctc'} --passages 6 --batch 4 --steps 24 {TRAINING} -q")
+    speechssl(f"train dual {corpus} {units} {folder / 'dual'} --steps 24 --start {SHIPPED}/dual {WINDOWS} {TRAINING} -q")
+    speechssl(f"train text-qa {corpus} {folder / 'text-qa'} --text-encoder {text_encoder()} --steps 8 --batch 4 {TRAINING} -q")
+    return folder
+
+
+def batches_of(name, precision):
+    """The engine of a GPU on the device of the tests, also where that is the CPU."""
+    encoder = load_encoder(name, precision, DEVICE)
+    if encoder.batches:
+        return encoder
+    return replace(encoder, engine=BatchedEngine(load_checkpoint(name).model, encoder.grid, precision, DEVICE))
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch):
+    monkeypatch.setattr(batched, "BATCH_SECONDS", 20.0)
+
+
+@pytest.mark.parametrize("name", [SHIPPED, "layer", "group"])
+def test_features_in_fp32_are_those_of_the_cpu(name, recordings, hubert_folder):
+    name = hubert_folder(name) if name in ("layer", "group") else name
+    cpu, gpu = load_encoder(name, "fp32", "cpu"), batches_of(name, "fp32")
+    assert cpu.hash == gpu.hash
+    for layer in (0, cpu.layers):
+        for samples, features in zip(recordings, gpu.features_of(recordings, layer), strict=True):
+            assert features.device.type == DEVICE
+            assert relative(features, cpu.features(samples, layer)) < 1e-4
+    long = np.concatenate(recordings * 4)[: 50 * 16_000]  # in pieces
+    assert relative(gpu.features(long, cpu.layers), cpu.features(long, cpu.layers)) < 1e-4
+    assert relative(gpu.hidden_states(recordings[0]), cpu.hidden_states(recordings[0])) < 1e-4
+
+
+def test_no_recording_depends_on_its_batch_mates(recordings):
+    encoder = batches_of(SHIPPED, "bf16")
+    together = encoder.features_of(recordings, 5)
+    for samples, features in zip(recordings, together, strict=True):
+        assert torch.equal(encoder.features_of([samples], 5)[0], features)
+
+
+def test_units_in_bf16_agree_with_those_in_fp32(recordings):
+    codebook = load_codebook(SHIPPED)
+    layer, cpu = codebook.card["layer"], load_encoder(SHIPPED, "fp32", "cpu")
+    exact = np.concatenate([codebook.assign(cpu.features(x, layer)) for x in recordings])
+    found = np.concatenate([codebook.assign(x) for x in batches_of(SHIPPED, "bf16").features_of(recordings, layer)])
+    assert (found == exact).mean() > 0.9
+
+
+def test_the_nearest_centroid_is_that_of_float64():
+    rng = np.random.default_rng(0)
+    frames, centroids = rng.normal(size=(20_000, 64)).astype(np.float32), rng.normal(size=(300, 64)).astype(np.float32)
+    found = Nearest(centroids, DEVICE)(torch.from_numpy(frames))
+    distances = ((frames**2).sum(1, dtype=np.float64)[:, None] - 2 * frames.astype(np.float64) @ centroids.T.astype(np.float64)) + (
+        centroids.astype(np.float64) ** 2
+    ).sum(1)
+    assert (found == distances.argmin(1)).all()
+
+
+def test_extracted_units_are_those_of_the_cpu(corpus, units, tmp_path):
+    speechssl(f"units extract {corpus} {SHIPPED} {SHIPPED} {tmp_path} --split train {FP32} --device cpu")
+    one, other = load_units(units / "train"), load_units(tmp_path / "train")
+    assert one.keys() == other.keys()
+    same = [np.mean(np.repeat(one[k].units, one[k].lengths) == np.repeat(other[k].units, other[k].lengths)) for k in one]
+    assert min(same) > 0.99
+
+
+def test_a_codebook_is_fitted(corpus, tmp_path):
+    call = f"units fit {corpus} {SHIPPED} {tmp_path / 'k.safetensors'} --layer 5 --clusters 30 --recordings 4 --device {DEVICE} -q"
+    speechssl(call)
+    assert load_codebook(tmp_path / "k.safetensors").size == 30
+
+
+@pytest.mark.parametrize("lengths", [None, (16_000, 9_000)])
+@pytest.mark.parametrize("shape", ["layer", "group"])
+def test_gradients_in_fp32_are_those_of_the_cpu(shape, lengths, hubert_folder):
+    samples = torch.randn(2, 16_000, generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(49).expand(2, -1) % 7 < 3
+
+    def gradients(device):
+        model = load_checkpoint(hubert_folder(shape)).model.to(device).requires_grad_(True)
+        own = None if lengths is None else torch.tensor(lengths, device=device)
+        features, layers = training_states(model, samples.to(device), mask.to(device), lengths=own)
+        (layers[-1][:, :20].square().mean() + features[:, :20].square().mean()).backward()
+        return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+    found, expected = gradients(DEVICE), gradients("cpu")
+    assert found.keys() == expected.keys()
+    together = [torch.cat([g[name].flatten().cpu() for name in expected]) for g in (found, expected)]
+    assert relative(*together) < 1e-3
+    assert all(
+        relative(found[name], g) < 1e-2 for name, g in expected.items() if float(g.norm()) > 1e-4 * float(together[1].norm())
+    )
+
+
+@pytest.fixture(scope="module")
+def first(corpus):
+    """A HuBERT of the first iteration."""
+    out = corpus.parent / "hubert"
+    speechssl(f"pretrain hubert {corpus} {out} --teacher mfcc --clusters 20 --steps 24 --learning-rate 1e-3 {CROPS} {TRAINING} -q")
+    return out
+
+
+def test_pretraining_lowers_its_loss(first):
+    assert falls(losses(first))
+    assert load_encoder(first, "fp32", "cpu").layers > 0
+
+
+@pytest.mark.parametrize("start", [SHIPPED, "first"])
+def test_pretraining_goes_on_with_distorted_speech(start, first, corpus, tmp_path):
+    start = first if start == "first" else start
+    more = f"--teacher {SHIPPED} --codebook {SHIPPED} --distort g+r --steps 16 --learning-rate 3e-4"
+    speechssl(f"pretrain continue {corpus} {tmp_path / 'out'} --start {start} {more} {CROPS} {TRAINING} -q")
+    assert falls(losses(tmp_path / "out"))
+
+
+def test_contrastive_pretraining_goes_on(corpus, tmp_path):
+    from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+    from speechssl.pretrain.model import ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
+
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (32,) * 7}
+    config = Wav2Vec2Config(**sizes, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4)
+    save_pretraining(Wav2Vec2Pretraining(Wav2Vec2Model(config), ContrastiveOptions(2, 20, 32)), tmp_path / "start")
+    speechssl(f"pretrain continue {corpus} {tmp_path / 'out'} --start {tmp_path / 'start'} --steps 4 {CROPS} {TRAINING} -q")
+    assert np.isfinite(losses(tmp_path / "out")).all()
+
+
+def test_spin_with_pseudo_labels_and_distortions(corpus, tmp_path):
+    pytest.importorskip("parselmouth", reason="the optional extra voices is not installed")
+    labels = f"--teacher {SHIPPED} --codebook {SHIPPED} --label-weight 5 --distort g --codes 32"
+    call = f"--start {SHIPPED} --trained-layers 2 {labels} --steps 16 --learning-rate 1e-3 {CROPS} {TRAINING} -q"
+    speechssl(f"pretrain spin {corpus} {tmp_path / 'out'} {call}")
+    assert falls(losses(tmp_path / "out"))
+    assert load_codebook(tmp_path / "out/labels.safetensors").size == load_codebook(SHIPPED).size
+
+
+def test_a_killed_training_goes_on(corpus, first, tmp_path, dies_at):
+    """To the weights of one that was not killed, up to the order in which a GPU adds."""
+    saved = "--precision fp32 --steps 6 --save-every 2 --log-every 1"
+
+    def go(out):
+        call = f"pretrain continue {corpus} {out} --teacher {SHIPPED} --codebook {SHIPPED} --start {first} {CROPS} {saved} -q"
+        return main(call.split())
+
+    assert go(tmp_path / "whole") == 0
+    with dies_at(Cropper, 4):
+        assert go(tmp_path / "killed") == 130
+        raise KeyboardInterrupt
+    assert not (tmp_path / "killed/encoder/card.json").exists() and any((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
+    assert go(tmp_path / "killed") == 0
+    one, other = (load_file(tmp_path / name / "encoder/model.safetensors") for name in ("whole", "killed"))
+    assert max(relative(other[name], one[name]) for name in one if float(one[name].float().norm()) > 0) < 1e-3
+    assert np.allclose(losses(tmp_path / "whole"), losses(tmp_path / "killed"), rtol=1e-2)
+
+
+def test_readers_and_recognisers_lower_their_losses(models):
+    for name in ("ctc", "dual", "text-qa"):
+        assert (models / name / "card.json").is_file()
+    assert falls(losses(models / "ctc"))
+    assert np.isfinite(losses(models / "dual")).all() and np.isfinite(losses(models / "text-qa")).all()
+
+
+def test_speechbert_is_trained(corpus, tmp_path):
+    steps = "--word-steps 4 --word-batch 8 --mask-steps 3 --mask-batch 2 --steps 3 --batch 2 --passages 2"
+    begun = f"--recogniser {SHIPPED}/ctc --start {SHIPPED}/text-qa --layer 5"
+    speechssl(f"train speechbert {corpus} {SHIPPED} {tmp_path / 'out'} {begun} {steps} --precision bf16 -q")
+    assert json.loads((tmp_path / "out/card.json").read_text())["training"]
+
+
+@pytest.mark.parametrize("task", ["ks", "pr"])
+def test_heads_of_superb_are_trained(task, tmp_path):
+    call = "--preset small --scale 0.02 --steps 4 --learning-rates 1e-3 --workers 2"
+    speechssl(f"superb run {tmp_path} --encoders {SHIPPED} --tasks {task} {call} --device {DEVICE} -q")
+    assert read_lines(tmp_path / "results.jsonl")
+
+
+def test_systems_are_evaluated(corpus, models, tmp_path):
+    systems = "--systems dual cascade-ctc speechbert --conditions clean --passages 1"
+    speechssl(f"evaluate qa {corpus} {tmp_path} --models {SHIPPED} {systems} --workers 2 -q")
+    found = {row["system"] for row in read_lines(tmp_path / "results.jsonl")}
+    assert {"dual", "cascade-ctc", "speechbert"} <= found
+
+
+def test_a_question_is_answered(corpus, capsys):
+    passages, questions = (read_lines(corpus / f"test/{name}.jsonl") for name in ("passages", "questions"))
+    spoken = f"--passage {corpus / passages[0]['audio']} --question {corpus / questions[0]['audio']}"
+    assert len(read_audio(corpus / passages[0]["audio"]))
+    capsys.readouterr()
+    speechssl(f"answer {spoken} --systems dual cascade-ctc --models {SHIPPED} --json -q")
+    assert json.loads(capsys.readouterr().out)
