@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,12 @@ def write_targets(
     if (out / "card.json").is_file() and made_from.items() <= read_json(out / "card.json").items():
         return
     failed: dict[str, str] = {}
+    uses = Counter(recording.audio for recording in recordings)
+
+    def assigned(audio: Path) -> np.ndarray:
+        return codebook.assign(torch.cat(list(features.stream(read_audio(audio))))).astype(np.int16)
+
+    shared = cache(assigned)  # a reference reading that several recordings are labelled by
 
     def label(item: tuple[TrainingRecording, int]) -> np.ndarray:
         recording, length = item
@@ -189,11 +196,11 @@ def write_targets(
         if frames == 0:
             return np.zeros(0, np.int16)
         try:
-            clusters = codebook.assign(torch.cat(list(features.stream(read_audio(recording.audio)))))
+            clusters = (shared if uses[recording.audio] > 1 else assigned)(recording.audio)
         except (InputError, ValueError) as error:  # without labels no crop is taken from it
             failed[recording.id] = str(error)
             return np.zeros(0, np.int16)
-        return clusters[recording.frames(grid, frames, len(clusters))].astype(np.int16)
+        return clusters[recording.frames(grid, frames, len(clusters))]
 
     labels = list(_progress(label, list(zip(recordings, lengths, strict=True)), "targets"))
     tell_set_aside(dict(sorted(failed.items())), "targets")

@@ -447,6 +447,7 @@ def _piper(text: str, name: str) -> Spoken:
 
 # ---- kokoro
 
+_AROUND = "\"'.,;:!?()[]“”‘’—"  # is no part of a word
 _FRAME = 600  # samples of one unit of a phone's duration, at 24 kHz
 _PADDING = 0  # the number of what goes before and after the phones
 
@@ -491,7 +492,7 @@ def _kokoro(text: str, name: str) -> Spoken:
         for theirs, ours in _SOUNDS.items():
             sound = sound.replace(theirs, ours)
         known = [vocabulary[c] for c in sound if c in vocabulary]
-        ending = [vocabulary[c] for c in word[-1:] if c in ".,;:!?"] + [vocabulary[" "]]
+        ending = [vocabulary[c] for c in word.rstrip("\"'”’)")[-1:] if c in ".,;:!?"] + [vocabulary[" "]]
         ids += known + ending
         owners += [number] * len(known) + [-1] * len(ending)
     ids, owners = [*ids[:-1], _PADDING], [*owners[:-1], -1]
@@ -513,5 +514,6 @@ def _kokoro(text: str, name: str) -> Spoken:
     for number, (place, word) in enumerate(words):
         own = [k for k, owner in enumerate(owners) if owner == number]
         if own:
-            marks.append(Mark(word, edges[own[0]], edges[own[-1] + 1], place))
+            bare = word.strip(_AROUND)
+            marks.append(Mark(bare, edges[own[0]], edges[own[-1] + 1], place + word.index(bare)))
     return Spoken(samples, 24_000, tuple(marks), tuple(phones))
