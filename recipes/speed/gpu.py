@@ -36,6 +36,7 @@ from transformers import AutoModel
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.load import load_checkpoint
+from speechssl.encoders.training import training_states
 from speechssl.pretrain.model import HubertPretraining
 from speechssl.pretrain.presets import HUBERT
 from speechssl.timing import FrameGrid
@@ -205,6 +206,17 @@ class Plain(HubertPretraining):
         return found | {"loss": found["loss"] + self.penalty * features.float().pow(2).mean()}
 
 
+class Compiled(HubertPretraining):
+    """Ours with the encoder compiled, to see what it would bring: the package does not."""
+
+    states = staticmethod(torch.compile(training_states, dynamic=False))
+
+    def forward(self, samples: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, **_: torch.Tensor) -> Any:
+        features, layers = self.states(self.encoder, samples, mask)
+        found = self.predict(layers[-1], labels, mask)
+        return found | {"loss": found["loss"] + self.penalty * features.float().pow(2).mean()}
+
+
 def steps(bench: Bench, kind: type[HubertPretraining], path: Path, batch: dict[str, torch.Tensor]) -> list[float]:
     torch.manual_seed(0)
     encoder: Any = AutoModel.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa", **DROPOUT)
@@ -238,6 +250,7 @@ def pretraining(bench: Bench) -> None:
     }
     batch = {name: value.to(bench.device) for name, value in batch.items()}
     kinds = {"speechssl bf16": HubertPretraining, "transformers bf16, SDPA": Plain}
+    kinds |= {"speechssl bf16, compiled": Compiled} if bench.values["compiled"] else {}
     times = {}
     for name, kind in kinds.items():
         if found := bench.attempt(f"pre-training, {name}", partial(steps, bench, kind, path, batch)):

@@ -18,7 +18,7 @@ from typing import Any
 from speechssl import __version__
 from speechssl.cli.parser import Manner, about, as_typed, meant, parse, take_manner
 from speechssl.errors import InputError, one_line, set_aside
-from speechssl.io import read_json, refusals, unusable, write_json
+from speechssl.io import CARD, read_json, refusals, unusable, write_json
 from speechssl.processes import is_main, leave, peak_gpu_memory, peak_memory
 
 ABOUT = """usage: speechssl VERB [options]
@@ -189,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(config: Any, manner: Manner) -> None:
-    """Run a verb, and print what it says, or with --json what it returns; where that is nothing, the card of the folder it made."""
+    """Run a verb, and print what it says, or with --json what it returns; where that is nothing, what it made."""
     set_aside()  # of a call before, in one process
     _quiet(manner.verbose)
     started, out = time.monotonic(), sys.stdout
@@ -208,12 +208,22 @@ def _run(config: Any, manner: Manner) -> None:
     if os.environ.get(USAGE) and is_main():
         _record(config, time.monotonic() - started)
     if manner.json:
-        card = Path(getattr(config, "out", None) or "") / "card.json"
         if result is None:
-            result = {"out": str(getattr(config, "out", ""))} | ({"card": read_json(card)} if card.is_file() else {})
+            result = _made(config)
         print(json.dumps(result, ensure_ascii=False, indent=1, default=str), file=out)
     if manner.verbose:
         print(f"took {time.monotonic() - started:.1f} s; peak memory {peak_memory():.2f} GB", file=sys.stderr)
+
+
+def _made(config: Any) -> Any:
+    """The rows of the results that a verb adds to, or the card of what it made: of a folder, of the encoder in it, or of a file."""
+    if hasattr(config, "results"):
+        from speechssl.results import rows_in  # imports NumPy
+
+        return rows_in(config.results)
+    out = Path(config.out)
+    cards = [path for path in (out / CARD, out / "encoder" / CARD, out.with_suffix(f".{CARD}")) if path.is_file()]
+    return {"out": str(out)} | ({"card": read_json(cards[0])} if cards else {})
 
 
 def _record(config: Any, seconds: float) -> None:

@@ -445,11 +445,12 @@ class Continue:
     seed: Whole = option(0, "seed of what is drawn")
     device: str = option("auto", DEVICE)
 
-    def run(self) -> None:
+    def run(self) -> dict[str, str]:
         from speechssl.text_side.unit_lm import go_on
 
         use_device(self.device)
         print("\n\n".join(table.text for table in go_on(self)))
+        return {"out": str(self.results / "continuations")}
 
 
 @dataclass(frozen=True)

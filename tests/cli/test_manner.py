@@ -20,6 +20,7 @@ from speechssl.cli.parser import Manner, as_typed, take_manner
 from speechssl.config import option
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import write_json
+from speechssl.results import Row, append_rows
 from speechssl.timing import shown_length
 
 
@@ -72,6 +73,26 @@ def test_a_verb_that_makes_a_folder_gives_its_card_as_json(call: Any, tmp_path: 
     write_json(tmp_path / "card.json", {"what": "reader"})
     code, out, _ = call(Verb(tmp_path), "--json")
     assert code == 0 and json.loads(out) == {"out": str(tmp_path), "card": {"what": "reader"}}
+    write_json(tmp_path / "run/encoder/card.json", {"what": "encoder"})  # of `pretrain`
+    write_json(tmp_path / "enc.card.json", {"what": "conversion"})  # of `convert`
+    for name, what in (("run", "encoder"), ("enc.pt", "conversion")):
+        _, out, _ = call(Verb(tmp_path / name), "--json")
+        assert json.loads(out) == {"out": str(tmp_path / name), "card": {"what": what}}
+    assert json.loads(call(Verb(tmp_path / "none"), "--json")[1]) == {"out": str(tmp_path / "none")}
+
+
+def test_a_verb_that_adds_to_results_gives_their_rows_as_json(call: Any, tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Adds:
+        results: Path
+
+        def run(self) -> None:
+            row = Row("order", "bert", "text side", None, "accuracy", 50.0, 40.0, 60.0, 9, 0, "hash")
+            append_rows(self.results / "results.jsonl", [row])
+
+    code, out, _ = call(Adds(tmp_path), "--json")
+    (row,) = json.loads(out)
+    assert code == 0 and (row["system"], row["encoder"], row["value"]) == ("order", "bert", 50.0)
 
 
 def test_a_warning_is_a_line_without_code_and_quiet_prints_none(call: Any, tmp_path: Path) -> None:
