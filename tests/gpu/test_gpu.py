@@ -75,12 +75,15 @@ def units(corpus):
 
 
 @pytest.fixture(scope="module")
-def models(corpus, units, text_encoder):
+def models(corpus, units, text_encoder, tokenizer):
     """A folder of models that were trained on the device; what is not trained is what ships."""
     folder = corpus.parent / "models"
     speechssl(f"train ctc {corpus} {SHIPPED} {folder / 'ctc'} --passages 6 --batch 4 --steps 24 {TRAINING} -q")
     speechssl(f"train dual {corpus} {units} {folder / 'dual'} --steps 24 --start {SHIPPED}/dual {WINDOWS} {TRAINING} -q")
-    speechssl(f"train text-qa {corpus} {folder / 'text-qa'} --text-encoder {text_encoder()} --steps 8 --batch 4 {TRAINING} -q")
+    for part in (text_encoder(), tokenizer):
+        part.save_pretrained(corpus.parent / "text")
+    text = f"--text-encoder {corpus.parent / 'text'} --window 64 --stride 48 --max-question 30 --batch 4"
+    speechssl(f"train text-qa {corpus} {folder / 'text-qa'} {text} --steps 8 {TRAINING} -q")
     return folder
 
 
