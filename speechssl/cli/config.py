@@ -197,11 +197,16 @@ def script(shell: str) -> str:
         inside = [verb.partition(" ")[2] for verb in VERBS if verb.startswith(f"{words} ")]
         cases.append(f'    2:"{words} "*) words="{" ".join(inside)}" ;;')
     for verb in VERBS:
-        options = []
+        options, first_argument = [], ""
         typed = f'"{verb}":' if " " in verb else f'"{verb} "*:'
         for action in parser_of(verb, config_of(verb))._actions:
             options += action.option_strings
             if action.choices and action.option_strings:
                 cases.append(f'    *:{typed}{action.option_strings[0]}) words="{" ".join(map(str, action.choices))}" ;;')
+            elif action.choices:
+                first_argument = " ".join(action.choices)
+        if first_argument:
+            place = len(verb.split()) + 1
+            cases.append(f'    {place}:{typed}*) words="{first_argument}"; [[ $word != -* ]] || words="{" ".join(options)}" ;;')
         cases.append(f'    *:{typed}*) [[ $word != -* ]] || words="{" ".join(options)}" ;;')
     return (ZSH if shell == "zsh" else "") + BASH.format(cases="\n".join(cases))

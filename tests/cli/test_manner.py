@@ -161,6 +161,10 @@ def test_versions_name_what_results_depend_on(capsys: pytest.CaptureFixture[str]
         ("speechssl units extract --shard", {"--shard", "--shard-size"}),
         ("speechssl units transfer a --read-out ", {"centroids", "linear"}),
         ("speechssl answer --cl", {"--clip"}),
+        ("speechssl completion ", {"bash", "zsh"}),
+        ("speechssl models get whisper-b", {"whisper-base"}),
+        ("speechssl prepare symbols splice ", set()),  # a folder
+        ("speechssl prepare symbols --se", {"--sequences", "--seed"}),
         ("speechssl units fit rec", set()),  # a file
     ],
 )
