@@ -36,7 +36,6 @@ from transformers import AutoModel
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.load import load_checkpoint
-from speechssl.encoders.training import training_states
 from speechssl.pretrain.model import HubertPretraining
 from speechssl.pretrain.presets import HUBERT
 from speechssl.timing import FrameGrid
@@ -139,17 +138,12 @@ def theirs(bench: Bench, waves: list[torch.Tensor], attention: str, compiled: bo
 
 
 @torch.inference_mode()
-def ours(bench: Bench, waves: list[torch.Tensor], compiled: str) -> list[float]:
-    """compiled: no, yes (as it is), or fixed (each shape for itself)."""
+def ours(bench: Bench, waves: list[torch.Tensor]) -> list[float]:
     model = load_checkpoint(folder(bench.values["model"], bench.step.exp)).model
     grid = FrameGrid.of_convolutions(SAMPLE_RATE, model.config.conv_kernel, model.config.conv_stride)
     engine = BatchedEngine(model, grid, "bf16", str(bench.device))
-    if compiled == "no":
-        engine.compiled = engine._features
-    elif compiled == "fixed":
-        engine.compiled = torch.compile(engine._features, dynamic=False, fullgraph=True)
     last = model.config.num_hidden_layers
-    if bench.values.get("profile") and compiled == "yes":
+    if bench.values.get("profile"):
         return profiled(bench, lambda: engine.features(waves, last))
     return bench.timed(lambda: engine.features(waves, last))
 
@@ -173,13 +167,10 @@ def extraction(bench: Bench) -> None:
     contenders: dict[str, Callable[[], list[float]]] = {
         "transformers bf16, eager attention": partial(theirs, bench, waves, "eager", False),
         "transformers bf16, SDPA": partial(theirs, bench, waves, "sdpa", False),
-        "speechssl bf16, not compiled": partial(ours, bench, waves, "no"),
-        "speechssl bf16": partial(ours, bench, waves, "yes"),
+        "speechssl bf16": partial(ours, bench, waves),
     }
     if bench.values["compiled"]:
         contenders["transformers bf16, SDPA, compiled"] = partial(theirs, bench, waves, "sdpa", True)
-    if bench.values.get("fixed"):
-        contenders["speechssl bf16, fixed shapes"] = partial(ours, bench, waves, "fixed")
     times = {name: found for name, run in contenders.items() if (found := bench.attempt(name, run))}
     condition, audio = f"{seconds} s x {batch}", batch * seconds
     config = AutoModel.from_pretrained(folder(bench.values["model"], bench.step.exp)).config
@@ -203,17 +194,6 @@ class Plain(HubertPretraining):
     def forward(self, samples: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, **_: torch.Tensor) -> Any:
         features, last = plain(self.encoder, samples, mask)
         found = self.predict(last, labels, mask)
-        return found | {"loss": found["loss"] + self.penalty * features.float().pow(2).mean()}
-
-
-class Compiled(HubertPretraining):
-    """Ours with the encoder compiled, to see what it would bring: the package does not."""
-
-    states = staticmethod(torch.compile(training_states, dynamic=False))
-
-    def forward(self, samples: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, **_: torch.Tensor) -> Any:
-        features, layers = self.states(self.encoder, samples, mask)
-        found = self.predict(layers[-1], labels, mask)
         return found | {"loss": found["loss"] + self.penalty * features.float().pow(2).mean()}
 
 
@@ -250,7 +230,6 @@ def pretraining(bench: Bench) -> None:
     }
     batch = {name: value.to(bench.device) for name, value in batch.items()}
     kinds = {"speechssl bf16": HubertPretraining, "transformers bf16, SDPA": Plain}
-    kinds |= {"speechssl bf16, compiled": Compiled} if bench.values["compiled"] else {}
     times = {}
     for name, kind in kinds.items():
         if found := bench.attempt(f"pre-training, {name}", partial(steps, bench, kind, path, batch)):
@@ -309,9 +288,8 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which nothing more begins")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--profile", action="store_true", help="print the kernels of ours by their time")
-    parser.add_argument("--fixed", action="store_true", help="also compile each shape for itself")
     given = parser.parse_args()
-    values = yaml.safe_load(given.config.read_text(encoding="utf-8"))["gpu"] | {"profile": given.profile, "fixed": given.fixed}
+    values = yaml.safe_load(given.config.read_text(encoding="utf-8"))["gpu"] | {"profile": given.profile}
     if torch.device(values["device"]).type == "cuda" and not torch.cuda.is_available():
         print("no GPU here: left out")
         return

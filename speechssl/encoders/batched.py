@@ -25,7 +25,6 @@ from speechssl.timing import FrameGrid
 # weights (B, C, K) and biases (B, C) of the first convolution, norm included, and what is taken from the samples before (B, 1)
 Fitted = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 BATCH_SECONDS = 320.0  # of audio that are computed at a time
-SHAPES = 128  # shapes that are compiled at most: one a rounded length and layer
 STEP = 64  # frames: lengths are rounded up to a multiple of this, 1.3 s, which keeps rows aligned for the kernels of attention
 BLOCK = 16  # frames that one product of the positional convolution makes
 PARTS = 64  # products that the moments of an utterance are the sum of
@@ -142,11 +141,6 @@ class BatchedEngine:
             positions = BatchedKernels(self.dtype, self.device).positions(model.encoder.pos_conv_embed.conv)
         self.hubert = Hubert(model.to(self.device, self.dtype), BatchedKernels(self.dtype, self.device))
         self.hubert.positions = positions  # from weights that are not rounded yet
-        self.compiled: Callable[..., torch.Tensor] = self._features
-        if self.device.type == "cuda":
-            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
-            # one compilation for all lengths and sizes of a batch: at base size each takes longer than 100 hours of audio
-            self.compiled = torch.compile(self._features, dynamic=True, fullgraph=True)
 
     @torch.inference_mode()
     def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Fitted:
@@ -186,7 +180,7 @@ class BatchedEngine:
                     batch[row, :length], batch[row, length:] = waves[place], 0
                 with exact():
                     given = (x.to(self.device, non_blocking=True) for x in (batch, samples))
-                    x = self.compiled(*given, layer)
+                    x = self._features(*given, layer)
                 for row, place in enumerate(places):
                     found[place] = x[row, : self.grid.frames(len(waves[place]))]
         return found

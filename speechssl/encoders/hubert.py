@@ -5,7 +5,7 @@
 
 Layer 0 is the input of the first transformer layer, layer n the output of layer n. Models with layer norms before attention and
 feed-forward (pre-norm, HuBERT large) have another norm after the last layer, which is left to the caller.
-The kernels are those below (a CPU, one utterance, oneDNN, fp32, bf16 or int8), `batched` (a GPU, many utterances, torch.compile)
+The kernels are those below (a CPU, one utterance, oneDNN, fp32, bf16 or int8), `batched` (a GPU, many utterances)
 and `training` (with gradients). They work on the weights of transformers' modules.
 
 Letters: B utterances, N samples, T frames, C channels, D width, H heads, K kernel size.

@@ -13,6 +13,7 @@ Letters: B utterances, N samples, T frames, C channels, D width, H heads, K kern
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -234,6 +235,14 @@ def linear(x: torch.Tensor, *layers: Any) -> torch.Tensor:
     return Linear.apply(x, *parameters)
 
 
+def normalised(norm: Any, x: torch.Tensor) -> torch.Tensor:
+    """A layer norm; on a GPU its weights must be of the type of what it reads."""
+    if on_cpu(x) or x.dtype == norm.weight.dtype:
+        found: torch.Tensor = norm(x)
+        return found
+    return F.layer_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.bias.to(x.dtype), norm.eps)
+
+
 class TrainingKernels:
     """Kernels of a model in its present mode: dropout and layer drop where it is being trained."""
 
@@ -250,8 +259,8 @@ class TrainingKernels:
 
         return Plain(product)
 
-    def norm(self, norm: nn.Module) -> nn.Module:
-        return norm
+    def norm(self, norm: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+        return partial(normalised, norm)
 
     def projection(self, projection: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         return lambda x: projection.dropout(linear(x, projection.projection))
@@ -331,4 +340,4 @@ def from_samples(layer: Any, samples: torch.Tensor, dtype: torch.dtype, lengths:
         return Samples.apply(x, weights, biases + 0 * bias, dtype, True)  # the norm takes a constant away: its gradient is zero
     together = x.view(1, -1, x.shape[2]), weight[None], bias[None], dtype
     sums = Samples.apply(*together, False) if on_cpu(x) else of_samples(*together)
-    return F.gelu(norm(sums)).view(*x.shape[:2], -1)
+    return F.gelu(normalised(norm, sums)).view(*x.shape[:2], -1)

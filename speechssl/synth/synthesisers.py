@@ -26,8 +26,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
 from importlib import resources, util
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -453,8 +453,8 @@ _PADDING = 0  # the number of what goes before and after the phones
 
 # from what espeak-ng calls a sound to what Kokoro was trained on (American English of its text front end, misaki)
 _SOUNDS = {
-    "aɪ": "I", "aʊ": "W", "dʒ": "ʤ", "eɪ": "A", "tʃ": "ʧ", "ɔɪ": "Y", "oʊ": "O", "ɜːɹ": "ɜɹ", "ɜː": "ɜɹ", "ɚ": "əɹ", "ɐ": "ə", "ɾ": "T",
-    "ɬ": "l", "ʔ": "t", "r": "ɹ", "ː": "",
+    "aɪ": "I", "aʊ": "W", "dʒ": "ʤ", "eɪ": "A", "tʃ": "ʧ", "ɔɪ": "Y", "oʊ": "O", "ɜːɹ": "ɜɹ", "ɜː": "ɜɹ", "ɚ": "əɹ", "ɐ": "ə",
+    "ɾ": "T", "ɬ": "l", "ʔ": "t", "r": "ɹ", "ː": "",
 }  # fmt: skip
 
 

@@ -83,14 +83,6 @@ def test_the_encoder_gives_batches_to_it_and_long_recordings_in_pieces():
         encoder.features_of([recordings[0][:399]], 1)
 
 
-@pytest.mark.slow
-def test_the_whole_computation_compiles_as_one_graph():
-    one, waves = engine("fp32"), [speech(n, seed=n) for n in LENGTHS]
-    plain = one.features(waves, 2)
-    one.compiled = torch.compile(one._features, dynamic=False, fullgraph=True, backend="aot_eager")
-    assert max(error(a, b) for a, b in zip(one.features(waves, 2), plain, strict=True)) < 5e-6
-
-
 def test_threads_that_share_an_encoder_leave_each_other_in_full_precision():
     """cuDNN's flags are the process's: the one that leaves first must not let the others' convolutions be rounded."""
     before, seen = torch.backends.cudnn.allow_tf32, []
