@@ -50,8 +50,11 @@ if options.command == "speech":
                 neutral = np.array(known[passage.id]["anchors"])
                 anchors = neutral
                 if source != options.corpora[0] and len(passage.words) == len(same.words):
-                    pairs = list(zip(passage.words, same.words, strict=True))
-                    times = np.array([[0.0, 0.0], *((a.start, b.start) for a, b in pairs), (pairs[-1][0].end, pairs[-1][1].end)])
+                    # words begin and end together: pauses, which differ most between synthesisers, are not stretched into words
+                    pairs = [(0.0, 0.0)]
+                    for theirs, own in zip(passage.words, same.words, strict=True):
+                        pairs += [(theirs.start, own.start), (theirs.end, own.end)]
+                    times = np.maximum.accumulate(np.array(pairs), axis=0)
                     anchors = np.stack([times[:, 0], np.interp(times[:, 1], *neutral.T)], axis=1)
                 audio = str((options.corpora[0] / known[passage.id]["audio"]).resolve())
                 lines.append({"id": str(paths[-1].with_suffix("")), "audio": audio, "anchors": anchors.round(5).tolist()})

@@ -449,6 +449,7 @@ def _piper(text: str, name: str) -> Spoken:
 
 _AROUND = "\"'.,;:!?()[]“”‘’—"  # is no part of a word
 _FRAME = 600  # samples of one unit of a phone's duration, at 24 kHz
+_EARLY = 3  # such units that the sound is ahead of the durations: Kokoro's own timestamps (`join_timestamps`) take them away, too
 _PADDING = 0  # the number of what goes before and after the phones
 
 # from what espeak-ng calls a sound to what Kokoro was trained on (American English of its text front end, misaki)
@@ -503,7 +504,9 @@ def _kokoro(text: str, name: str) -> Spoken:
     inputs = {"tokens": np.array([ids]), "style": style.astype(np.float32), "speed": np.ones(1, np.float32)}
     audio, durations = model.run(None, inputs)
     samples = np.round(np.clip(audio.ravel(), -1, 1) * 32767).astype(np.int16)
-    edges = np.minimum(np.concatenate([[0], np.cumsum(durations.ravel())]) * _FRAME, len(samples)).astype(int).tolist()
+    ends = np.cumsum(durations.ravel()) - _EARLY
+    ends[-1] = len(samples) // _FRAME
+    edges = np.clip(np.concatenate([[0], ends]) * _FRAME, 0, len(samples)).astype(int).tolist()
     symbols = {number: symbol for symbol, number in vocabulary.items()}
     phones = [
         Mark(symbols[i] if owner >= 0 else "_", a, b)
