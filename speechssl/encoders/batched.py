@@ -112,7 +112,7 @@ def blockwise(x: torch.Tensor, matrices: torch.Tensor, bias: torch.Tensor, size:
     return y.flatten(3).flatten(1, 2)[:, :frames] + bias
 
 
-def of_samples(windows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def first_convolution(windows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The first convolution: (B, T, K), (B, C, K), (B, C), all float32 -> (B, T, C).
 
     The bias is the weight of a column of ones. In bf16, samples and weights are each the sum of two bf16 numbers, three of whose
@@ -179,8 +179,7 @@ class BatchedEngine:
                     samples[row] = length = len(waves[place])
                     batch[row, :length], batch[row, length:] = waves[place], 0
                 with exact():
-                    given = (x.to(self.device, non_blocking=True) for x in (batch, samples))
-                    x = self._features(*given, layer)
+                    x = self._features(batch.to(self.device, non_blocking=True), samples.to(self.device, non_blocking=True), layer)
                 for row, place in enumerate(places):
                     found[place] = x[row, : self.grid.frames(len(waves[place]))]
         return found
@@ -210,7 +209,7 @@ class BatchedEngine:
     def _states(self, waves: torch.Tensor, fitted: Fitted, frames: torch.Tensor, last: int) -> Iterator[torch.Tensor]:
         weight, bias, offset = fitted
         windows = (waves - offset).unfold(1, weight.shape[2], self.first.conv.stride[0])
-        x = of_samples(windows, weight, bias, self.dtype)
+        x = first_convolution(windows, weight, bias, self.dtype)
         x = F.gelu(x if self.first_norm is None else self.first_norm(x))
         x = self.hubert.projected(self.hubert.convolved(x))
         real = before_end(frames, x.shape[1])

@@ -21,7 +21,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from speechssl.encoders.batched import PARTS, blockwise, of_samples, toeplitz
+from speechssl.encoders.batched import PARTS, blockwise, first_convolution, toeplitz
 from speechssl.encoders.hubert import (
     Hubert,
     Plain,
@@ -41,10 +41,8 @@ KEPT = 64 << 20  # bytes of attention weights that a layer keeps for its gradien
 
 def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """x W^T + b. x: (M, in), weight: (out, in), either of any strides."""
-    if not x.is_cpu:
-        return F.linear(x, weight, bias)
     half = x.dtype == torch.bfloat16 and bias is not None and onednn._is_mkldnn_bf16_supported()
-    if torch.backends.mkldnn.is_available() and (x.dtype == torch.float32 or half):
+    if x.is_cpu and torch.backends.mkldnn.is_available() and (x.dtype == torch.float32 or half):
         return onednn._linear_pointwise(x, weight, bias, "none", [], "")
     return F.linear(x, weight, bias)
 
@@ -236,7 +234,7 @@ def linear(x: torch.Tensor, *layers: Any) -> torch.Tensor:
 
 
 def normalised(norm: Any, x: torch.Tensor) -> torch.Tensor:
-    """A layer norm; on a GPU its weights must be of the type of what it reads."""
+    """A layer norm over the last axis; on a GPU its weights must be of the type of what it reads."""
     if on_cpu(x) or x.dtype == norm.weight.dtype:
         found: torch.Tensor = norm(x)
         return found
@@ -254,7 +252,7 @@ class TrainingKernels:
             if on_cpu(x):
                 return Convolution.apply(x, conv.weight, conv.bias, conv.stride[0])
             bias = None if conv.bias is None else conv.bias.to(x.dtype)
-            image, weight = x.transpose(1, 2)[:, :, None], conv.weight[:, :, None].to(x.dtype)  # channels last: conv1d copies
+            image, weight = x.transpose(1, 2)[:, :, None], conv.weight[:, :, None].to(x.dtype)  # channels last; conv1d would copy
             return F.conv2d(image, weight, bias, (1, conv.stride[0]))[:, :, 0].transpose(1, 2)
 
         return Plain(product)
@@ -336,8 +334,8 @@ def from_samples(layer: Any, samples: torch.Tensor, dtype: torch.dtype, lengths:
         parts = 1 if on_cpu(x) else PARTS
         weights, biases = (part.float() for part in fold(norm, weight.double(), *moments(x, count, parts)))
         if not on_cpu(x):
-            return F.gelu(of_samples(x, weights, biases + 0 * bias, dtype))
+            return F.gelu(first_convolution(x, weights, biases + 0 * bias, dtype))
         return Samples.apply(x, weights, biases + 0 * bias, dtype, True)  # the norm takes a constant away: its gradient is zero
     together = x.view(1, -1, x.shape[2]), weight[None], bias[None], dtype
-    sums = Samples.apply(*together, False) if on_cpu(x) else of_samples(*together)
+    sums = Samples.apply(*together, False) if on_cpu(x) else first_convolution(*together)
     return F.gelu(normalised(norm, sums)).view(*x.shape[:2], -1)

@@ -33,7 +33,7 @@ class MiniSqa:
     synthesiser: str = option(
         "espeak-ng", "espeak-ng, flite, kokoro, piper (which gives no times of words) or festival; English only but for espeak-ng"
     )
-    seed: Whole = option(0, "seed of texts and voices; the same seed gives the same bytes")
+    seed: Whole = option(0, "seed of texts and voices; the same seed gives the same bytes (of kokoro: the same texts and times)")
     workers: Count = option(CORES, PROCESSES)
 
     def run(self) -> None:

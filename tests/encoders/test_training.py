@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from speechssl.encoders import training
 from speechssl.encoders.hubert import frames_of_samples
@@ -60,11 +61,25 @@ def batch(model, samples=8_011, utterances=3):
     return torch.randn(utterances, samples), torch.rand(utterances, frames) < 0.4
 
 
-@pytest.mark.parametrize("on_cpu", [True, False])
-@pytest.mark.parametrize(("kind", "shape"), [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")])
-def test_outputs_and_all_gradients_are_those_of_transformers(kind, shape, on_cpu, monkeypatch):
-    if not on_cpu:  # what a GPU computes, computed here
+@pytest.fixture(params=["CPU", "GPU"])
+def _kernels(request, monkeypatch):
+    """Those of a CPU, and what a GPU computes, computed here."""
+    if request.param == "GPU":
         monkeypatch.setattr(training, "on_cpu", lambda x: False)
+
+
+class NormsOfOneType(TorchDispatchMode):
+    """Refuses what a GPU refuses and a CPU does not: a norm whose weights are of another type than what it reads."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.overloadpacket in (torch.ops.aten.native_layer_norm, torch.ops.aten.native_group_norm):
+            assert len({x.dtype for x in args if torch.is_tensor(x)}) == 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.usefixtures("_kernels")
+@pytest.mark.parametrize(("kind", "shape"), [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")])
+def test_outputs_and_all_gradients_are_those_of_transformers(kind, shape):
     model = network(kind, **SHAPES[shape])
     samples, mask = batch(model)
     expected, found = theirs(model, samples, mask), training_states(model, samples, mask)
@@ -92,6 +107,7 @@ def test_short_and_odd_lengths(shape, samples):
     assert all((ours[name] - g).norm() < 1e-5 * largest for name, g in exact.items())
 
 
+@pytest.mark.usefixtures("_kernels")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_padding_changes_neither_states_nor_gradients(shape):
     """Whatever the padding holds: each utterance is as it would be alone, with a group norm too."""
@@ -144,6 +160,7 @@ def test_the_same_seed_leaves_out_the_same_layers(stable):
     assert len(layers) == 9 and 0 < left_out < 8 and error(last, expected) < 2e-6
 
 
+@pytest.mark.usefixtures("_kernels")
 @pytest.mark.parametrize("shape", ["base", "large", "other strides", "odd sizes"])
 def test_bf16_is_as_near_as_autocast(shape):
     model = network(**SHAPES[shape])
@@ -161,6 +178,18 @@ def test_bf16_is_as_near_as_autocast(shape):
         torch.cat([g[n].flatten() for n in exact_gradients]) for g in (ours, plain_gradients, exact_gradients)
     )
     assert error(whole, wanted) < 1.5 * error(rounded, wanted)
+
+
+@pytest.mark.parametrize("kind", ["Hubert", "Wav2Vec2"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_gpu_gets_norms_of_one_type_in_bf16(kind, shape, monkeypatch):
+    monkeypatch.setattr(training, "on_cpu", lambda x: False)
+    model = network(kind, **SHAPES[shape])
+    samples, mask = batch(model)
+    with torch.autocast("cpu", torch.bfloat16), NormsOfOneType():
+        features, layers = training_states(model, samples, mask, lengths=torch.tensor([8_011, 4_000, 2_000]))
+    assert {x.dtype for x in (features, *layers)} == {torch.bfloat16}
+    assert all(g.isfinite().all() and g.dtype == torch.float32 for g in gradients(model, features, layers).values())
 
 
 def test_layers_above_are_not_computed_and_frozen_ones_get_no_gradient():

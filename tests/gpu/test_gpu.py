@@ -219,7 +219,7 @@ def test_spin_with_pseudo_labels_and_distortions(corpus, tmp_path):
 
 def test_a_killed_training_goes_on(corpus, first, tmp_path, dies_at):
     """To the weights of one that was not killed, up to the order in which a GPU adds."""
-    saved = "--precision fp32 --steps 6 --save-every 2 --log-every 1"
+    saved = "--precision fp32 --steps 6 --save-every 2 --log-every 1 --workers 0"  # whose process is the one that dies
 
     def go(out):
         call = f"pretrain continue {corpus} {out} --teacher {SHIPPED} --codebook {SHIPPED} --start {first} {CROPS} {saved} -q"

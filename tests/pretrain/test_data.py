@@ -432,6 +432,21 @@ def test_labels_fit_the_packed_audio_to_the_frame(mini_corpus, tmp_path):
     assert np.array_equal(data.labels[slice(*data.label_bounds[1:3])], slow[mapped])
 
 
+def test_a_reference_of_several_recordings_is_labelled_once(mini_corpus, tmp_path, monkeypatch):
+    root, seen = mini_corpus(), []
+    with_reference(root)
+    path = root / "train/reference.jsonl"
+    other = json.loads(path.read_text()) | {"id": "p0", "anchors": [[0.0, 0.0], [1.0, 30_154 / 16_000]]}
+    path.write_text(path.read_text() + json.dumps(other) + "\n")
+    monkeypatch.setattr(room, "WORKERS", 1)
+    data = targets(root, tmp_path / "out", lambda samples: seen.append(len(samples)) or features(samples))
+    assert sorted(seen) == [9_999, 30_154]
+    slow = BOOK.assign(features(read_audio(root / "train/reference/p1.flac")))
+    for i, one in enumerate(teachers(root)[:2]):
+        own = data.labels[slice(*data.label_bounds[i : i + 2])]
+        assert np.array_equal(own, slow[one.frames(GRID, len(own), len(slow))])
+
+
 FILES = ("samples.s16", "bounds.npy", "labels.npy")
 
 

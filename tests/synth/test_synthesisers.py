@@ -215,5 +215,6 @@ def test_kokoro_mixes_two_speakers_and_reads_every_word_once():
     text = "the owner of the blue boat isn't a baker"
     spoken = [speak(text, Voice("x", "en", name, engine="kokoro")) for name in ("jf_alpha", "jf_alpha+jm_kumo", "jm_kumo")]
     assert [[mark.text for mark in one.words] for one in spoken] == [text.split()] * 3  # "of the" is one word of espeak-ng
+    assert not {"ˈ", "ˌ"} & {phone.text for one in spoken for phone in one.phones}
     assert len({len(one.samples) for one in spoken}) > 1
     refused("kokoro has no voice nobody", speak, text, Voice("x", "en", "jf_alpha+nobody", engine="kokoro"))
