@@ -225,7 +225,7 @@ class TrainingOptions:
     workers: Whole | None = option(
         None,
         "number of processes that make batches ahead of the model; results do not depend on it; default: 0 on a CPU; with a GPU "
-        "all cores but one, because distorting speech takes longer than a step",
+        "all cores but one, 16 at most, because distorting speech takes longer than a step",
     )
 
     def __post_init__(self) -> None:

@@ -216,6 +216,9 @@ class Curves(TensorBoardCallback):
         super().on_train_begin(args, state, control, **kwargs)
 
 
+MOST_WORKERS = 16  # that are started without being asked for
+
+
 class StepBatches(Dataset[Batch]):
     """Gives Trainer one ready batch a step. Of P processes, accelerate gives number p the items p, p + P, ...: its shares."""
 
@@ -337,7 +340,8 @@ def fit(
     on_gpu = torch.cuda.is_available()
     workers = options.workers
     if workers is None:
-        workers = max((os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1, 0) if on_gpu else 0
+        shared = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        workers = min(max(shared - 1, 0), MOST_WORKERS) if on_gpu else 0
     arguments = TrainingArguments(
         output_dir=str(folder),
         run_name="/".join(part for part in folder.parts[-3:] if part != "checkpoints"),
