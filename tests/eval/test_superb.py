@@ -351,8 +351,7 @@ def test_tasks_on_the_same_recordings_share_their_states(data, texts, encoder, t
 def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(options, data, tmp_path, monkeypatch):
     alone = changed(options, data={"pr": data["pr"]})
     run_superb(changed(alone, out=tmp_path / "whole"))
-    small = {"shard_mb": 0.05}
-    real, written = features.replacing, []
+    real, whole, written = features.replacing, features.CacheOptions, []
 
     def filling(path):
         written.append(path)
@@ -360,7 +359,7 @@ def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(options,
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         return real(path)
 
-    monkeypatch.setattr("speechssl.superb.data.CacheOptions", lambda *a, **k: features.CacheOptions(*a, **k, **small))
+    monkeypatch.setattr(features, "CacheOptions", lambda *a, **k: whole(*a, **k, shard_mb=0.05))
     with monkeypatch.context() as patched:
         patched.setattr(features, "replacing", filling)
         with pytest.raises(OSError, match="No space"):
