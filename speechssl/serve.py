@@ -338,7 +338,7 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
     )
     with gradio.Blocks(title="speechssl", analytics_enabled=False, delete_cache=(60, 60)) as page:
         gradio.Markdown(f"# Ask a recording\n{rules}")
-        heard: list[Any] = []
+        events: list[Any] = []
         with gradio.Row():
             for part in PARTS:
                 with gradio.Column():
@@ -348,7 +348,7 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
                     given = gradio.on(
                         [audio.upload, audio.stop_recording], keep(part), audio, [audio, card], api_visibility="private"
                     )
-                    heard += [audio.upload, audio.stop_recording]
+                    events += [audio.upload, audio.stop_recording]
                     given.then(remove, api_visibility="private")  # no sooner: until it is cleared the browser asks for the file
         note = "Cascades alone can read it. It is asked in the place of a recording."
         text = gradio.Textbox(label="Question in writing", info=note, elem_id="text")
@@ -364,7 +364,7 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
         )
         button.click(ask, [text, chosen, noise, snr], result, api_visibility="private")
         # answers are of what was given before: they go when that changes
-        changes = [text.change, chosen.input, noise.input, snr.input, *heard]
+        changes = [text.change, chosen.input, noise.input, snr.input, *events]
         gradio.on(changes, lambda: "", None, result, queue=False, show_progress="hidden", api_visibility="private")
         page.unload(forget)
     return page.queue(default_concurrency_limit=1, max_size=16)

@@ -2,7 +2,8 @@
 
     python recipes/speed/gpu.py CONFIG EXP [--limit SECONDS] [--parts PART ...]
 
-Without a GPU it says so. What fails prints its traceback, and the rest goes on; what would begin after the limit is left out.
+Without a GPU it says so. What fails prints its traceback, the rest goes on, and the exit code is 1; what would begin after the
+limit is left out.
 
 Extraction begins with utterances in the memory of the host, which transformers gets as one pinned batch and ours one by one. A step
 of pre-training is that of HuBERT as it is published (dropout, 8 % of the frames begin a mask, 500 clusters), without layer drop:
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -55,6 +57,7 @@ class Bench:
         self.device = torch.device(step.values["device"])
         self.name = torch.cuda.get_device_name() if self.device.type == "cuda" else str(self.device)
         self.rate: float | None = None  # TFLOP/s of a large product
+        self.failed: list[str] = []
 
     def attempt(self, what: str, run: Callable[[], Any]) -> Any:
         """What `run` gives; None where it fails or the time is over."""
@@ -69,6 +72,7 @@ class Bench:
         except Exception:
             print(f"FAILED: {what}", flush=True)
             traceback.print_exc()
+            self.failed.append(what)
             return None
         finally:
             gc.collect()
@@ -299,6 +303,8 @@ def main() -> None:
     for part in given.parts:
         bench.attempt(f"part {part}", partial(runs[part], bench))
     print(f"{time.perf_counter() - bench.begun:.0f} s")
+    if bench.failed:
+        sys.exit(f"failed: {', '.join(bench.failed)}")
 
 
 if __name__ == "__main__":

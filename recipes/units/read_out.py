@@ -5,12 +5,17 @@
 For the codebooks that `pretrain spin` learns, which read single frames of a recording as it is; both numbers are chosen on dev.
 """
 
-import sys
+import argparse
 from dataclasses import replace
 from pathlib import Path
 
 from speechssl.units.kmeans import load_codebook
 
-source, out, smooth, margin = sys.argv[1:]
-codebook = load_codebook(source)
-replace(codebook, card=codebook.card | {"smooth": int(smooth), "margin": int(margin)}).save(Path(out))
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("source", metavar="IN")
+parser.add_argument("out", type=Path)
+parser.add_argument("smooth", type=int)
+parser.add_argument("margin", type=int)
+given = parser.parse_args()
+codebook = load_codebook(given.source)
+replace(codebook, card=codebook.card | {"smooth": given.smooth, "margin": given.margin}).save(given.out)

@@ -3,7 +3,7 @@
 # them had in training.
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/units/run.sh                                 the published run (README.md has its times)
-#   bash recipes/units/run.sh recipes/units/kokoro.yaml exp/units-kokoro   goes on from it, with a third synthesiser: what ships
+#   bash recipes/units/run.sh recipes/units/kokoro.yaml exp/units-kokoro   goes on from it, with a third synthesiser
 #   bash recipes/units/run.sh recipes/units/small.yaml exp/units-small     every arm, at fewer steps
 #   bash recipes/units/run.sh recipes/units/smoke.yaml exp/units-smoke     the same in a minute or two, only to show that it runs
 # Environment:

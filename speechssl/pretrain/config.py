@@ -413,7 +413,7 @@ class PseudoLabels:
     label_weight: Weight = option(5.0, "weight of their cross-entropy")
     reference: bool = option(
         False,
-        "use those of reference readings (train/reference.jsonl of a corpus, NAME.reference.jsonl beside a manifest NAME.txt)",
+        "read them off reference readings (train/reference.jsonl of a corpus, NAME.reference.jsonl beside a manifest NAME.txt)",
     )
 
 

@@ -441,8 +441,8 @@ def explorer_of(
             span = (a["start"], a["end"]) if a.get("start") is not None and a["end"] > a["start"] else None
             text = a.get("text") or ""
             if span and s not in words and corpus:
-                said = (w for w in corpus.passages[line["passage"]].words if span[0] <= (w.start + w.end) / 2 < span[1])
-                text = " ".join(w.text for w in said)
+                inside = (w for w in corpus.passages[line["passage"]].words if span[0] <= (w.start + w.end) / 2 < span[1])
+                text = " ".join(w.text for w in inside)
             error = line.get("error")
             rows.append(
                 [

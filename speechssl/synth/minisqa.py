@@ -126,14 +126,14 @@ def load_language(code: str) -> Language:
     """The vocabulary and templates of a language. Raises ValueError for an unknown code."""
     if code not in LANGUAGES:
         raise ValueError(f"unknown language {code!r}; known: {', '.join(LANGUAGES)}")
-    said = vocabulary(VOCABULARIES[code])
-    words = {name: listed(text) for name, text in said["words"].items()}
+    texts = vocabulary(VOCABULARIES[code])
+    words = {name: listed(text) for name, text in texts["words"].items()}
     values = {
         kind: tuple(tuple(words.get(slot, (slot,)) for slot in pattern) for pattern in patterns)
-        for kind, patterns in said["values"].items()
+        for kind, patterns in texts["values"].items()
     }
-    relations = [Relation(name, r["of"], listed(r["facts"]), listed(r["questions"])) for name, r in said["relations"].items()]
-    return Language(said["joiner"], values, tuple(relations), listed(said["fillers"]))
+    relations = [Relation(name, r["of"], listed(r["facts"]), listed(r["questions"])) for name, r in texts["relations"].items()]
+    return Language(texts["joiner"], values, tuple(relations), listed(texts["fillers"]))
 
 
 def lexicon() -> list[tuple[str, str]]:

@@ -199,12 +199,12 @@ def keywords(rng: Random, split: str, seed: int) -> Iterator[Draw]:
 
 def intents(rng: Random, split: str, seed: int) -> Iterator[Draw]:
     """The intents in turn. Training leaves the last phrase of each out."""
-    said = []  # labels and phrases
+    commands = []  # labels and phrases
     for wish, phrases in vocabulary(COMMANDS)["commands"].items():
         action, thing = wish.split("/")
         for room, words in ROOMS.items() if "{}" in phrases else [("none", "")]:
-            said.append(({"action": action, "object": thing, "location": room}, listed(phrases.replace("{}", words))))
-    for labels, texts in cycle(said):
+            commands.append(({"action": action, "object": thing, "location": room}, listed(phrases.replace("{}", words))))
+    for labels, texts in cycle(commands):
         text = rng.choice(texts[:-1] if split == "train" else texts)
         yield spoken_by(rng, anyone(rng, split), text, labels=labels)
 

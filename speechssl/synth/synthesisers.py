@@ -486,11 +486,11 @@ def _kokoro(text: str, name: str) -> Spoken:
     if unknown := set(name.split("+")) - set(styles):
         raise InputError(f"kokoro has no voice {' '.join(sorted(unknown))}; it has {', '.join(styles)}")
     words = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
-    heard = _ipa(text)
-    if len(heard) != len(words) or re.search(r"\d", text):  # two words read as one, or a number as several: then each by itself
-        heard = ["".join(_ipa(word)) for _, word in words]
+    pronounced = _ipa(text)
+    if len(pronounced) != len(words) or re.search(r"\d", text):  # two words as one, or a number as several: each by itself
+        pronounced = ["".join(_ipa(word)) for _, word in words]
     ids, owners = [_PADDING], [-1]  # owners: which word a phone is of
-    for number, ((_, word), sound) in enumerate(zip(words, heard, strict=True)):
+    for number, ((_, word), sound) in enumerate(zip(words, pronounced, strict=True)):
         for theirs, ours in _SOUNDS.items():
             sound = sound.replace(theirs, ours)
         known = [vocabulary[c] for c in sound if c in vocabulary]

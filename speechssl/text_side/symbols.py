@@ -258,9 +258,9 @@ def _excerpts(path: Path) -> list[Example]:
     except Exception as error:  # of each format its own
         tell_set_aside({path.name: first_line(error)}, "the task composer", "score")
         return []
-    sounding = sorted({(float(n.offset), pitch.midi) for n in notes for pitch in getattr(n, "pitches", ())})
+    pitches = sorted({(float(n.offset), pitch.midi) for n in notes for pitch in getattr(n, "pitches", ())})
     symbols, now = [], 0.0
-    for offset, pitch in sounding:
+    for offset, pitch in pitches:
         symbols += ["|"] * (offset > now) + [str(folded(pitch))]
         now = max(now, offset)
     cut = [symbols[first : first + EXCERPT] for first in range(0, len(symbols), EXCERPT)][:EXCERPTS]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +51,18 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
     again = run(*arguments, PATH=quick, FSDD=str(digits)).stdout
     assert again.split("**dev**")[1].split("== 8")[0] == table.split("**dev**")[1].split("== 8")[0]
     assert {p: p.stat().st_mtime_ns for p in made} == made
+
+    command = [
+        sys.executable,
+        "recipes/units/alignment.py",
+        str(exp / "speech.txt"),
+        "people-en/encoder",
+        str(exp / "teacher.safetensors"),
+    ]
+    shares = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    if shutil.which("flite"):  # matched frames have the label of the same sound more often than one of 20 clusters by chance
+        (share,) = re.findall(r"flite/train/audio: [\d,]+ frames, ([\d.]+) % the same, [\d.]+ bits", shares)
+        assert float(share) > 15
 
     arguments = ("units/readers.sh", *arguments[1:])
     first = run(*arguments, PATH=quick).stdout

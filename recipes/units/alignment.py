@@ -1,0 +1,55 @@
+"""How well the times of reference readings fit: python recipes/units/alignment.py LIST.txt TEACHER CODEBOOK [--recordings 25]
+
+For the readings of every folder that a reference is in another folder of: the share of frames whose target, read off the reference
+at the time that LIST.reference.jsonl gives, is the teacher's own cluster of the frame, and their mutual information in bits. Both
+readings are of one text, so that better times raise both.
+"""
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from speechssl.audio import read_audio
+from speechssl.pretrain.data import training_data
+from speechssl.units.features import features_of
+from speechssl.units.kmeans import load_codebook
+
+
+def mutual_information(a: np.ndarray, b: np.ndarray, clusters: int) -> float:
+    """Bits. a, b: (T,) int."""
+    joint = np.zeros((clusters, clusters))
+    np.add.at(joint, (a, b), 1 / len(a))
+    known = joint > 0
+    apart = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
+    return float((joint[known] * np.log2(joint[known] / apart[known])).sum())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("list", type=Path)
+    parser.add_argument("teacher", help="encoder")
+    parser.add_argument("codebook", help="clusters of the encoder")
+    parser.add_argument("--recordings", type=int, default=25, help="of every folder, the first")
+    options = parser.parse_args()
+    codebook = load_codebook(options.codebook)
+    features = features_of(codebook, options.teacher)
+
+    def clusters(path: Path) -> np.ndarray:
+        return codebook.assign(torch.cat(list(features.stream(read_audio(path)))))
+
+    folders = defaultdict(list)
+    for recording in training_data(options.list).recordings:
+        if recording.anchors is not None and recording.audio.parent.parent != recording.path.parent.parent:
+            folders[recording.path.parent].append(recording)
+    for folder, recordings in folders.items():
+        own, targets = [], []
+        for recording in recordings[: options.recordings]:
+            own.append(clusters(recording.path))
+            reference = clusters(recording.audio)
+            targets.append(reference[recording.frames(features.grid, len(own[-1]), len(reference))])
+        ours, theirs = np.concatenate(own), np.concatenate(targets)
+        bits = mutual_information(ours, theirs, codebook.size)
+        print(f"{folder}: {len(ours):,} frames, {100 * (ours == theirs).mean():.1f} % the same, {bits:.2f} bits")
