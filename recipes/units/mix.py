@@ -1,6 +1,6 @@
 """One training set out of several: a corpus by different synthesisers, with a share of the recordings distorted.
 
-    python recipes/units/mix.py OUT CORPUS... --distort m+g+r+v --distorted 0.5 --snr-range 0 20
+    python recipes/units/mix.py OUT CORPUS... --distort m+g+r+v --distorted 0.5 --snr-range 0 20 --copies kokoro=3
     python recipes/units/mix.py OUT CORPUS... --distorted 0 --articles      recordings stay where they are; whole articles
 
 Readers learn from it what the units of one word have in common, whoever says it and in what noise. Passages are in random order, so
@@ -49,15 +49,28 @@ def article_of(passage: Passage) -> str:
     return found[1]
 
 
+def copies_of(text: str) -> tuple[str, int]:
+    name, _, count = text.partition("=")
+    return name, int(count)
+
+
 def main(options: argparse.Namespace) -> None:
     passages: list[Passage] = []
     questions: list[Question] = []
     jobs: list[Job] = []
-    for corpus in options.corpora:
+    copies = dict(options.copies)
+    corpora = [
+        (corpus, corpus.name + (f"-{number}" if number > 1 else ""))
+        for corpus in options.corpora
+        for number in range(1, copies.get(corpus.name, 1) + 1)
+    ]
+    for corpus, called in corpora:
+        if [name for _, name in corpora].count(called) > 1:
+            sys.exit(f"speechssl: two corpora are called {called}; rename the folder {corpus}")
         data = load_corpus(corpus, options.split)
 
-        def place(record: Passage | Question, corpus: Path = corpus, data: Corpus = data) -> tuple[str, str]:
-            name = f"{corpus.name}-{record.id}"
+        def place(record: Passage | Question, called: str = called, data: Corpus = data) -> tuple[str, str]:
+            name = f"{called}-{record.id}"
             if not options.distorted:
                 return name, str(data.path(record).resolve())
             audio = f"{options.split}/audio/{name}.flac"
@@ -69,7 +82,7 @@ def main(options: argparse.Namespace) -> None:
             passages.append(replace(passage, id=name, audio=audio))
         for question in data.questions:
             name, audio = place(question)
-            questions.append(replace(question, id=name, audio=audio, passage=f"{corpus.name}-{question.passage}"))
+            questions.append(replace(question, id=name, audio=audio, passage=f"{called}-{question.passage}"))
     if options.distorted:
         distortions_of(options)  # bad options end here
     in_parallel(copy, dict(enumerate(jobs)), os.cpu_count() or 1, "distorting", "recording")
@@ -106,6 +119,14 @@ if __name__ == "__main__":
     parser.add_argument("--distort", default="m+g+r+v", help="kinds of distortions, as of `speechssl pretrain`")
     parser.add_argument(
         "--distorted", type=float, default=0.5, help="share of the recordings that are distorted; 0: none is copied"
+    )
+    parser.add_argument(
+        "--copies",
+        type=copies_of,
+        nargs="*",
+        default=(),
+        metavar="NAME=N",
+        help="read a corpus N times, each time with other distortions",
     )
     parser.add_argument("--snr-range", type=float, nargs=2, default=(0.0, 20.0), help="dB")
     main(parser.parse_args())

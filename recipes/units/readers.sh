@@ -26,11 +26,13 @@ done
 learn=("$EXP/readers/espeak")
 [ ! -d "$EXP/readers/flite" ] || learn+=("$EXP/readers/flite")
 [ ! -d "$EXP/kokoro" ] || learn+=("$EXP/kokoro")
-[ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}" --distort "$(python recipes/settings.py "$CONFIG" distort)"
+copies=$(setting copies) distorted=$(setting distorted)
+[ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}" --distort "$(python recipes/settings.py "$CONFIG" distort)" \
+  ${copies:+--copies $copies} ${distorted:+--distorted "$distorted"}
 
 stage "2 units: those that the reader of $KNOWN knows, by a linear head that learns them from clean and distorted speech"
 known=$(python recipes/models.py "$KNOWN")
-speechssl units transfer "$EXP/readers/espeak" "$known/encoder" "$known/units.safetensors" "$MODELS/encoder" "$MODELS/units.safetensors" \
+[ -f "$MODELS/units.safetensors" ] || speechssl units transfer "$EXP/readers/espeak" "$known/encoder" "$known/units.safetensors" "$MODELS/encoder" "$MODELS/units.safetensors" \
   $(with transfer)
 speechssl units extract "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/readers/units" $(with extract)
 
@@ -46,8 +48,13 @@ done
 stage "4 the cascade's recogniser, and SpeechBERT; the reader of words is that of $KNOWN, for words do not depend on the encoder"
 [ -d "$MODELS/text-qa" ] || cp -r "$known/text-qa" "$MODELS/"
 speechssl train ctc "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/ctc" $(with ctc)
-speechssl train speechbert "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/speechbert" --recogniser "$MODELS/ctc" \
-  --start "$MODELS/text-qa" $(with speechbert)
+if grep -q "^speechbert:" "$CONFIG"; then
+  speechssl train speechbert "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/speechbert" --recogniser "$MODELS/ctc" \
+    --start "$MODELS/text-qa" $(with speechbert)
+else # its vectors of words are learned again, from those that the encoder before gives
+  speechssl train transfer-speechbert "$EXP/readers/espeak" "$known/encoder" "$known/speechbert" "$MODELS/encoder" \
+    "$MODELS/speechbert" $(with transfer-speechbert)
+fi
 
 stage "5 dev: every stage of DUAL; and from the first reader, with equal steps, other shares of random units, and in two stages"
 for share in $(setting random-units); do

@@ -91,10 +91,13 @@ for arm in $ARMS; do
     r-spin-reference) # the teacher's clusters of espeak-ng's neutral reading for all who read the same text
       speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" --reference $(with "$arm") ;;
+    r-spin-ctc) # goes on: the units that the reader of the start knows, of the neutral reading, in order, wherever each begins
+      speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$EXP/r-spin-reference/encoder" --teacher "$START/encoder" \
+        --codebook "$START/units.safetensors" --reference --label-loss ctc $(with "$arm") ;;
     teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
       speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
-    *) echo "speechssl: there is no arm $arm; choose from mfcc fbank start teacher whisper-base hubert hubert-synthesisers spin r-spin r-spin-teacher r-spin-reference teacher-clusters" >&2; exit 2 ;;
+    *) echo "speechssl: there is no arm $arm; choose from mfcc fbank start teacher whisper-base hubert hubert-synthesisers spin r-spin r-spin-teacher r-spin-reference r-spin-ctc teacher-clusters" >&2; exit 2 ;;
   esac
 done
 
@@ -123,8 +126,14 @@ for arm in $ARMS; do
       measure "$arm" "openai/$arm" "$EXP/$arm.safetensors" ;;
     teacher) measure teacher "$TEACHER" "$EXP/teacher.safetensors" ;;
     *)
-      for read in units labels; do # the learned codebook, and the linear head on the pseudo-labels
-        [ -f "$EXP/$arm/$read.safetensors" ] || continue
+      if [ "$arm" = r-spin-ctc ]; then # its labels are what the reader of the start knows; words of people have those of the arm before
+        [ -f "$EXP/$arm/known-out.safetensors" ] \
+          || python recipes/units/read_out.py "$EXP/$arm/labels.safetensors" "$EXP/$arm/known-out.safetensors" $(setting known)
+        speechssl units transfer "$EXP/speech.txt" "$EXP/r-spin-reference/encoder" "$EXP/r-spin-reference/labels-out.safetensors" \
+          "$EXP/$arm/encoder" "$EXP/$arm/words-out.safetensors" $(with words)
+      fi
+      for read in units labels known words; do # the learned codebook, the linear head on the pseudo-labels, and the two above
+        [ -f "$EXP/$arm/$read.safetensors" ] || [ -f "$EXP/$arm/$read-out.safetensors" ] || continue
         [ -f "$EXP/$arm/$read-out.safetensors" ] \
           || python recipes/units/read_out.py "$EXP/$arm/$read.safetensors" "$EXP/$arm/$read-out.safetensors" $(setting read-out)
         measure "$arm-$read" "$EXP/$arm/encoder" "$EXP/$arm/$read-out.safetensors"
@@ -143,9 +152,12 @@ answer() { # NAME ENCODER CODEBOOK: clean and in noise, and another synthesiser;
 for arm in $ARMS; do
   if [ "$arm" = start ]; then answer start "$START/encoder" "$START/units.safetensors"; fi
   [ -d "$EXP/$arm/encoder" ] || continue
-  speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$EXP/$arm/encoder" "$EXP/$arm/known.safetensors" \
-    $(with transfer)
-  answer "$arm" "$EXP/$arm/encoder" "$EXP/$arm/known.safetensors"
+  known=$EXP/$arm/known-out.safetensors
+  if [ ! -f "$known" ]; then
+    known=$EXP/$arm/known.safetensors
+    speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$EXP/$arm/encoder" "$known" $(with transfer)
+  fi
+  answer "$arm" "$EXP/$arm/encoder" "$known"
 done
 
 stage "7 the table"

@@ -2,8 +2,9 @@
 
     python recipes/units/ship.py EXP ARM READ OUT FILE     e.g. exp/units r-spin-reference labels exp/units/people-en base.yaml
 
-ARM/READ-out.safetensors is the codebook, FILE the name of the configuration. The codebook's card gets the hash of the rounded
-weights as `encoder`, keeps that of the others as `made_for`, and gets what stage 5 measured of it, before rounding.
+ARM/READ-out.safetensors is the codebook of words, ARM/known-out.safetensors, where there is one, that of the readers' units; FILE the
+name of the configuration. Their cards get the hash of the rounded weights as `encoder`, keep that of the others as `made_for`, and
+get what stage 5 measured of them, before rounding.
 """
 
 import json
@@ -43,17 +44,20 @@ for name in ("config.json", "preprocessor_config.json", "card.json"):
 with replacing(out / "encoder" / "model.safetensors") as temporary:
     weights = dequantise(load_file(exp / arm / "encoder" / "model.safetensors"))
     save_file(quantise(weights, kernels=True), temporary, {"format": "pt"})
-scores = {}
-for path in sorted((exp / "quality").glob(f"{arm}-{read}-*.json")):
-    found = json.loads(path.read_text())
-    rows = {row["groups"]: {k: row[k] for k in ("same_text_auc", "same_text_distance")} for row in found.get("same_text", [])}
-    noise = {f"{row['condition']}": row["unit_edit_distance"] for row in found.get("stability", [])}
-    scores[path.stem.removeprefix(f"{arm}-{read}-")] = {"same_text": rows, "unit_edit_distance": noise}
 recipe = {"recipe": f"recipes/units/run.sh, {file}: {arm}"}
-codebook = load_codebook(exp / arm / f"{read}-out.safetensors")
 write_json(out / "encoder" / "card.json", read_json(out / "encoder" / "card.json") | {"files": file_hashes(out / "encoder")})
 rounded = load_encoder(out / "encoder").hash
-card = codebook.card | recipe | LICENCE | {"encoder": rounded, "made_for": codebook.card["encoder"], "scores": scores}
-replace(codebook, card=card).save(out / "words.safetensors")
+for name, source in {"words": read, "units": "known"}.items():
+    if not (exp / arm / f"{source}-out.safetensors").is_file():
+        continue
+    scores = {}
+    for path in sorted((exp / "quality").glob(f"{arm}-{source}-*.json")):
+        found = json.loads(path.read_text())
+        rows = {row["groups"]: {k: row[k] for k in ("same_text_auc", "same_text_distance")} for row in found.get("same_text", [])}
+        noise = {f"{row['condition']}": row["unit_edit_distance"] for row in found.get("stability", [])}
+        scores[path.stem.removeprefix(f"{arm}-{source}-")] = {"same_text": rows, "unit_edit_distance": noise}
+    codebook = load_codebook(exp / arm / f"{source}-out.safetensors")
+    card = codebook.card | recipe | LICENCE | {"encoder": rounded, "made_for": codebook.card["encoder"], "scores": scores}
+    replace(codebook, card=card).save(out / f"{name}.safetensors")
 write_json(out / "encoder" / "card.json", read_json(out / "encoder" / "card.json") | recipe | LICENCE | {"corpus": SPEECH})
 print(f"{out}: {sum(path.stat().st_size for path in out.rglob('*') if path.is_file()) / 1e6:.1f} MB")

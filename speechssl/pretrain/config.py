@@ -402,6 +402,9 @@ class Versions:
     noise_cache: Path | None = option(None, "folder that keeps decoded and generated noise; default: noise/ beside OUT")
 
 
+LabelLoss = Literal["cross-entropy", "ctc"]
+
+
 @dataclass(frozen=True)
 class PseudoLabels:
     """Pseudo-labels of the clean signal."""
@@ -410,7 +413,12 @@ class PseudoLabels:
     teacher_layer: Whole | None = option(None, "layer of the teacher; default: the last")
     clusters: Count = option(200, "clusters that are fitted to that layer")
     codebook: str | None = option(None, "codebook of the teacher, such as Spin's own, in the place of one that is fitted")
-    label_weight: Weight = option(5.0, "weight of their cross-entropy")
+    label_weight: Weight = option(5.0, "weight of their loss")
+    label_loss: LabelLoss = option(
+        "cross-entropy",
+        "cross-entropy: every frame has its label; ctc: only the order of the labels counts, not where each begins, which suits "
+        "reference readings, whose frames are matched with errors",
+    )
     reference: bool = option(
         False,
         "read them off reference readings (train/reference.jsonl of a corpus, NAME.reference.jsonl beside a manifest NAME.txt)",

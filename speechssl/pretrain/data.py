@@ -354,7 +354,7 @@ class Cropper:
 
     def __call__(self, step: int) -> Batch:
         """samples (B, N), normalised; labels (B, T) and mask (B, T); with distortions the domains (B,), which update it is, how
-        much of the training has passed, 0 to 1, and perhaps clean_samples (B, N); second (B, N) is the second version."""
+        much of the training has passed, 0 to 1, and perhaps clean_samples (B, N); second (B, N), the second version, with its update."""
         rng = np.random.default_rng([self.seed, step])
         bucket = self._draw_bucket(rng)
         frames = bucket.frames
@@ -374,7 +374,7 @@ class Cropper:
             others = [self.second.apply(crop, (self.seed, step, row, 1), progress)[0] for row, crop in enumerate(samples)]
             if self.distort is not None:
                 others = [self.distort.apply(crop, (self.seed, step, row, 2), progress)[0] for row, crop in enumerate(others)]
-            batch["second"] = self._stacked(others)
+            batch |= {"second": self._stacked(others), "step": torch.tensor(step // self.accumulation)}
         if self.distort is None:
             return {"samples": self._stacked(samples)} | batch
         pairs = [self.distort.apply(crop, (self.seed, step, row), progress) for row, crop in enumerate(samples)]

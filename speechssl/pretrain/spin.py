@@ -4,6 +4,8 @@ Spin (speaker-invariant clustering, arXiv 2305.11072): a projection of a layer i
 one version, balanced by Sinkhorn's algorithm so that all of them are used, are what the other predicts, and the other way round.
 The second version is the utterance by a perturbed speaker (`augment`, kind v). R-Spin (arXiv 2311.09117): noise is added to both
 versions independently, and both predict pseudo-labels of the clean signal as well; then all layers can be trained.
+With `label_loss` "ctc" only the order of the pseudo-labels counts: what a neutral reading of the same text says, whose frames fit
+another reading's badly, is learned as Lee et al. 2022 (arXiv 2112.08352, section 3.2) normalise speech.
 Deviations: pseudo-labels are clusters or Spin's codes themselves (R-Spin: frequent sequences of these, acoustic pieces); the
 codebook is normalised where it is used (the authors' code normalises the stored one after every update); AdamW for Adam.
 
@@ -65,6 +67,7 @@ class SpinOptions:
     clusters: int = PseudoLabels.clusters
     codebook: str | None = PseudoLabels.codebook
     label_weight: float = PseudoLabels.label_weight
+    label_loss: str = PseudoLabels.label_loss
     reference: bool = PseudoLabels.reference
 
 
@@ -79,6 +82,23 @@ def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Ten
         codes = codes / (total * codes.shape[1]).clamp(min=torch.finfo(torch.float32).tiny)
         codes = codes / codes.sum(1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
     return codes
+
+
+def order_loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of the order of the labels, whatever frames they begin at: the sum over the batch of -log p(order), where p adds up
+    all ways to give every frame one of the row's labels, in order (CTC, Graves et al. 2006, without its blank).
+
+    scores: (B, T, K), labels: (B, T), below 0 where unknown. Frames without a label take no part. Returns a scalar.
+    """
+    known = labels >= 0
+    first = (~known).long().argsort(dim=1, stable=True)  # known frames first, in order
+    labels = labels.gather(1, first)
+    scores = scores.gather(1, first.unsqueeze(-1).expand_as(scores))
+    begins = labels != functional.pad(labels[:, :-1], (1, 0), value=-1)
+    begins &= labels >= 0
+    log_p = functional.pad(functional.log_softmax(scores, -1), (0, 1), value=-1e4)  # a blank, that no path goes through
+    lengths = known.sum(1), begins.sum(1)
+    return functional.ctc_loss(log_p.transpose(0, 1), labels[begins], *lengths, blank=scores.shape[-1], reduction="sum")
 
 
 class SpinPretraining(nn.Module):
@@ -104,8 +124,11 @@ class SpinPretraining(nn.Module):
             blocks.layer_norm.requires_grad_(False)
         encoder.masked_spec_embed.requires_grad_(False)  # nothing is masked
 
-    def forward(self, samples: torch.Tensor, second: torch.Tensor, labels: torch.Tensor, **_: torch.Tensor) -> Batch:
-        """samples, second: (B, N), the two versions, frame by frame of the same content; labels: (B, T), below 0 where unknown.
+    def forward(
+        self, samples: torch.Tensor, second: torch.Tensor, labels: torch.Tensor, step: torch.Tensor, **_: torch.Tensor
+    ) -> Batch:
+        """samples, second: (B, N), the two versions, frame by frame of the same content; labels: (B, T), below 0 where unknown;
+        step: how many updates were made before.
 
         Returns the loss and scalars to be logged: the share of frames whose versions have the same code, and how many codes are in
         use (perplexity).
@@ -129,9 +152,13 @@ class SpinPretraining(nn.Module):
             if self.classify is not None:
                 classes = torch.cat([labels, labels]).flatten()
                 known = classes >= 0
-                scores = self.classify(hidden[known].float())
+                scores = self.classify(hidden.float())
                 count = mean_of_processes(known.sum()).clamp(min=1 / processes())
-                pseudo = functional.cross_entropy(scores, classes[known], reduction="sum") / count
+                if options.label_loss == "ctc" and step >= options.training.warmup_steps:
+                    pseudo = order_loss(scores.unflatten(0, states[-1].shape[:2]), torch.cat([labels, labels])) / count
+                else:
+                    pseudo = functional.cross_entropy(scores[known], classes[known], reduction="sum") / count
+                scores = scores[known]
                 found["label_accuracy"] = (scores.detach().argmax(-1) == classes[known]).float().sum() / count
                 loss = loss + options.label_weight * pseudo
         return {"loss": loss, **found}
@@ -159,6 +186,8 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
     voices = parse_distortions("v", seed=training.seed, probability=(1.0, 1.0))
     data = training_data(source, options.recordings, options.reference, training.seed)
     decisive = settings(replace(options, distort=None))
+    if options.label_loss == PseudoLabels.label_loss:  # so that folders older than the option stay valid
+        del decisive["label_loss"]
     decisive |= {"distort": getattr(options.distort, "card", None), "voices": voices.card}
     inputs = {"data": data.hash, "options": decisive | hashes(options)}
     with stage(out, inputs, grows="options.training.steps", card="encoder/card.json") as step:
@@ -200,8 +229,8 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
                 }  # fmt: skip
                 weights, offsets = model.read_out()
                 Codebook(weights, made, offsets=offsets).save(out / "units.safetensors")
-                if model.classify is not None:
-                    made |= {"read_out": "linear head on the clusters of the clean signal"}
+                if codebook is not None and model.classify is not None:  # readers of the codebook's units read what it predicts
+                    made |= {"read_out": "linear head on the clusters of the clean signal"} | codebook.carried
                     weights, offsets = (x.detach().float().cpu().numpy() for x in (model.classify.weight, model.classify.bias))
                     Codebook(weights, made, offsets=offsets).save(out / "labels.safetensors")
                 names = {

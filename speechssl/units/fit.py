@@ -7,6 +7,7 @@ old ones (DUAL's reader, a unit language model) goes on.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -83,8 +84,9 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
     Centroid k is the mean of the other encoder's features (same layer, same smoothing) over the frames of clean recordings that the
     old codebook gives unit k: one step of k-means from the old assignment. A linear head (`linear_head`) learns the old units of
     clean recordings from the features of these and of their distorted versions. The card keeps the share of clean frames that then
-    have the same unit (`agreement`). Raises InputError where the encoders' frames do not fit each other, a unit never occurs, or
-    options exclude each other.
+    have the same unit (`agreement`). A unit that never occurs is never given by a linear head, and said so on stderr. Raises
+    InputError where the encoders' frames do not fit each other, a unit has no mean because it never occurs, or options exclude each
+    other.
     """
     linear = options.read_out == "linear"
     if options.distort and not linear:
@@ -102,12 +104,10 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
     if before.grid != after.grid:
         raise InputError(f"{other} has other frames than {encoder}; fit a codebook for it with `speechssl units fit`")
     recordings, data = drawn_from(source, options.recordings, options.split, options.seed)
-    card = after.card | data | {"carried_from": old.hash, "K": old.size, "seed": options.seed}
+    card = after.card | data | old.carried | {"K": old.size, "seed": options.seed}
     if linear:
         card |= {"read_out": "linear head on the units of another encoder", "budget": options.budget}
         card |= {"distort": distort.card} if distort else {}
-    if old.names[1:]:
-        card["transferred_through"] = list(old.names[1:])
     if (made := made_before(out, card)) is not None:
         return made
 
@@ -139,9 +139,11 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
             except (InputError, ValueError) as error:
                 failed[recording.id] = str(error)
         tell_set_aside(failed, "transferring units")
-        if not counts.all():
-            missing = int((counts == 0).sum())
-            raise InputError(f"{missing} of {old.size} units never occur in these recordings; give more of them with --recordings")
+        if missing := int((counts == 0).sum()):
+            absent = f"{missing} of {old.size} units never occur in these recordings"
+            if not linear:
+                raise InputError(f"{absent}; give more of them with --recordings")
+            tqdm.write(f"{absent}, and the new codebook never gives them; more --recordings may have them", file=sys.stderr)
         if linear:
             weights, offsets = linear_head(drawn.sample[:, :-1], drawn.sample[:, -1].astype(int), old.size)
             found = Codebook(weights, card, offsets=offsets)

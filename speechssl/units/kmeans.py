@@ -186,6 +186,11 @@ class Codebook:
         before = self.card.get("carried_from")
         return (self.hash, *((before, *self.card.get("transferred_through", ())) if before else ()))
 
+    @property
+    def carried(self) -> dict[str, Any]:
+        """What the card of a codebook says whose unit k means what it means here."""
+        return {"carried_from": self.hash} | ({"transferred_through": list(self.names[1:])} if self.names[1:] else {})
+
     def assign(self, features: torch.Tensor) -> np.ndarray:
         """(T, D) on any device -> (T,) int64 indices of the nearest centroid, or of the largest score; the first of equals.
 

@@ -1,6 +1,7 @@
 """Spin: the balanced codes, the swapped loss, what is trained, the read-out, and runs that are killed."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.pretrain.config import Spin
-from speechssl.pretrain.spin import LEAST_EPSILON, SpinOptions, SpinPretraining, sinkhorn, spin
+from speechssl.pretrain.spin import LEAST_EPSILON, SpinOptions, SpinPretraining, order_loss, sinkhorn, spin
 from speechssl.trainer import last_checkpoint
 from speechssl.units.kmeans import Codebook, load_codebook
 
@@ -60,6 +61,42 @@ def test_rows_are_distributions_and_many_iterations_use_all_codes_alike(frames, 
     np.testing.assert_allclose(found.sum(0), frames / codes, rtol=0.02)
 
 
+def orders(scores, labels):
+    """-log of the summed probability of every way to give each frame with a label one of the row's labels, in order, none left out."""
+    known = labels >= 0
+    frames, row = scores[known].log_softmax(-1), labels[known].tolist()
+    order = [label for label, before in zip(row, [None, *row], strict=False) if label != before]
+    cuts = ((0, *cut, len(frames)) for cut in combinations(range(1, len(frames)), len(order) - 1))
+    ways = [sum(frames[a:b, k].sum() for a, b, k in zip(cut, cut[1:], order, strict=False)) for cut in cuts]
+    return -torch.stack(ways).logsumexp(0)
+
+
+@given(st.lists(st.lists(st.integers(-1, 3), min_size=7, max_size=7), min_size=1, max_size=3), st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_the_order_of_labels_counts_and_not_where_they_begin(rows, seed):
+    labels = torch.tensor(rows)
+    labels[:, 3] = labels[:, 3].clamp(min=0)  # a row without any label adds nothing
+    scores = torch.randn(*labels.shape, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.double, requires_grad=True)
+    found, expected = order_loss(scores, labels), sum(map(orders, scores, labels))
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, scores)[0] for loss in (found, expected)))
+
+
+def test_labels_without_a_row_that_has_any_cost_nothing():
+    assert order_loss(torch.randn(2, 5, 3), torch.full((2, 5), -1)) == 0
+
+
+def test_the_first_updates_fit_frames_and_the_others_the_order(model):
+    model.options = replace(model.options, label_loss="ctc")
+    samples = torch.randn(2, 3, 4000, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([[0, 0, 0, 2, 2, 4, 4, 1, 1, 3, 3, -1]] * 3)
+    first, later = (model(*samples, labels, torch.tensor(step))["loss"] for step in (0, 1))  # warmup_steps is 1
+    torch.testing.assert_close(model(*samples, labels.roll(1, 1), torch.tensor(1))["loss"], later, rtol=0.05, atol=0)
+    plain = SpinPretraining(model.encoder, options("x", trained=1), labels=5)
+    plain.load_state_dict(model.state_dict())
+    assert plain(*samples, labels, torch.tensor(1))["loss"] == first and later < first
+
+
 @pytest.fixture
 def model(hubert_folder):
     torch.manual_seed(0)
@@ -71,7 +108,7 @@ def model(hubert_folder):
 def test_the_loss_swaps_the_codes_of_the_versions(model):
     waves = torch.randn(2, 3, 4000, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([[0, 1, -1, 2, 3, 4, 0, 1, 2, 3, -1, 4]] * 3)
-    found = model(waves[0], waves[1], labels)
+    found = model(waves[0], waves[1], labels, torch.tensor(0))
     with torch.no_grad():
         states = [training_states(model.encoder, x, None)[1][-1].flatten(0, 1) for x in waves]
         codes = torch.nn.functional.normalize(model.codebook, dim=-1)
@@ -88,7 +125,7 @@ def test_the_loss_swaps_the_codes_of_the_versions(model):
 
 def test_only_the_layers_asked_for_are_trained(model):
     waves = torch.randn(2, 2, 4000)
-    model(waves[0], waves[1], torch.zeros(2, 12, dtype=torch.long))["loss"].backward()
+    model(waves[0], waves[1], torch.zeros(2, 12, dtype=torch.long), torch.tensor(0))["loss"].backward()
     trained = {name for name, value in model.named_parameters() if value.grad is not None and value.grad.abs().sum() > 0}
     assert {name.split(".layers.")[1][0] for name in trained if ".layers." in name and "encoder.encoder" in name} == {"1"}
     assert not any("feature_extractor" in name or "feature_projection" in name for name in trained)
@@ -151,6 +188,7 @@ def test_r_spin_goes_on_with_noise_and_pseudo_labels_of_either_family(family, mi
     spin(mini_corpus(), tmp_path / "spin", replace(options(start, trained=None), training=longer))
     noise = parse_distortions("g", probability=(1.0, 1.0), snr=(-10.0, 10.0))
     labels = {"teacher": str(tmp_path / "spin/encoder"), "codebook": str(tmp_path / "spin/units.safetensors")}
+    labels |= {"label_loss": "ctc"} if family == "hubert" else {}
     encoder = spin(mini_corpus(), tmp_path / "r-spin", options(tmp_path / "spin/encoder", trained=None, distort=noise, **labels))
     card = encoder.card
     head = load_codebook(tmp_path / "r-spin/labels.safetensors")

@@ -335,13 +335,16 @@ def test_neither_workers_nor_bad_recordings_change_it(voices, old, changed, tmp_
     assert "set aside 60, such as 0-00" in capsys.readouterr().err
 
 
-def test_a_unit_that_never_occurs_is_refused(voices, old, tmp_path):
+def test_a_unit_that_never_occurs_has_no_mean_and_a_linear_head_never_gives_it(voices, old, tmp_path, capsys):
     before = load_codebook(old[1])
     far = np.vstack([before.centroids, np.full((2, 32), 99, np.float32)])
     Codebook(far, before.card).save(old[1])
     with pytest.raises(InputError, match="2 of 6 units never occur in these recordings; give more of them with --recordings"):
         transferred(voices, old, old[0], tmp_path / "new.safetensors")
     assert not (tmp_path / "new.safetensors").exists()
+    found = transferred(voices, old, old[0], tmp_path / "new.safetensors", read_out="linear")
+    assert "2 of 6 units never occur in these recordings, and the new codebook never gives them" in capsys.readouterr().err
+    assert found.size == 6 and set(found.assign(torch.randn(5000, 32) * 3).tolist()) == {0, 1, 2, 3}
 
 
 @pytest.mark.slow
