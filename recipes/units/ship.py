@@ -2,9 +2,9 @@
 
     python recipes/units/ship.py EXP ARM READ OUT FILE     e.g. exp/units r-spin-reference labels exp/units/people-en base.yaml
 
-ARM/READ-out.safetensors is the codebook of words, ARM/known-out.safetensors, where there is one, that of the readers' units; FILE the
-name of the configuration. Their cards get the hash of the rounded weights as `encoder`, keep that of the others as `made_for`, and
-get what stage 5 measured of them, before rounding.
+ARM/READ-out.safetensors is the codebook of words, ARM/known-out.safetensors, where there is one, that of the readers' units; FILE
+the name of the configuration. Their cards get the hash of the rounded weights as `encoder`, keep that of the others as `made_for`,
+and get what stage 5 measured of them, before rounding.
 """
 
 import json

@@ -85,8 +85,8 @@ def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Ten
 
 
 def order_loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of the order of the labels, whatever frames they begin at: the sum over the batch of -log p(order), where p adds up
-    all ways to give every frame one of the row's labels, in order (CTC, Graves et al. 2006, without its blank).
+    """Sum over the batch of -log p(order of the labels), where p adds up all ways to give every frame one of the row's labels, in
+    order and each at least once: CTC (Graves et al. 2006) without its blank.
 
     scores: (B, T, K), labels: (B, T), below 0 where unknown. Frames without a label take no part. Returns a scalar.
     """

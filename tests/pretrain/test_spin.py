@@ -62,7 +62,7 @@ def test_rows_are_distributions_and_many_iterations_use_all_codes_alike(frames, 
 
 
 def orders(scores, labels):
-    """-log of the summed probability of every way to give each frame with a label one of the row's labels, in order, none left out."""
+    """-log of the summed probability of every way to give each frame with a label one of the row's labels, in order."""
     known = labels >= 0
     frames, row = scores[known].log_softmax(-1), labels[known].tolist()
     order = [label for label, before in zip(row, [None, *row], strict=False) if label != before]
