@@ -354,7 +354,8 @@ class Cropper:
 
     def __call__(self, step: int) -> Batch:
         """samples (B, N), normalised; labels (B, T) and mask (B, T); with distortions the domains (B,), which update it is, how
-        much of the training has passed, 0 to 1, and perhaps clean_samples (B, N); with a second version, it, (B, N), and its update."""
+        much of the training has passed, 0 to 1, and perhaps clean_samples (B, N); with a second version `second` (B, N) and which
+        update it is."""
         rng = np.random.default_rng([self.seed, step])
         bucket = self._draw_bucket(rng)
         frames = bucket.frames
