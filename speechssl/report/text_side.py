@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from speechssl.drawing import INK, MUTED
 from speechssl.errors import InputError
 from speechssl.io import read_json
 from speechssl.report.figures import Drawing, Series, axes_at, blank, draw_interval, legend, panels_in, shortened, svg_of
 from speechssl.report.page import Section
-from speechssl.results import Row, Table, interval_text, listed, table_of
+from speechssl.results import INK, MUTED, Row, Table, interval_text, listed, table_of
 from speechssl.text_side.data import dependency
 from speechssl.text_side.runs import CONDITION
 from speechssl.text_side.tables import (

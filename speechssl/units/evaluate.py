@@ -21,10 +21,10 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.files import Recording, list_recordings, number_of, open_csv
 from speechssl.data.records import Corpus, load_corpus
-from speechssl.drawing import INK, RULE, save_figure, styled
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
 from speechssl.io import read_json, write_json
+from speechssl.results import INK, RULE, save_figure, styled
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
