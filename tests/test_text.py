@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.errors import MissingExtra
-from speechssl.synth.normalise import cardinal, mandarin, mandarin_digits, ordinal, year
+from speechssl.synth.speak import cardinal, mandarin, mandarin_digits, ordinal, year
 from speechssl.text import (
     FORMS,
     SPELLINGS,
