@@ -20,7 +20,7 @@ from speechssl.report.figures import Drawing, Series, axes_at, blank, draw_inter
 from speechssl.report.page import Section
 from speechssl.results import INK, MUTED, Row, Table, interval_text, listed, table_of
 from speechssl.text_side.data import dependency
-from speechssl.text_side.runs import CONDITION
+from speechssl.text_side.runs import CONDITION, PERPLEXITY
 from speechssl.text_side.tables import (
     ALIGNMENT,
     ARTIFICIAL,
@@ -38,7 +38,6 @@ from speechssl.text_side.tables import (
     in_order,
     mean_curve,
 )
-from speechssl.text_side.tasks import PERPLEXITY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
