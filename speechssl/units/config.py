@@ -278,9 +278,9 @@ class Evaluate:
     belongs together: a synthesiser, people): then the same-text distance and its AUC are measured across speakers in and between
     groups, ABX within and across speakers, and how well a linear probe finds the speaker.
 
-      speechssl.units.quality recordings/ people-en/encoder people-en/units.safetensors --picture units.png
-      speechssl.units.quality digits.csv people-en/encoder people-en/units.safetensors --violins distances.svg
-      speechssl.units.quality corpus people-en/encoder people-en/units.safetensors --split dev --out quality.json
+      speechssl units evaluate recordings/ people-en/encoder people-en/units.safetensors --picture units.png
+      speechssl units evaluate digits.csv people-en/encoder people-en/units.safetensors --violins distances.svg
+      speechssl units evaluate corpus people-en/encoder people-en/units.safetensors --split dev --out quality.json
     """
 
     source: Path = argument(SOURCE)
