@@ -7,9 +7,9 @@ import re
 import sys
 from pathlib import Path
 
-from speechssl.drawing import save_figure, styled
 from speechssl.io import read_json
 from speechssl.report.figures import MARKERS, PALETTE
+from speechssl.results import save_figure, styled
 
 SYSTEMS = {"dual": "DUAL (no transcript)", "speechbert": "SpeechBERT", "cascade-ctc": "cascade: CTC, text QA"}
 Scores = dict[tuple[str, str, str], dict[str, float]]  # by system, metric and condition

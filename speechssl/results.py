@@ -1,20 +1,24 @@
 """Results: a row is one measured value, kept as a line of JSON in a file that can be appended to again and again; a table shows
-them on the terminal, in Markdown and JSON, and on the pages of reports.
+them on the terminal, in Markdown and JSON, and on the pages of reports; figures, of reports and of units, have one look.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from speechssl.errors import InputError
-from speechssl.io import hash_json, locked, parse_json, write_text
+from speechssl.io import hash_json, locked, parse_json, replacing, write_text
 from speechssl.stats import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DEFAULT = "_default"  # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
 METRICS = {  # in the order of tables: short name, what it is
@@ -437,3 +441,50 @@ def nearest_snr(found: Iterable[Condition], at: float) -> list[Condition]:
 def snr_note(over: str) -> str:
     """A sentence below tables; none where SNRs are over active speech, as they are by default."""
     return "" if over == "active" else "SNRs are over the whole signal, pauses and all."
+
+
+# ---- the look of all figures
+
+
+INK, MUTED, RULE, PAPER = "#1d2127", "#69707a", "#d9dde3", "#fffffe"
+STYLE = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a system may be called "a$b$"
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": RULE,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "xtick.color": RULE,
+    "ytick.color": RULE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+}
+
+
+@contextmanager
+def styled(**more: Any) -> Iterator[type[Figure]]:
+    """Within the block figures look alike, whatever the user's own settings are. more: rcParams, with _ for the dots. Gives the
+    class of figures.
+    """
+    import matplotlib  # slow to import
+    from matplotlib.figure import Figure
+
+    given = {name.replace("_", ".", 1): value for name, value in more.items()}
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **STYLE, **given}):
+        yield Figure
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a .png, .svg or .pdf file, whole or not at all; the same figure gives the same bytes."""
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=150, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)

@@ -36,7 +36,7 @@ from speechssl.report.figures import PALETTE, SYSTEMS
 from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
 from speechssl.systems import LONGEST_QUESTION, QA, Detail, read_speech
 from speechssl.timing import RunLength
-from speechssl.units.evaluate import unit_blocks
+from speechssl.units.quality import unit_blocks
 
 CLEAN = "clean"
 PARTS = ("passage", "question")

@@ -52,8 +52,7 @@ from speechssl.io import (
     read_json,
     stage,
 )
-from speechssl.terms import NGRAM
-from speechssl.text import language_of
+from speechssl.text import NGRAM, language_of
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import load_codebook
 

@@ -597,12 +597,12 @@ def _verification(
     return Prepared("asv", {"train": train, "dev": dev, "test": test}, every)
 
 
-def dev_trials(utterances: Sequence[Utterance], seed: int = 0) -> list[Trial]:
+def dev_trials(utterances: Sequence[Utterance]) -> list[Trial]:
     """One trial of the same speaker (where there is a second recording) and one of two speakers for every recording; none twice.
 
     Ids are SPEAKER-VIDEO-NUMBER; another video is preferred, for in one video the channel gives the speaker away.
     """
-    rng, of_speaker, trials = Random(seed), dict[str, list[Utterance]](), dict[tuple[str, str], Trial]()
+    rng, of_speaker, trials = Random(0), dict[str, list[Utterance]](), dict[tuple[str, str], Trial]()
     for utterance in utterances:
         of_speaker.setdefault(utterance.speaker, []).append(utterance)
     for one in utterances:

@@ -22,7 +22,7 @@ import torch
 from speechssl.dual.data import MAX_TOKENS, Layout, Window, collate, windows
 from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
-from speechssl.terms import ngrams, tfidf
+from speechssl.text import ngrams, tfidf
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
 from speechssl.units.features import UnitExtractor
 

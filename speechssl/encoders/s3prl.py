@@ -1,10 +1,21 @@
-"""s3prl's upstreams as encoders, and the shim that s3prl 0.4.18 needs to run on current packages: nothing else knows of either.
+"""s3prl's upstreams as encoders, our encoders as an upstream of s3prl, and the shim that s3prl 0.4.18 needs to run on current
+packages: nothing else knows of any.
 
 `s3prl:NAME` is an upstream that fetches its own checkpoint (`s3prl:wavlm_base_plus`, `s3prl:fbank`), `s3prl:NAME@PATH` one that is
 given it (`s3prl:hf_hubert_custom@FOLDER`, `s3prl:hubert_custom@FILE`, or a URL). s3prl reads checkpoints itself, some of them
 (mockingjay, tera, distiller, roberta) by unpickling: name only files that you trust.
 Layers are s3prl's: of a large `hubert_custom` or `wav2vec2_custom` the last one has gone through the encoder's final norm.
-Letters: C channels, N samples, T frames, L layers, D width.
+
+After `register()`, `speechssl` is an upstream, and its checkpoint whatever `load_encoder` loads:
+
+    register()
+    upstream = S3PRLUpstream("speechssl", path_or_url="exp/hubert-2/encoder")
+
+s3prl's programs are run through this module, which registers the upstream first. It is frozen: their `-f` trains nothing of it.
+
+    python -m speechssl.encoders.s3prl s3prl.run_downstream -m train -u speechssl -k exp/hubert-2/encoder -d TASK ...
+
+Letters: B utterances, C channels, N samples, T frames, L layers, D width.
 """
 
 from __future__ import annotations
@@ -14,6 +25,7 @@ import bisect
 import difflib
 import inspect
 import random
+import runpy
 import shutil
 import subprocess
 import sys
@@ -32,11 +44,12 @@ import numpy as np
 import torch
 from rapidfuzz.distance import Levenshtein
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.audio import SAMPLE_RATE, read_channels, resample
 from speechssl.encoders.hubert import nothing
-from speechssl.encoders.load import SpeechEncoder, hash_weights, load_checkpoint
+from speechssl.encoders.load import SpeechEncoder, hash_weights, load_checkpoint, load_encoder
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.io import hash_json
 from speechssl.timing import FrameGrid
@@ -289,3 +302,69 @@ def _raising(message: str) -> Callable[..., Any]:
         raise InputError(message)
 
     return raising
+
+
+# ---- our encoders inside s3prl
+
+SHORTEST = 800  # samples; S3PRLUpstream fills up with zeros what is shorter, but only where the whole batch is
+
+
+class UpstreamExpert(nn.Module):
+    """A SpeechEncoder as s3prl wants its upstreams. ckpt: what `load_encoder` takes; precision: fp32 or bf16 (in `extra_conf`).
+
+    Utterances are encoded one by one and then padded, so that none depends on its batch mates. s3prl counts a frame for every hop
+    that is begun, one or two more than a front end without padding gives: the last frame is repeated for these, which is what
+    `S3PRLUpstream` does for the longest utterance of a batch. Very short ones are filled up with zeros, as it does.
+    """
+
+    def __init__(self, ckpt: str | None, precision: str = "fp32", **_: Any) -> None:
+        super().__init__()
+        if ckpt is None:
+            raise InputError("the upstream speechssl needs an encoder; give its folder or name as path_or_url, or with -k")
+        self.encoder = load_encoder(ckpt, precision)
+
+    def get_downsample_rates(self, key: str | None = None) -> int:
+        """Samples a frame, of every layer."""
+        return self.encoder.grid.hop
+
+    def forward(self, wavs: Sequence[torch.Tensor]) -> dict[str, list[torch.Tensor]]:
+        """wavs: B of (N_b,) at 16 kHz. Returns all layers, {"hidden_states": L + 1 of (B, T, D)}, on the device of the first."""
+        states = [self._states(wav.detach().cpu().numpy()) for wav in wavs]
+        padded = pad_sequence(states, batch_first=True).to(wavs[0].device)  # (B, T, L + 1, D)
+        return {"hidden_states": list(padded.unbind(2))}
+
+    def _states(self, samples: np.ndarray) -> torch.Tensor:
+        """(ceil(N / hop), L + 1, D)."""
+        grid = self.encoder.grid
+        missing = max(SHORTEST - len(samples), grid.samples_for(1) - len(samples), 0)
+        states = self.encoder.hidden_states(np.pad(samples, (0, missing))).transpose(0, 1)
+        frames = max(-(-len(samples) // grid.hop), 1)
+        return states[torch.arange(frames).clamp(max=len(states) - 1)]
+
+
+def speechssl(ckpt: str | None = None, **kwargs: Any) -> UpstreamExpert:
+    """The entry of s3prl's hub."""
+    return UpstreamExpert(ckpt, **kwargs)
+
+
+def register() -> None:
+    """Make `speechssl` one of s3prl's upstreams, in this process. Raises MissingExtra without s3prl."""
+    import_hub().speechssl = speechssl
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a program of s3prl (`s3prl.run_downstream`, `s3prl.main`) with its arguments, the upstream registered."""
+    if not arguments:
+        raise InputError("give a program of s3prl and its arguments, e.g. s3prl.run_downstream -m train -u speechssl -k FOLDER ...")
+    register()
+    stand_in_for_programs()
+    sys.argv = list(arguments)
+    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except InputError as error:
+        print(f"speechssl: {error}", file=sys.stderr)
+        sys.exit(2)

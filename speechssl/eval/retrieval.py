@@ -60,8 +60,7 @@ from speechssl.eval.spoken_qa import (
 )
 from speechssl.io import model_folder
 from speechssl.results import Row
-from speechssl.terms import NGRAM, Terms, bm25, ngrams, tfidf
-from speechssl.text import normalise, tokens
+from speechssl.text import NGRAM, Terms, bm25, ngrams, normalise, tfidf, tokens
 from speechssl.textlm import MINILM, load_text_encoder, longest_sequence, special_tokens
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor, extractor_of

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from speechssl import __version__
-from speechssl.drawing import MUTED
 from speechssl.errors import InputError
 from speechssl.eval.compare import (
     CLEAN,
@@ -39,7 +38,7 @@ from speechssl.report.config import Compare
 from speechssl.report.figures import Drawing, Series, arrange, draw_interval, panels_in, svg_of
 from speechssl.report.page import Section, grid_of, write_page
 from speechssl.report.spoken_qa import error_table, explorer_of, methods_of, predictions_path
-from speechssl.results import Row, condition_name, counted_range, markdown, metric_name
+from speechssl.results import MUTED, Row, condition_name, counted_range, markdown, metric_name
 from speechssl.stats import Estimate
 
 if TYPE_CHECKING:

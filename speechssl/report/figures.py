@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from speechssl.drawing import INK, MUTED, PAPER, RULE, styled
-from speechssl.results import METRICS, Row
+from speechssl.results import INK, METRICS, MUTED, PAPER, RULE, Row, styled
 from speechssl.stats import Interval
 
 if TYPE_CHECKING:

@@ -318,10 +318,10 @@ def data_uri(audio: bytes) -> str:
     return f"data:audio/mpeg;base64,{base64.b64encode(audio).decode('ascii')}"
 
 
-def outline(peaks: Sequence[float], height: int = HEIGHT) -> str:
+def outline(peaks: Sequence[float]) -> str:
     """SVG path of the envelope mirrored about its middle, WIDTH wide. peaks: (P,) in [0, 1]; empty: a flat line."""
     values = list(peaks) or [0.0]
-    step, middle = WIDTH / len(values), height / 2
+    step, middle = WIDTH / len(values), HEIGHT / 2
     points = [(step * (i + 0.5), max(0.6, v * (middle - 3))) for i, v in enumerate(values)]
     top = [f"{x:.1f} {middle - y:.1f}" for x, y in points]
     bottom = [f"{x:.1f} {middle + y:.1f}" for x, y in reversed(points)]
@@ -336,8 +336,8 @@ def region(start: float, end: float, seconds: float) -> Region:
     return Region(round(x, 2), round(width, 2), round(first, 3), round(last, 3))
 
 
-def ticks(seconds: float, most: int = 7) -> tuple[tuple[float, str], ...]:
-    """(percent from the left, label) for a time axis at round seconds."""
+def ticks(seconds: float) -> tuple[tuple[float, str], ...]:
+    """(percent from the left, label) for a time axis at round seconds, with seven steps at most."""
     steps = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
-    step = next((s for s in steps if seconds / s <= most), 1800)
+    step = next((s for s in steps if seconds / s <= 7), 1800)
     return tuple((round(100 * i * step / seconds, 3), f"{i * step:g} s") for i in range(int(seconds / step + 1e-6) + 1))

@@ -8,7 +8,6 @@ from itertools import groupby
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from speechssl.drawing import INK, MUTED
 from speechssl.report.figures import (
     CLEAN,
     INCHES,
@@ -34,7 +33,19 @@ from speechssl.report.figures import (
     svg_of,
 )
 from speechssl.report.page import Section, grid_of
-from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, interval_note, listed, metric_name, nearest_snr, unit
+from speechssl.results import (
+    INK,
+    LOWER_IS_BETTER,
+    MUTED,
+    Row,
+    averaged,
+    decimals,
+    interval_note,
+    listed,
+    metric_name,
+    nearest_snr,
+    unit,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from speechssl.data.records import Corpus
-from speechssl.drawing import INK, MUTED, RULE
 from speechssl.eval.compare import Scores
 from speechssl.eval.scores import ERRORS, TYPES
 from speechssl.report.figures import (
@@ -34,7 +33,19 @@ from speechssl.report.figures import (
     svg_of,
 )
 from speechssl.report.page import UNKNOWN, Example, Explorer, Method, Section, grid_of, lanes_of
-from speechssl.results import LOWER_IS_BETTER, METRICS, Table, counted_range, full_condition, interval_note, listed, metric_name
+from speechssl.results import (
+    INK,
+    LOWER_IS_BETTER,
+    METRICS,
+    MUTED,
+    RULE,
+    Table,
+    counted_range,
+    full_condition,
+    interval_note,
+    listed,
+    metric_name,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from speechssl.data.superb import Turn
-from speechssl.drawing import INK, MUTED, PAPER, RULE
 from speechssl.errors import InputError
 from speechssl.eval.published import CHECKED, MARK, published
 from speechssl.io import read_json
@@ -44,7 +43,22 @@ from speechssl.report.figures import (
 )
 from speechssl.report.page import Placed, Section, best_of, cell_notes, cell_of, printed
 from speechssl.report.robustness import AT, GROUPS, Panel, of_grid, panels, series_of
-from speechssl.results import DEFAULT, LOWER_IS_BETTER, METRICS, Cell, Row, Table, decimals, metric_name, nearest_snr, unit
+from speechssl.results import (
+    DEFAULT,
+    INK,
+    LOWER_IS_BETTER,
+    METRICS,
+    MUTED,
+    PAPER,
+    RULE,
+    Cell,
+    Row,
+    Table,
+    decimals,
+    metric_name,
+    nearest_snr,
+    unit,
+)
 from speechssl.superb.tasks.verification import ErrorCurve
 
 if TYPE_CHECKING:

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from speechssl.drawing import INK, MUTED
 from speechssl.errors import InputError
 from speechssl.io import read_json
 from speechssl.report.figures import Drawing, Series, axes_at, blank, draw_interval, legend, panels_in, shortened, svg_of
 from speechssl.report.page import Section
-from speechssl.results import Row, Table, interval_text, listed, table_of
+from speechssl.results import INK, MUTED, Row, Table, interval_text, listed, table_of
 from speechssl.text_side.data import dependency
-from speechssl.text_side.runs import CONDITION
+from speechssl.text_side.runs import CONDITION, PERPLEXITY
 from speechssl.text_side.tables import (
     ALIGNMENT,
     ARTIFICIAL,
@@ -39,7 +38,6 @@ from speechssl.text_side.tables import (
     in_order,
     mean_curve,
 )
-from speechssl.text_side.tasks import PERPLEXITY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

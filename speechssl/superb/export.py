@@ -67,7 +67,7 @@ last=LAST # layers of the encoder are 0 to this
 
 RUNNER = """
 [ -z "$S3PRL" ] || export PYTHONPATH="$S3PRL${PYTHONPATH:+:$PYTHONPATH}"
-in_s3prl() { "$PYTHON" -m speechssl.encoders.s3prl_upstream s3prl.run_downstream --device "$DEVICE" "$@"; }
+in_s3prl() { "$PYTHON" -m speechssl.encoders.s3prl s3prl.run_downstream --device "$DEVICE" "$@"; }
 
 # need NAMES: of folders that must be there
 need() {
@@ -164,7 +164,7 @@ FLUENT_COMMANDS=/data/fluent_speech_commands_dataset bash run.sh ic
 ```
 
 `run.sh` trains and tests one head a task with s3prl 0.4.18 and SUPERB's published settings. They are in `configs/`, since s3prl's
-package leaves out its config files. It runs s3prl through `python -m speechssl.encoders.s3prl_upstream`, which registers the
+package leaves out its config files. It runs s3prl through `python -m speechssl.encoders.s3prl`, which registers the
 upstream `speechssl` and restores what current torch, torchaudio and huggingface_hub no longer have. `OVERRIDE` changes settings,
 such as the learning rate in a sweep: `OVERRIDE="config.optimizer.lr=1.0e-3"`, each with another `EXP`.
 

@@ -439,10 +439,10 @@ def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> Reading:
     return Reading(resample(samples, spoken.sample_rate, SAMPLE_RATE), tuple(words), tuple(phones), tuple(characters))
 
 
-def speak_pairs(language: str, split: str, count: int, seed: int = 0) -> Iterator[tuple[Reading, Reading]]:
+def speak_pairs(language: str, split: str, count: int) -> Iterator[tuple[Reading, Reading]]:
     """`count` different questions, each spoken by two voices of the split, for the same-text distance."""
     for index in range(count):
-        question = generate_passage(language, split, index, seed).questions[0]
-        voices = random.Random(f"pair {language} {split} {index} {seed}").sample(speakers(language, split), k=2)
+        question = generate_passage(language, split, index, 0).questions[0]
+        voices = random.Random(f"pair {language} {split} {index} 0").sample(speakers(language, split), k=2)
         first, second = (_read((question.text,), voice, "") for voice in voices)
         yield first, second

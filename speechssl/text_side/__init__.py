@@ -8,9 +8,8 @@ item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their int
                 real text: documents, sentences, tokens, vocabularies
     objectives  what an encoder is pre-trained to do: masked tokens, words or spans, sentence order, replaced tokens, what follows
     pretrain    an encoder from scratch, or continued, on any of these
-    tasks       sentence tasks made of real text, GLUE's, and sequences of other symbols
+    tasks       sentence tasks made of real text, GLUE's; DNA, proteins, music as tasks               (arXiv 2103.07162)
     classify    fine-tuning on a task, from any start
-    symbols     DNA, proteins, music as tasks                                                         (arXiv 2103.07162)
     frozen      the frozen pre-trained transformer: bits, ListOps, images                             (arXiv 2103.05247)
     languages   how near words and their translations lie, by layer; shifts between languages; tokens
                 turned into another language's by the mean difference of both                         (arXiv 2010.10041)

@@ -28,8 +28,8 @@ from speechssl.finetuning import train_only, trained_parameters
 from speechssl.io import stage
 from speechssl.text_side.config import ClassifyOptions
 from speechssl.text_side.objectives import check_length
-from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, write_scores
-from speechssl.text_side.tasks import Task, TaskExample, columns, load_task, value
+from speechssl.text_side.runs import columns, encoder_named, fit_and_score, run_folder, value, write_scores
+from speechssl.text_side.tasks import Task, TaskExample, load_task
 from speechssl.textlm import (
     ASSIGNMENTS,
     SPECIALS,

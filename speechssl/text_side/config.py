@@ -166,7 +166,7 @@ class Symbols:
     works: Count = option(40, "composer: works of a composer, at most")
 
     def run(self) -> None:
-        from speechssl.text_side.symbols import make_symbols
+        from speechssl.text_side.tasks import make_symbols
 
         print(make_symbols(self))
 

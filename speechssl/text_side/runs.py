@@ -23,13 +23,49 @@ from speechssl.eval.compare import read_results
 from speechssl.io import hash_json, hash_of_weights, read_json, write_json
 from speechssl.results import Row, append_rows
 from speechssl.stats import RESAMPLES, Estimate, Interval, Units, choose_units, drawn_counts
-from speechssl.text_side.tasks import NATS, PERPLEXITY, columns, value
+from speechssl.text_side.tasks import ACCURACY, MCC, SPEARMAN
 from speechssl.trainer import Batch, fit
 
 _QA = re.compile(r"(?:dual|text\+text)-([^~]+)-(\d+)(~.+)?")  # what stands behind ~ is a shift
 CONDITION = "text side"  # of the rows of this room
+PERPLEXITY, NATS = "perplexity", "nats"
 DECIMALS = {PERPLEXITY: 2, NATS: 3}  # metrics that are not shares, and their decimals
 _ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
+
+
+# ---- scores: functions of weighted means of columns, so that a bootstrap draws items once for all of them
+
+
+def columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """(S, C) what the means are taken of. gold, predicted: (S,) classes or numbers."""
+    if metric == MCC:
+        a, b = gold == 1, predicted == 1
+        return np.stack([a & b, a & ~b, ~a & b, ~a & ~b], axis=1).astype(np.float64)
+    if metric == SPEARMAN:  # Pearson's correlation of ranks
+        from scipy.stats import rankdata
+
+        a, b = (rankdata(x) / len(x) for x in (gold, predicted))
+        return np.stack([a, b, a * a, b * b, a * b], axis=1)
+    if metric == PERPLEXITY:  # number of units, and their negative log-likelihood
+        return np.stack([gold, predicted], axis=1).astype(np.float64)
+    if metric == ACCURACY:  # half right, where two answers are as good as each other
+        return np.maximum(1 - np.abs(gold - predicted), 0.0)[:, None].astype(np.float64)
+    return predicted.astype(np.float64)[:, None]
+
+
+def value(metric: str, means: np.ndarray) -> np.ndarray:
+    """means: (..., C) of `columns`. Returns (...); 0 where a correlation is not defined, as for answers that are all alike."""
+    if metric == MCC:
+        tp, fn, fp, tn = np.moveaxis(means, -1, 0)
+        above, below = tp * tn - fp * fn, np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    elif metric == SPEARMAN:
+        a, b, aa, bb, ab = np.moveaxis(means, -1, 0)
+        above, below = ab - a * b, np.sqrt(np.maximum((aa - a * a) * (bb - b * b), 0))
+    elif metric == PERPLEXITY:
+        return np.exp(means[..., 1] / means[..., 0])
+    else:
+        return means[..., 0]
+    return np.where(below > 1e-12, above / np.maximum(below, 1e-12), 0.0)
 
 
 # ---- one run

@@ -43,9 +43,8 @@ from speechssl.io import MADE_FROM, hash_of_weights, read_json, replacing, stage
 from speechssl.metrics import frame_f1
 from speechssl.stats import Units
 from speechssl.text_side.config import SurfaceOptions
-from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, steps_to, write_scores
+from speechssl.text_side.runs import NATS, encoder_named, fit_and_score, run_folder, steps_to, write_scores
 from speechssl.text_side.tables import END_DEV, END_TRAIN, HILL, RISE, SURFACE
-from speechssl.text_side.tasks import NATS
 from speechssl.textlm import SHIFT, TextCodec, load_shift, load_tokenizer, special_ids, without_dropout
 from speechssl.timing import interval_of_units
 from speechssl.trainer import Batch, check_share

@@ -21,8 +21,7 @@ from speechssl.io import read_json, write_json
 from speechssl.results import DEFAULT, Row, Table, append_rows, drawn_sentence, interval_text, read_rows, seeds_text
 from speechssl.stats import Estimate, mean_of
 from speechssl.text_side.data import dependency
-from speechssl.text_side.runs import CONDITION, DECIMALS, Run, estimate, read_runs, shown, steps_to
-from speechssl.text_side.tasks import PERPLEXITY
+from speechssl.text_side.runs import CONDITION, DECIMALS, PERPLEXITY, Run, estimate, read_runs, shown, steps_to
 
 # ---- what is published
 

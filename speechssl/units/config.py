@@ -290,7 +290,7 @@ class Evaluate:
     options: EvaluateOptions = group(EvaluateOptions(), "")
 
     def run(self) -> dict[str, Any]:
-        from speechssl.units.evaluate import evaluate_units, lines
+        from speechssl.units.quality import evaluate_units, lines
 
         found = evaluate_units(self.source, self.encoder, self.codebook, self.options, self.out)
         print("\n".join(lines(found)))

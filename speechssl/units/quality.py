@@ -1,4 +1,5 @@
-"""Quality of units: alike for different voices, and alike for one phone; and phones with their times to measure it by.
+"""Quality of units, as a table and a picture, of a prepared corpus, a manifest, a folder or a list: alike for different voices, and
+alike for one phone; with or without known phones.
 
 The measures are dictionaries with the names of `speechssl units evaluate --out`. Phones are (name, start, end) in seconds, from
 what forced aligners write: TextGrids (Praat, Montreal Forced Aligner) or JSONL. Where an aligner leaves a gap there is silence.
@@ -6,104 +7,332 @@ what forced aligners write: TextGrids (Praat, Montreal Forced Aligner) or JSONL.
 
 from __future__ import annotations
 
+import colorsys
 import math
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from rapidfuzz.distance import Levenshtein
+from tqdm import tqdm
 
-from speechssl.data.files import read_tiers
-from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import read_lines
-from speechssl.timing import FrameGrid, RunLength
+from speechssl.audio import SAMPLE_RATE, read_audio
+from speechssl.augment import Condition, Distorter, parse_condition
+from speechssl.data.files import Recording, list_recordings, number_of, open_csv, read_tiers
+from speechssl.data.records import Corpus, load_corpus
+from speechssl.encoders.load import single_threaded
+from speechssl.errors import InputError, MissingExtra, tell_set_aside
+from speechssl.io import read_json, read_lines, write_json
+from speechssl.results import INK, RULE, save_figure, styled
+from speechssl.signal import ACTIVE
+from speechssl.synth.minisqa import speak_pairs
+from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
+from speechssl.units.config import EvaluateOptions
+from speechssl.units.features import UnitExtractor, load_extractor
+from speechssl.units.fit import check_spectral
 
-Phone = tuple[str, float, float]
-SILENCE = "sil"  # what an interval without a name is called
-PAUSES = ("", "_")  # names of silence: of MFA, of eSpeak
-OVERLAP = 0.02  # seconds, a frame: aligners that count in frames may let neighbours overlap by as much
-TIERS = re.compile(r"(^|\W)(phones?|phonemes?|phn|segments?)$", re.IGNORECASE)  # MFA writes "phones" or "SPEAKER - phones"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# ---- the verb
+
+SPLIT = "test"
+STRETCH = "stretch@"  # of a distortion: times as fast, the pitch kept; frames move, so it is no `Condition`
+SPOKEN = 100  # questions of MiniSQA that are spoken twice
 
 
-def read_alignment(path: Path) -> dict[str, list[Phone]]:
-    """Phones by recording. path: a .jsonl of {"id", "phones": [[name, start, end], ...]}, a .TextGrid, or a folder of them, in
-    which the id is the path below the folder without its suffix.
+def evaluate_units(
+    source: Path, encoder: str, codebook: Path | None, options: EvaluateOptions = EvaluateOptions(), out: Path | None = None
+) -> dict[str, Any]:
+    """Quality of units. What cannot be measured on this source is left out, and reported.
 
-    Recordings whose phones cannot be used are listed and left out. Raises InputError for a file that cannot be read, an id that
-    comes twice, and where no recording can be used.
+    encoder: folder, hub id or shipped name; `mfcc` or `fbank` for a codebook on these; `phones` for the phones of the manifest as
+    units (the topline, without a codebook). Raises InputError where there is nothing to look at.
     """
-    if path.suffix.lower() == ".jsonl":
-        return usable(_of_lines(path), str(path))
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    grids = [p for p in files if p.suffix.lower() == ".textgrid" and p.is_file()]
-    if not grids:
-        raise InputError(f"{path} contains no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids")
-    names = (p.relative_to(path).with_suffix("").as_posix() if path.is_dir() else p.stem for p in grids)
-    return usable(((name, partial(read_textgrid, p)) for name, p in zip(names, grids, strict=True)), str(path))
+    check_spectral(encoder, options.precision, options.device)
+    is_corpus = any(source.glob("*/passages.jsonl"))
+    if options.split is not None and not is_corpus:
+        raise InputError(f"{source} is not a prepared corpus and has no split {options.split}; leave out --split")
+    if options.picture is None and (options.recording is not None or options.span is not None):
+        raise InputError("--recording and --span need --picture; give the file to draw to, or leave them out")
+    if options.pairs == 1:
+        raise InputError("one pair of questions is too few for a comparison; give --same-text 2 or more, or 0")
+    conditions, stretches, distorter = [], list[float](), Distorter(options.seed, snr_over=options.snr_over)
+    for text in options.conditions:
+        if text.startswith(STRETCH):
+            rate = number_of(text.removeprefix(STRETCH)) or math.nan
+            if not 0.25 <= rate <= 4:
+                raise InputError(f"{text} is no time-stretch; write one like stretch@1.2, from 0.25 to 4 times as fast")
+            stretches.append(rate)
+            continue
+        conditions.append(parse_condition(text))
+        if any(step.kind == "babble" for step in conditions[-1].steps or conditions[-1:]):
+            raise InputError(f"{text} needs the speech of other people, which is not at hand here; give another noise")
+        distorter.check(conditions[-1])
+    for path in filter(None, (options.picture, options.violins)):
+        check_picture(path)
+    labelled = read_labelled(source) if source.suffix.lower() == ".csv" else None
+    if options.violins and labelled is None:
+        raise InputError("--violins draws the same-text distances of a list; give a .csv with the columns audio, text and speaker")
+    with single_threaded(len(os.sched_getaffinity(0))) as pool:
+        torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
+        extractor = None
+        if encoder != "phones":
+            if codebook is None:
+                raise InputError(f"units of {encoder} need a codebook; name the file that `speechssl units fit` wrote")
+            extractor = load_extractor(encoder, codebook, options.precision, options.device)
+        corpus = load_corpus(source, options.split or SPLIT) if is_corpus else None
+        items, phones = _recordings(source, corpus, options, labelled)
+        values: dict[str, Any] = {}
+        if extractor:
+            found, units = _measured(items, phones, corpus, extractor, pool, options, conditions, stretches, distorter)
+            values = {"K": extractor.codebook.size, "precision": extractor.features.precision} | found
+            if labelled is not None:
+                values |= _of_list(source, labelled, units, extractor.codebook.size, options)
+        elif corpus is None or not all(item.id in phones for item in items):
+            raise InputError(f"{source} has passages without phones; units that are phones need a prepared corpus that has them")
+        if corpus and (spoken := [p for item in items if (p := corpus.passages[item.id]).phones]):
+            values["phones_a_second"] = sum(len(p.phones) for p in spoken) / sum(p.seconds for p in spoken)
+        values |= _same_text(source, corpus, extractor, pool, options)
+    if out:
+        write_json(out, values)
+    return values
 
 
-def usable(recordings: Iterable[tuple[str, Callable[[], list[Phone]]]], where: str) -> dict[str, list[Phone]]:
-    """Phones by recording, of those whose phones can be had; the others are listed. Raises the first's InputError if all are."""
-    found: dict[str, list[Phone]] = {}
-    failed: dict[str, InputError] = {}
-    for name, phones in recordings:
-        try:
-            found[name] = phones()
-        except InputError as error:
-            failed[name] = error
-    if failed and not found:
-        raise next(iter(failed.values()))
-    tell_set_aside({name: str(error) for name, error in failed.items()}, f"phones of {where}")
+def read_labelled(path: Path) -> dict[str, dict[str, str]]:
+    """The lines of a list with the columns audio, text and speaker, and perhaps id and group, by id (the path without one).
+
+    audio is relative to the list. Raises InputError for a file that is no such list.
+    """
+    with open_csv(path) as rows:
+        names = next(rows, [])
+        lines = [dict(zip(names, row, strict=False)) for row in rows if row]
+    if missing := {"audio", "text", "speaker"}.difference(names):
+        raise InputError(f"{path} has no column {', '.join(sorted(missing))}; begin it with the line audio,text,speaker")
+    found: dict[str, dict[str, str]] = {}
+    for number, line in enumerate(lines, 2):
+        if not all(line.get(name) for name in ("audio", "text", "speaker")):
+            raise InputError(f"line {number} of {path} lacks audio, text or speaker; complete it or delete it")
+        name = line.get("id") or line["audio"]
+        if name in found:
+            raise InputError(f"line {number} of {path} has {name} again; list every recording once")
+        found[name] = {k: v for k, v in line.items() if k and v}
     return found
 
 
-def _of_lines(path: Path) -> Iterator[tuple[str, Callable[[], list[Phone]]]]:
-    lines: dict[str, int] = {}
-    for number, values in read_lines(path):
-        where = f"{path}:{number}"
+def _of_list(
+    source: Path, labelled: Mapping[str, Mapping[str, str]], units: Mapping[str, RunLength], size: int, options: EvaluateOptions
+) -> dict[str, Any]:
+    """Same-text measures by groups, ABX and the speaker probe, of the recordings that have units; and the violins."""
+    names = [name for name in labelled if name in units]
+    texts, speakers = ([labelled[name][column] for name in names] for column in ("text", "speaker"))
+    groups = [labelled[name].get("group", source.stem) for name in names]
+    sequences = [units[name].units for name in names]
+    try:
+        rows = same_text(sequences, texts, speakers, groups, options.seed)
+    except ValueError as error:
+        raise InputError(f"{source}: {error}; list recordings of the same text by several speakers") from error
+    if options.violins:
+        draw_violins(options.violins, rows)
+        _note(f"{options.violins}: distances of the same text and of other texts")
+    plain = [{k: v for k, v in row.items() if k != "distances"} for row in rows]
+    probe = speaker_probe([units[name] for name in names], speakers, size, options.seed)
+    return {"same_text": plain} | abx(sequences, texts, speakers, options.seed) | probe
+
+
+def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Distances of pairs of recordings, of the same text beside other texts, a pair of violins for each row of `same_text`."""
+    with styled(svg_hashsalt="units") as Figure:
+        figure = Figure(figsize=(1.5 + 1.6 * len(rows), 3.6), layout="constrained")
+        ax = figure.subplots()
+        for place, row in enumerate(rows):
+            for side, (distances, fill) in enumerate(zip(row["distances"], ("#2f6fab", "#b9bec6"), strict=True)):
+                drawn = ax.violinplot([distances], [place + 0.36 * (side - 0.5)], widths=0.34, showmedians=True, showextrema=False)
+                for body in drawn["bodies"]:  # type: ignore[attr-defined]
+                    body.set(facecolor=fill, alpha=0.9)
+                drawn["cmedians"].set_color(INK)
+            ax.text(place, 1.04, f"AUC {row['same_text_auc']:.2f}", ha="center", color=INK)
+        ax.set_xticks(range(len(rows)), [row["groups"].replace(" - ", "\n") for row in rows])
+        ax.set(ylim=(0, 1.12), ylabel="edit distance of units / longer length", title="the same text (blue) and other texts (grey)")
+        save_figure(figure, path)
+
+
+def _recordings(
+    source: Path, corpus: Corpus | None, options: EvaluateOptions, labelled: Mapping[str, Mapping[str, str]] | None
+) -> tuple[list[Recording], dict[str, Sequence[Phone]]]:
+    """What to look at, in order, and the phones of those that have some, of the alignment or of the corpus."""
+    aligned = read_alignment(options.alignment) if options.alignment else {}
+    phones: dict[str, Sequence[Phone]] = dict(aligned)
+    if labelled is not None:
+        found = [Recording(name, source.parent / line["audio"]) for name, line in labelled.items()]
+    elif corpus is None:
+        found = list_recordings(source)
+    else:
+        own = {p.id: [(s.text, s.start, s.end) for s in p.phones] for p in corpus.passages.values() if p.phones}
+        phones = {
+            **usable(((name, partial(checked, tier, name)) for name, tier in own.items()), "the corpus"),
+            **aligned,
+        }
+        found = [Recording(p.id, corpus.path(p), p.seconds) for p in corpus.passages.values()]
+    if not found:
+        raise InputError(f"{source / (options.split or SPLIT)} has no passages; name a split that has some with --split")
+    if aligned and not any(item.id in phones for item in found):
+        first = next(iter(aligned))
+        raise InputError(f"{options.alignment} has no recording of {source} (its first id is {first}); make the ids match")
+    if options.recording is not None and options.recording not in [item.id for item in found[: options.first]]:
+        raise InputError(
+            f"{source} has no recording {options.recording} (its first is {found[0].id}); give another with --recording"
+        )
+    return found[: options.first], phones
+
+
+def _measured(
+    items: Sequence[Recording],
+    phones: Mapping[str, Sequence[Phone]],
+    corpus: Corpus | None,
+    extractor: UnitExtractor,
+    pool: Executor,
+    options: EvaluateOptions,
+    conditions: Sequence[Condition],
+    stretches: Sequence[float],
+    distorter: Distorter,
+) -> tuple[dict[str, Any], dict[str, RunLength]]:
+    """All that needs the units of the recordings, and the units; recordings that cannot be read are listed and counted."""
+
+    def encode(item: Recording) -> tuple[RunLength, float]:
+        samples = read_audio(item.path)
+        seconds = item.seconds if corpus else None  # as the corpus says
+        return extractor.units(samples), seconds or len(samples) / SAMPLE_RATE
+
+    units: dict[str, RunLength] = {}
+    failed: dict[str, str] = {}
+    total = 0.0
+    futures = [pool.submit(encode, item) for item in items]
+    for item, future in zip(tqdm(items, desc="units", unit="file"), futures, strict=True):
         try:
-            name, phones = str(values["id"]), [(str(n), float(a), float(b)) for n, a, b in values["phones"]]
-        except (KeyError, TypeError, ValueError) as error:
-            shape = '{"id": ..., "phones": [[name, start, end], ...]}'
-            raise InputError(f"{where} is not {shape} ({error!r}); correct the line") from error
-        if name in lines:
-            raise InputError(f"{where} has the id {name}, as line {lines[name]} has; give each recording one line")
-        lines[name] = number
-        yield name, partial(checked, phones, where)
+            units[item.id], seconds = future.result()
+            total += seconds
+        except (InputError, ValueError) as error:
+            failed[item.id] = str(error)
+    tell_set_aside(failed, "quality of units")
+    if not units:
+        raise InputError(f"no recording of {len(failed)} can be read ({next(iter(failed.values()))}); restore the audio")
+    items, grid = [item for item in items if item.id in units], extractor.grid
+    values = usage(list(units.values()), extractor.codebook.size) | bit_rate(list(units.values()), total)
+
+    aligned = [item.id for item in items if item.id in phones]
+    if len(aligned) < len(items):
+        _note(f"{len(items) - len(aligned)} of {len(items)} recordings have no phones and are left out of purity and PNMI")
+    if aligned:
+        names: dict[str, int] = {}
+        labels = [phone_frames(phones[name], grid, units[name].frames, names) for name in aligned]
+        values |= purity([units[name].expand() for name in aligned], labels)
+
+    if corpus:  # FF1 (0 to 1) of the annotated answers as units and back in seconds: what no reader of these units can beat
+        scores = []
+        for question in corpus.answerable:
+            spans = [(a.start, a.end) for a in question.answers if a.start is not None and a.end is not None]
+            for start, end in spans[:1] if question.passage in units else []:
+                passage = units[question.passage]
+                first, last = interval_of_units(grid, passage, *units_of_interval(grid, passage, start, end))
+                scores.append(2 * max(min(last, end) - max(first, start), 0.0) / (last - first + end - start))
+        values["oracle_ff1"] = float(np.mean(scores)) if scores else math.nan
+
+    if conditions or stretches:  # clean against distorted, on some of the recordings; seed and id alone decide the noise
+        places = np.unique(np.linspace(0, len(items) - 1, min(options.noisy, len(items))).round().astype(int))
+        chosen = [items[i] for i in places]
+
+        def encode_distorted(item: Recording) -> list[RunLength]:
+            from librosa import effects  # type: ignore[attr-defined]  # slow to import
+
+            samples = read_audio(item.path)
+            changed = [distorter.apply(samples, condition, item.id) for condition in conditions]
+            changed += [effects.time_stretch(samples, rate=rate) for rate in stretches]
+            return [extractor.units(one) for one in changed]
+
+        distorted = list(tqdm(pool.map(encode_distorted, chosen), total=len(chosen), desc="units of distorted speech", unit="file"))
+        clean = [units[item.id] for item in chosen]
+        values["stability"] = []
+        for number, encoded in enumerate(zip(*distorted, strict=True)):
+            row: dict[str, Any] = {"recordings": len(chosen), "unit_edit_distance": unit_edit_distance(clean, encoded)}
+            if number < len(conditions):
+                condition = conditions[number]
+                row |= {"condition": condition.short, "snr_db": condition.snr_db} | stability(clean, encoded)
+                row |= {"snr_over": options.snr_over} if condition.noisy and options.snr_over != ACTIVE else {}
+            else:
+                row |= {"condition": f"stretch {stretches[number - len(conditions)]:g}", "snr_db": None}
+            values["stability"].append(row)
+
+    if options.picture:
+        item = next((item for item in items if options.recording in (None, item.id)), None)
+        if item is None:
+            raise InputError(f"the recording {options.recording} was set aside; give another with --recording")
+        draw_units(options.picture, read_audio(item.path), units[item.id], grid, phones.get(item.id, ()), item.id, options.span)
+        _note(f"{options.picture}: the units of {item.id}")
+    return values, units
 
 
-def read_textgrid(path: Path) -> list[Phone]:
-    """The intervals of the tier of phones of a TextGrid, long or short, in UTF-8 or UTF-16."""
-    tiers = dict(read_tiers(path))
-    phones = [name for name in tiers if TIERS.search(name)] or (list(tiers) if len(tiers) == 1 else [])
-    if len(phones) != 1:
-        raise InputError(f"{path} has the interval tiers {', '.join(tiers) or 'none'}; name one of them phones")
-    return checked(tiers[phones[0]], str(path))
+def _same_text(
+    source: Path, corpus: Corpus | None, extractor: UnitExtractor | None, pool: Executor, options: EvaluateOptions
+) -> dict[str, Any]:
+    """One sentence by two voices, synthesised on the spot (needs speechssl[synth]); MiniSQA only, whose questions are known."""
+    card = source / "card.json"
+    minisqa = corpus is not None and options.pairs != 0 and card.is_file() and read_json(card).get("corpus") == "minisqa"
+    if corpus is None or not minisqa:
+        if options.pairs or (extractor is None and options.pairs != 0):
+            raise InputError(
+                f"{source} is not a MiniSQA corpus, and only its questions can be synthesised in pairs; leave out --same-text"
+            )
+        return {}
+    try:
+        pairs = options.pairs or SPOKEN
+        language = next(iter(corpus.passages.values())).language
+        pairs_spoken = speak_pairs(language, options.split or SPLIT, pairs)
+        spoken = list(tqdm(pairs_spoken, total=pairs, desc="synthesising pairs", unit="pair"))
+    except MissingExtra as error:
+        if options.pairs or extractor is None:
+            raise
+        _note(f"the same-text distance is left out: {error}")
+        return {}
+    names: dict[str, int] = {}
+    if extractor:
+        sides = [[x.units for x in pool.map(extractor.units, [pair[i].samples for pair in spoken])] for i in (0, 1)]
+    else:
+        sides = [[np.array([names.setdefault(p.text, len(names)) for p in side[i].phones]) for side in spoken] for i in (0, 1)]
+    texts, voices = [str(n) for n in range(len(spoken))] * 2, np.repeat(["one", "other"], len(spoken)).tolist()
+    (row,) = same_text([*sides[0], *sides[1]], texts, voices)
+    found = {name: row[name] for name in ("same_text_distance", "same_text_auc", "pairs")}
+    return found if extractor else {"K": len(names)} | found
 
 
-def checked(phones: Sequence[Phone], where: str) -> list[Phone]:
-    """Phones in order, gaps filled with silence, pauses named so; those of no length go, overlaps of up to OVERLAP to the earlier.
+def lines(values: dict[str, Any]) -> list[str]:
+    """The figures as text."""
+    flat = {k: v for k, v in values.items() if not isinstance(v, list)}
+    flat |= {f"unit {u['unit']}": u["share"] for u in values.get("most_used", [])}
+    for row in values.get("stability", []):
+        where = row["condition"] + (f" {row['snr_db']:g} dB" if row["snr_db"] is not None else "")
+        flat[f"unit edit distance (UED), {where}"] = row["unit_edit_distance"]
+        names = {"unit_error_rate": "unit error rate", "frames_changed": "frames changed"}
+        flat |= {f"{text}, {where}": row[name] for name, text in names.items() if name in row}
+    for row in values.get("same_text", []):
+        names = {"same_text_distance": "same-text distance", "other_text_distance": "other-text distance", "same_text_auc": "AUC"}
+        flat |= {f"{text}, {row['groups']}": row[name] for name, text in names.items()}
+    return [f"{name:>46}  {value:.3f}" if isinstance(value, float) else f"{name:>46}  {value}" for name, value in flat.items()]
 
-    Raises InputError for times that are not finite or do not go forward.
-    """
-    filled: list[Phone] = []
-    at = 0.0
-    for name, start, end in phones:
-        if not (math.isfinite(start) and math.isfinite(end)) or end < start or start < at - OVERLAP - 1e-6:
-            raise InputError(f"{where}: the phone {name} has the times [{start}, {end}) s after {at} s; phones must be in order")
-        if end <= max(start, at):
-            continue
-        if start > at + 1e-6:
-            filled.append((SILENCE, at, start))
-        filled.append((SILENCE if name.strip() in PAUSES else name.strip(), at if start < at - 1e-6 else start, end))
-        at = end
-    if not filled:
-        raise InputError(f"{where} has no phones; leave it out or align it again")
-    return filled
 
+def _note(line: str) -> None:
+    tqdm.write(line, file=sys.stderr)
+
+
+# ---- measures
 
 ROUNDING = 1e-4  # seconds that times of phones are good for
 PAIRS = 20_000  # of recordings that are compared, of the same text and of other texts
@@ -306,3 +535,240 @@ def stability(clean: Sequence[RunLength], noisy: Sequence[RunLength]) -> dict[st
     edits = sum(Levenshtein.distance(a.units.tolist(), b.units.tolist()) for a, b in zip(clean, noisy, strict=True))
     changed = np.concatenate([a.expand() != b.expand() for a, b in zip(clean, noisy, strict=True)])
     return {"unit_error_rate": edits / sum(map(len, clean)), "frames_changed": float(changed.mean())}
+
+
+# ---- phones with their times
+
+Phone = tuple[str, float, float]
+SILENCE = "sil"  # what an interval without a name is called
+PAUSES = ("", "_")  # names of silence: of MFA, of eSpeak
+OVERLAP = 0.02  # seconds, a frame: aligners that count in frames may let neighbours overlap by as much
+TIERS = re.compile(r"(^|\W)(phones?|phonemes?|phn|segments?)$", re.IGNORECASE)  # MFA writes "phones" or "SPEAKER - phones"
+
+
+def read_alignment(path: Path) -> dict[str, list[Phone]]:
+    """Phones by recording. path: a .jsonl of {"id", "phones": [[name, start, end], ...]}, a .TextGrid, or a folder of them, in
+    which the id is the path below the folder without its suffix.
+
+    Recordings whose phones cannot be used are listed and left out. Raises InputError for a file that cannot be read, an id that
+    comes twice, and where no recording can be used.
+    """
+    if path.suffix.lower() == ".jsonl":
+        return usable(_of_lines(path), str(path))
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    grids = [p for p in files if p.suffix.lower() == ".textgrid" and p.is_file()]
+    if not grids:
+        raise InputError(f"{path} contains no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids")
+    names = (p.relative_to(path).with_suffix("").as_posix() if path.is_dir() else p.stem for p in grids)
+    return usable(((name, partial(read_textgrid, p)) for name, p in zip(names, grids, strict=True)), str(path))
+
+
+def usable(recordings: Iterable[tuple[str, Callable[[], list[Phone]]]], where: str) -> dict[str, list[Phone]]:
+    """Phones by recording, of those whose phones can be had; the others are listed. Raises the first's InputError if all are."""
+    found: dict[str, list[Phone]] = {}
+    failed: dict[str, InputError] = {}
+    for name, phones in recordings:
+        try:
+            found[name] = phones()
+        except InputError as error:
+            failed[name] = error
+    if failed and not found:
+        raise next(iter(failed.values()))
+    tell_set_aside({name: str(error) for name, error in failed.items()}, f"phones of {where}")
+    return found
+
+
+def _of_lines(path: Path) -> Iterator[tuple[str, Callable[[], list[Phone]]]]:
+    lines: dict[str, int] = {}
+    for number, values in read_lines(path):
+        where = f"{path}:{number}"
+        try:
+            name, phones = str(values["id"]), [(str(n), float(a), float(b)) for n, a, b in values["phones"]]
+        except (KeyError, TypeError, ValueError) as error:
+            shape = '{"id": ..., "phones": [[name, start, end], ...]}'
+            raise InputError(f"{where} is not {shape} ({error!r}); correct the line") from error
+        if name in lines:
+            raise InputError(f"{where} has the id {name}, as line {lines[name]} has; give each recording one line")
+        lines[name] = number
+        yield name, partial(checked, phones, where)
+
+
+def read_textgrid(path: Path) -> list[Phone]:
+    """The intervals of the tier of phones of a TextGrid, long or short, in UTF-8 or UTF-16."""
+    tiers = dict(read_tiers(path))
+    phones = [name for name in tiers if TIERS.search(name)] or (list(tiers) if len(tiers) == 1 else [])
+    if len(phones) != 1:
+        raise InputError(f"{path} has the interval tiers {', '.join(tiers) or 'none'}; name one of them phones")
+    return checked(tiers[phones[0]], str(path))
+
+
+def checked(phones: Sequence[Phone], where: str) -> list[Phone]:
+    """Phones in order, gaps filled with silence, pauses named so; those of no length go, overlaps of up to OVERLAP to the earlier.
+
+    Raises InputError for times that are not finite or do not go forward.
+    """
+    filled: list[Phone] = []
+    at = 0.0
+    for name, start, end in phones:
+        if not (math.isfinite(start) and math.isfinite(end)) or end < start or start < at - OVERLAP - 1e-6:
+            raise InputError(f"{where}: the phone {name} has the times [{start}, {end}) s after {at} s; phones must be in order")
+        if end <= max(start, at):
+            continue
+        if start > at + 1e-6:
+            filled.append((SILENCE, at, start))
+        filled.append((SILENCE if name.strip() in PAUSES else name.strip(), at if start < at - 1e-6 else start, end))
+        at = end
+    if not filled:
+        raise InputError(f"{where} has no phones; leave it out or align it again")
+    return filled
+
+
+# ---- the picture
+
+Block = tuple[str, float, float, str]  # label, start and end in seconds, colour
+
+ROW_SECONDS = 3.0  # what one row of the picture shows
+ROWS = 12  # a picture holds no more; the span must be named then
+INCHES, HEIGHTS = 13.0, (1.5, 0.34, 0.26)  # width; of spectrogram, units, phones
+HOP, WINDOW, BANDS = 80, 400, 80  # samples between columns and under one, mel bands
+POINTS, PIECE = 1024, 2_000  # of the Fourier transform; columns that are computed at a time
+MARGIN = math.ceil(POINTS / HOP) * HOP  # samples on either side, so that no column in between sees a cut
+RANGE_DB = 70.0  # shown below the loudest
+SILENT = "#eef0f3"
+FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei",
+    "PingFang SC", "Microsoft YaHei", "SimHei", "Droid Sans Fallback", "Noto Sans", "Arial Unicode MS",
+)  # fmt: skip  # what is there of them shows what DejaVu has not
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def draw_units(
+    path: Path,
+    samples: np.ndarray,
+    runs: RunLength,
+    grid: FrameGrid,
+    phones: Sequence[Phone] = (),
+    title: str = "",
+    span: tuple[float, float] | None = None,
+) -> None:
+    """Write the picture of [start, end) seconds (None: of all) of samples (N,) at 16 kHz: log-mel spectrogram, units, phones.
+
+    A unit is drawn over the samples it owns, a column of the spectrogram around its middle: what stands above each other is at the
+    same time, to the sample. Raises InputError for another suffix than .png, .svg or .pdf, and for a span that holds nothing or too
+    much.
+    """
+    from matplotlib.font_manager import get_font_names
+
+    check_picture(path)
+    seconds = len(samples) / SAMPLE_RATE
+    span = span or (0.0, seconds)
+    start, end = max(span[0], 0.0), min(span[1], seconds)
+    if not (math.isfinite(start) and math.isfinite(end)) or end <= start:
+        raise InputError(f"[{span[0]:g}, {span[1]:g}) s is outside a recording of {seconds:.2f} s; change --span")
+    count = math.ceil((end - start) / ROW_SECONDS - 1e-9)
+    if count > ROWS:
+        raise InputError(f"{end - start:.1f} s are too long for a picture; name at most {ROWS * ROW_SECONDS:g} s with --span")
+    length = ROW_SECONDS if count > 1 else end - start
+    rows = [(start + i * length, start + (i + 1) * length) for i in range(count)]
+
+    strips = [list(unit_blocks(runs, grid, (rows[0][0], rows[-1][1])))]
+    if phones:
+        strips.append([(name, low, high, "white" if n % 2 else SILENT) for n, (name, low, high) in enumerate(phones)])
+    title = f"{title}   {len(runs)} units of {runs.frames} frames in {seconds:.2f} s, {len(runs) / seconds:.1f} a second".strip()
+    first = _columns(rows[0])[0]
+    mel = log_mel(samples, first, _columns(rows[-1])[1])
+    fonts = ["DejaVu Sans", *(name for name in FONTS if name in set(get_font_names()))]  # matplotlib warns of those it lacks
+    look = {"font_family": fonts, "font_size": 8, "axes_grid": False, "svg_hashsalt": "units"}
+    with styled(**look) as Figure, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing from")  # a box stands for it, and the file is no worse for that
+        heights = HEIGHTS[: 1 + len(strips)]
+        figure = Figure(figsize=(INCHES, len(rows) * (sum(heights) + 0.42) + 0.3), layout="constrained")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=INK)
+        parts = figure.subfigures(len(rows), 1, squeeze=False, hspace=0.0)[:, 0]
+        for part, row in zip(parts, rows, strict=True):
+            axes = part.subplots(len(heights), 1, sharex=True, height_ratios=heights, gridspec_kw={"hspace": 0.0})
+            _draw_row(list(axes), mel, first, strips, row)
+        save_figure(figure, path)
+
+
+def check_picture(path: Path) -> None:
+    """Raises InputError where a picture cannot be written by this name."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"cannot draw a picture as {path}; end its name in {', '.join(SUFFIXES)}")
+
+
+def _columns(row: tuple[float, float]) -> tuple[int, int]:
+    """The columns of the spectrogram from before the row to after it."""
+    return max(math.floor(row[0] * SAMPLE_RATE / HOP) - 1, 0), math.ceil(row[1] * SAMPLE_RATE / HOP) + 2
+
+
+def log_mel(samples: np.ndarray, first: int = 0, last: int | None = None) -> np.ndarray:
+    """(BANDS, C) decibels below the loudest of the recording, columns [first, last) of it; column j is centred at sample HOP j."""
+    from torchaudio.transforms import MelSpectrogram
+
+    mel = MelSpectrogram(SAMPLE_RATE, n_fft=POINTS, win_length=WINDOW, hop_length=HOP, n_mels=BANDS, f_min=40.0)
+
+    def power(first: int, last: int) -> np.ndarray:
+        """Of those columns, from the samples they see."""
+        left = max(first * HOP - MARGIN, 0)
+        part = np.ascontiguousarray(samples[left : last * HOP + MARGIN], np.float32)
+        return mel(torch.from_numpy(part)).numpy()[:, first - left // HOP : last - left // HOP]
+
+    columns = len(samples) // HOP + 1
+    last = columns if last is None else min(last, columns)
+    loudest = max(float(power(at, min(at + PIECE, columns)).max()) for at in range(0, columns, PIECE))
+    found = np.concatenate([power(at, min(at + PIECE, last)) for at in range(first, last, PIECE)], axis=1)
+    return np.maximum(10 * np.log10(np.maximum(found, 1e-20) / max(loudest, 1e-20)), -RANGE_DB)
+
+
+def unit_blocks(runs: RunLength, grid: FrameGrid, span: tuple[float, float] = (0.0, math.inf)) -> Iterator[Block]:
+    """Every run within the span with the seconds it owns."""
+    borders = runs.borders
+    samples = np.where(borders > 0, borders * grid.hop + grid.offset, 0)
+    samples[-1] = grid.samples_for(runs.frames)
+    seconds = samples / grid.sample_rate
+    for index in np.flatnonzero((seconds[1:] > span[0]) & (seconds[:-1] < span[1])):
+        unit = int(runs.units[index])
+        yield str(unit), float(seconds[index]), float(seconds[index + 1]), colour(unit)
+
+
+def colour(unit: int) -> str:
+    """Of a unit, always the same; hues go round by the golden ratio, so that units of near numbers look different."""
+    light, strong = (0.80, 0.68, 0.74)[unit % 3], (0.62, 0.55, 0.45)[unit // 3 % 3]
+    red, green, blue = colorsys.hls_to_rgb(unit * 0.6180339887 % 1, light, strong)
+    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
+
+
+def _draw_row(axes: list[Axes], mel: np.ndarray, begin: int, strips: Sequence[Sequence[Block]], row: tuple[float, float]) -> None:
+    """One row of the picture: axes[0] takes the spectrogram, the others a strip each. mel: from column `begin` on."""
+    first, last = _columns(row)
+    part = mel[:, first - begin : last - begin]
+    left, right = ((first + at - 0.5) * HOP / SAMPLE_RATE for at in (0, part.shape[1]))
+    extent = (left, right, 0, BANDS)
+    axes[0].imshow(
+        part, extent=extent, aspect="auto", origin="lower", cmap="magma", vmin=-RANGE_DB, vmax=0, interpolation="nearest"
+    )
+    axes[0].set_yticks([])
+    axes[0].set_ylabel("mel", rotation=0, ha="right", va="center", color=INK)
+    inches = INCHES * 0.95 / (row[1] - row[0])  # a second
+    for ax, blocks, name in zip(axes[1:], strips, ("units", "phones"), strict=False):
+        for label, start, end, fill in blocks:
+            low, high = max(start, row[0]), min(end, row[1])
+            if high <= low:
+                continue
+            ax.axvspan(start, end, facecolor=fill, edgecolor="white", linewidth=0.6)
+            # a label stands in each block that is wide enough for it, upright or on its side
+            size, wide = 7.5, (high - low) * inches * 72  # points
+            turn = 0 if wide > 0.66 * size * len(label) else 90
+            if not turn or wide > 0.9 * size:
+                ax.text((low + high) / 2, 0.5, label, fontsize=size, color=INK, ha="center", va="center", rotation=turn)
+        ax.set_ylim(0, 1)
+        ax.set_yticks([])
+        ax.set_ylabel(name, rotation=0, ha="right", va="center", color=INK)
+    axes[-1].set_xlim(*row)
+    for ax in axes:
+        ax.tick_params(bottom=ax is axes[-1], labelbottom=ax is axes[-1], color=RULE, labelcolor=INK)
+        for spine in ax.spines.values():
+            spine.set_color(RULE)
+    ticks = np.arange(math.ceil(row[0] / 0.25 - 1e-9), math.floor(row[1] / 0.25 + 1e-9) + 1) * 0.25
+    axes[-1].set_xticks(ticks, [f"{t:g} s" if t == int(t) else f"{t:.2f}" for t in ticks])

@@ -26,7 +26,6 @@ EASY = "the of in is at was and a it by".split()
 HARD = [
     f"{a}{b}{c}" for a in ("bar", "cor", "del", "fen", "gol") for b in ("mi", "to", "ra", "lu") for c in ("n", "ck", "sh", "lt")
 ]
-SWEEP = (0.05, 0.1, 0.2, 0.3, 0.4, 0.6)
 
 
 def text(words, seed):
@@ -57,18 +56,11 @@ def references():
     return [text(250, f"test {i}") for i in range(40)]
 
 
-def simulated(model, references, wer, seed=0):
-    return [" ".join(w for w, _ in model.simulate(spelt_words(t, "en"), wer, f"p{i}", seed)) for i, t in enumerate(references)]
-
-
-@pytest.mark.parametrize("wer", SWEEP)
-def test_the_word_error_rate_is_within_a_point_of_the_one_asked_for(model, references, wer):
-    assert word_error_rate(references, simulated(model, references, wer)).rate == pytest.approx(wer, abs=0.01)
-
-
-@pytest.mark.parametrize("wer", [0.1, 0.3, 0.6])
-def test_the_kinds_of_errors_have_the_shares_of_the_fit(model, references, wer):
-    found = counted(list(zip(references, simulated(model, references, wer), strict=True)), "en")
+@pytest.mark.parametrize("wer", [0.05, 0.3, 0.6])
+def test_as_many_words_err_as_are_asked_for_in_the_shares_of_the_fit(model, references, wer):
+    simulated = [" ".join(w for w, _ in model.simulate(spelt_words(t, "en"), wer, f"p{i}")) for i, t in enumerate(references)]
+    assert word_error_rate(references, simulated).rate == pytest.approx(wer, abs=0.01)
+    found = counted(list(zip(references, simulated, strict=True)), "en")
     for kind in ("substituted", "deleted", "inserted"):
         assert getattr(found, kind) / found.wer == pytest.approx(getattr(model.rates, kind) / model.rates.wer, abs=0.04)
 

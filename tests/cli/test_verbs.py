@@ -165,7 +165,7 @@ def test_adamw_and_the_longest_answer_are_by_default_those_of_the_source(verb: s
 @pytest.mark.slow
 def test_options_of_units_evaluate_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr("speechssl.units.evaluate.evaluate_units", lambda *a: seen.append(a[3]) or {"K": 1})
+    monkeypatch.setattr("speechssl.units.quality.evaluate_units", lambda *a: seen.append(a[3]) or {"K": 1})
     assert main("units evaluate s e b --precision int8 --device cpu --span 1 2 --picture p.png".split()) == 0
     assert (seen[0].precision, seen[0].device, seen[0].span, seen[0].split) == ("int8", "cpu", (1.0, 2.0), None)
 

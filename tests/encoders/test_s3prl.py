@@ -20,8 +20,7 @@ from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2Model
 
 from speechssl.encoders import s3prl as programs
 from speechssl.encoders.load import Chunking, load_encoder
-from speechssl.encoders.s3prl import import_hub, load_s3prl, run, upstreams
-from speechssl.encoders.s3prl_upstream import main, register
+from speechssl.encoders.s3prl import import_hub, load_s3prl, main, register, run, upstreams
 from speechssl.errors import InputError, MissingExtra
 
 pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
@@ -287,8 +286,7 @@ def test_s3prls_experts_start_and_its_checkpoints_are_read(tmp_path):
     torch.save({"Args": argparse.Namespace(upstream="speechssl"), "Step": 1}, tmp_path / "states.ckpt")
     code = f"""
 import importlib, torch
-from speechssl.encoders.s3prl_upstream import register
-from speechssl.encoders.s3prl import stand_in_for_programs
+from speechssl.encoders.s3prl import register, stand_in_for_programs
 register()
 for _ in range(2):
     stand_in_for_programs()

@@ -389,7 +389,7 @@ def test_a_classification_task_is_evaluated(labelled, encoder, tmp_path, slots):
 @pytest.mark.parametrize(("speakers", "voices"), [("abc", {"c0", "c1"}), ("aaa", {""})])
 def test_scores_name_the_voices_that_training_did_not_know(labelled, encoder, tmp_path, speakers, voices):
     root = labelled(speakers=tuple(speakers))
-    train_classifier(load_labelled(root), encoder, tmp_path / "head", 60)
+    train_classifier(load_labelled(root), encoder, tmp_path / "head", 1)
     task = load_classification(tmp_path / "head", root, encoder)
     assert {s.voice for s in task.score({})} == voices and task.unit == "recording"
     assert [s.group for s in task.score({})] == [item.id for item in task.items]
@@ -397,7 +397,7 @@ def test_scores_name_the_voices_that_training_did_not_know(labelled, encoder, tm
 
 def test_a_head_is_evaluated_on_its_set_in_the_split_that_is_asked_for(labelled, encoder, tmp_path):
     root = labelled()
-    train_classifier(load_labelled(root), encoder, tmp_path / "head", 60)
+    train_classifier(load_labelled(root), encoder, tmp_path / "head", 1)
     dev, test = (load_classification(tmp_path / "head", root, encoder, split) for split in ("dev", "test"))
     for name, task in (("dev", dev), ("test", test)):
         assert {i.id for i in task.items} == {s.id for s in task.score({})} == {f"{name}-{n}" for n in range(4)}

@@ -1,6 +1,7 @@
 """How often, the table, and a command that is run in this process.
 
-`pytest tests/faults` takes a sample: under a minute of one core. `make faults` sets FAULTS, runs all of it and prints the table.
+`pytest tests/faults` takes a sample: under a minute of one core, most of which is marked slow. `make faults` sets FAULTS, runs all
+of it and prints the table.
 """
 
 from __future__ import annotations

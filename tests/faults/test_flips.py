@@ -25,6 +25,8 @@ from speechssl.superb.data import CachedStates, CacheOptions, cache_states
 
 from .conftest import CASES, Stages
 
+pytestmark = pytest.mark.slow
+
 Read = Callable[[Path], str]  # a folder with the damaged file -> what was said of it; "" where it was read as it was written
 
 

@@ -25,6 +25,8 @@ from speechssl.audio import read_audio
 
 from .conftest import CASES, Stages, check_refusal, command, little_memory
 
+pytestmark = pytest.mark.slow
+
 # ---- what is done to a file
 
 WORDS = ("", "\0", "../../x", "/", "nan", "語\u2028", "\ud800", "x" * 5_000, *"${x} ~ - . p0 <script> 1e999".split(), "a\nb")

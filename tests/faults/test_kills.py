@@ -23,6 +23,8 @@ from speechssl.cli import main
 
 from .conftest import CASES, Stages, check_refusal, command
 
+pytestmark = pytest.mark.slow
+
 Tell = Callable[[str, Sequence[str]], None]
 STAGES = ("convert", "units fit", "units extract", "train dual", "evaluate qa")
 NEW = {"convert": "models/encoder", "units fit": "models/units.*", "units extract": "units/train"}
@@ -65,7 +67,6 @@ def start() -> Callable[[Sequence[object]], Any]:
     return begin
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES if CASES else STAGES[2:4])
 def test_a_killed_stage_ends_in_the_same_bytes(
     stage: str, stages: Stages, chain: Path, tmp_path: Path, tell: Tell, start: Callable[[Sequence[object]], Any]
@@ -160,7 +161,6 @@ def test_a_write_that_finds_the_disk_full_is_one_sentence_and_leaves_nothing_hal
     tell(f"full disk, by a stub: {stage}", happened)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_full_file_system_is_one_sentence(
     stage: str, stages: Stages, chain: Path, disk: Path, tmp_path: Path, tell: Tell

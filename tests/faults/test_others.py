@@ -100,6 +100,7 @@ def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path: Path, tell: Tel
 EVIL = "<script>alert(1)</script>"
 
 
+@pytest.mark.slow
 def test_a_page_shows_names_and_texts_as_text(chain: Path, workshop: Path, tmp_path: Path, tell: Tell) -> None:
     root = tmp_path / "chain"
     shutil.copytree(chain, root)
@@ -164,6 +165,7 @@ def test_without_permission_it_is_one_sentence(place: str, workshop: Path, tell:
     tell(f"no permission: {place}", ["refused in one sentence"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump", [-1e8, 1e8, 3e9])
 def test_a_clock_that_jumps_changes_nothing(
     jump: float, stages: Stages, chain: Path, tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch

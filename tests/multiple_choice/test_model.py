@@ -233,7 +233,7 @@ def question(options, correct):
 
 @st.composite
 def questions(draw):
-    options = draw(st.lists(st.text(max_size=8), min_size=1, max_size=6))
+    options = draw(st.lists(st.text("ab", max_size=8), min_size=1, max_size=6))
     return question(options, sorted(draw(st.sets(st.integers(0, len(options) - 1), min_size=1))))
 
 

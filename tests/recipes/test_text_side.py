@@ -14,9 +14,8 @@ from speechssl.results import read_rows
 from speechssl.text_side.config import Objective
 from speechssl.text_side.data import make_stream
 from speechssl.text_side.frozen import TASKS
-from speechssl.text_side.symbols import SOURCES
 from speechssl.text_side.tables import GAIN, SURFACES, UNIT_LM
-from speechssl.text_side.tasks import GLUE
+from speechssl.text_side.tasks import GLUE, SOURCES
 
 from .shared import needs, run, sections
 

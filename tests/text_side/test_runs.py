@@ -7,13 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
+from sklearn.metrics import matthews_corrcoef
 
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 from speechssl.results import Row, append_rows, read_rows, table_of
 from speechssl.stats import paired_difference
-from speechssl.text_side.runs import CONDITION, Run, estimate, read_runs, run_folder, write_scores
+from speechssl.text_side.runs import CONDITION, Run, columns, estimate, read_runs, run_folder, value, write_scores
 from speechssl.text_side.tables import MEAN, device_table, equal_loss_tables, gains_of, gains_tables, score_at, symbol_table
+from speechssl.text_side.tasks import MCC, SPEARMAN
 
 from ..files import write_lines
 
@@ -180,3 +183,18 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
     assert [table_of(values) for values in read_json(tmp_path / "tables/devices.json")] == [table]
     (row,) = read_rows(tmp_path / "results.jsonl")
     assert (row.system, row.encoder, row.value) == ("dual, devices", "weighted-sum", 50.0)
+
+
+def test_metrics_of_means_are_those_of_scikit_learn_and_scipy() -> None:
+    rng = np.random.default_rng(0)
+    gold, predicted = rng.integers(2, size=(2, 200))
+    assert value(MCC, columns(MCC, gold, predicted).mean(0)) == pytest.approx(matthews_corrcoef(gold, predicted))
+    weights = rng.integers(3, size=200)
+    drawn = np.repeat(np.arange(200), weights)
+    means = weights @ columns(MCC, gold, predicted) / weights.sum()
+    assert value(MCC, means) == pytest.approx(matthews_corrcoef(gold[drawn], predicted[drawn]))
+    a = rng.normal(size=200).round(1)
+    b = a + rng.normal(size=200)
+    assert value(SPEARMAN, columns(SPEARMAN, a, b).mean(0)) == pytest.approx(spearmanr(a, b).statistic)
+    assert value("accuracy", columns("accuracy", gold, predicted).mean(0)) == pytest.approx((gold == predicted).mean())
+    assert value(MCC, columns(MCC, gold, np.ones(200)).mean(0)) == 0

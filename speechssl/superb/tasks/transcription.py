@@ -279,9 +279,9 @@ class SlotFilling:
         return Evaluation((f1, cer), examples(truth, found))
 
 
-def train_language_model(data: UtteranceSet, order: int = 4) -> NgramModel:
-    """Of the training texts of a set, spelt as `Speech` spells them; it has no other words."""
-    return train_ngram((spelt(u.text) for u in data.splits["train"]), order)
+def train_language_model(data: UtteranceSet) -> NgramModel:
+    """4-grams of the training texts of a set, spelt as `Speech` spells them; it has no other words."""
+    return train_ngram((spelt(u.text) for u in data.splits["train"]), 4)
 
 
 def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> None:
