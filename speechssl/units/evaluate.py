@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.data.files import Recording, list_recordings, number_of, open_csv
-from speechssl.data.records import Corpus, load_corpus
+from speechssl.data.files import Recording, list_recordings, number_of, read_csv
+from speechssl.data.records import Corpus, check_inside, load_corpus
 from speechssl.drawing import INK, RULE, save_figure, styled
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
@@ -254,15 +254,16 @@ def read_labelled(path: Path) -> dict[str, dict[str, str]]:
 
     audio is relative to the list. Raises InputError for a file that is no such list.
     """
-    with open_csv(path) as rows:
-        names = next(rows, [])
-        lines = [dict(zip(names, row, strict=False)) for row in rows if row]
-    if missing := {"audio", "text", "speaker"}.difference(names):
+    lines = read_csv(path)
+    if not lines:
+        raise InputError(f"{path} has no rows; give it a line audio,text,speaker and below it a line for each recording")
+    if missing := {"audio", "text", "speaker"}.difference(*lines):
         raise InputError(f"{path} has no column {', '.join(sorted(missing))}; begin it with the line audio,text,speaker")
     found: dict[str, dict[str, str]] = {}
     for number, line in enumerate(lines, 2):
         if not all(line.get(name) for name in ("audio", "text", "speaker")):
             raise InputError(f"line {number} of {path} lacks audio, text or speaker; complete it or delete it")
+        check_inside(path.parent, line["audio"], f"line {number} of {path}")
         name = line.get("id") or line["audio"]
         if name in found:
             raise InputError(f"line {number} of {path} has {name} again; list every recording once")
