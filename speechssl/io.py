@@ -86,6 +86,10 @@ def unusable(error: OSError, place: Path | str = "a file", machine: str = "") ->
     where = f"{error.filename or place}{machine}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk of {where} is full; free space and give the same command"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return f"cannot use {where} (it is a file, or lies below one, and a folder is needed); give another path"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"cannot use {where} ({error.strerror}); change its permissions, or give another path"
     return f"cannot use {where} ({error.strerror or error}); check its path"
 
 

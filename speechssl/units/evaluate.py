@@ -282,7 +282,7 @@ def _of_list(
     try:
         rows = quality.same_text(sequences, texts, speakers, groups, options.seed)
     except ValueError as error:
-        raise InputError(f"{source}: {error}; list recordings of the same text by several speakers") from error
+        raise InputError(f"{source}: {error}; list several texts, each by several speakers") from error
     if options.violins:
         draw_violins(options.violins, rows)
         _note(f"{options.violins}: distances of the same text and of other texts")

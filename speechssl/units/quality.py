@@ -119,8 +119,12 @@ def same_text(
     belongs to, such as a synthesiser (none: all are one group). The distance, from 0 (alike) to 1, is of edits over the longer
     length; it predicts how well DUAL can learn from the units. A row has `groups`, `same_text_distance`, `other_text_distance`,
     `same_text_auc` (the chance that a pair of the same text is nearer than one of other texts), and `pairs` of the same text.
-    Pairs of groups that share no text have no row. Raises ValueError where no text is said by two speakers.
+    Pairs of groups that share no text have no row. Raises ValueError where all are by one speaker or of one text, or where no text
+    is said by two speakers of a group, or of two groups that say another text as well.
     """
+    for values, what in ((speakers, "speaker"), (texts, "text")):
+        if len(set(values)) == 1:
+            raise ValueError(f"all recordings have the {what} {values[0]}")
     rng = np.random.default_rng(seed)
     text, who, group = np.array(texts), np.array(speakers), np.array(groups or [""] * len(texts))
     one, two = np.triu_indices(len(units), 1)
@@ -149,7 +153,7 @@ def same_text(
                 }
             )
     if not rows:
-        raise ValueError("no text is said by two speakers")
+        raise ValueError("no text is said by two speakers, who say another text as well")
     return rows
 
 

@@ -164,7 +164,12 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
         ("audio,text\na.wav,b\n", "has no column speaker; begin it with the line audio,text,speaker"),
         ("audio,text,speaker\na.wav,,c\n", "line 2 of .* lacks audio, text or speaker"),
         ("audio,text,speaker\na.wav,b,c\na.wav,b,c\n", "line 3 of .* has a.wav again"),
-        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,b,c\n", "no text is said by two speakers; list"),
+        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,c\n", "all recordings have the speaker c; list several texts"),
+        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,b,d\n", "all recordings have the text b; list several texts"),
+        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,e\n", "no text is said by two speakers, who say another"),
+        ("audio,text,speaker\n", "list.csv has no rows; give it a line audio,text,speaker"),
+        ("audio,text,speaker\na.wav,b, d,c\n", "row 1 has 4 cells and the header 3"),
+        ("audio,text,speaker\n../a.wav,b,c\n", "line 2 of .* names ../a.wav, which leads out of"),
         ("audio,text,speaker\nr0.flac,b,c\n", "no recording of 1 can be read"),
     ],
 )

@@ -333,8 +333,13 @@ def test_same_text_of_many_speakers_is_that_of_all_pairs_by_two_of_them():
     assert every["other_text_distance"] == pytest.approx(np.mean(other))
     auc = np.mean([(a < b) + (a == b) / 2 for a in same for b in other])
     assert every["same_text_auc"] == pytest.approx(auc)
-    with pytest.raises(ValueError, match="no text is said by two speakers"):
-        same_text(units[:2], texts[:2], speakers[:2])
+    for texts, speakers, reason in (
+        ("ab", "cc", "all recordings have the speaker c"),
+        ("aa", "cd", "all recordings have the text a"),
+        ("ab", "cd", "no text is said by two speakers"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            same_text(units[:2], list(texts), list(speakers))
 
 
 @pytest.mark.slow
