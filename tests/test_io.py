@@ -152,6 +152,10 @@ def test_a_folder_belongs_to_what_it_was_first_made_from(tmp_path):
     assert (tmp_path / "a/made_from.json").is_file()
 
 
+def test_what_ships_as_something_else_is_called_so():
+    refused("people-en/dual, which ships, is no recogniser; give a folder with", checkpoint_folder, "people-en/dual", "recogniser")
+
+
 def test_what_the_system_refuses_names_the_file_and_a_remedy_that_fits(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file/below"):

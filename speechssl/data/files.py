@@ -283,14 +283,14 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
         return found
 
 
-def load_json(path: Path, halves: bool = False) -> Any:
-    """What a JSON file of a corpus holds. halves: as of `parse_json`. Raises InputError for one that is not there or not whole."""
+def load_json(path: Path, halves: bool = False, unique: bool = False) -> Any:
+    """What a JSON file of others holds. halves, unique: as of `parse_json`. Raises InputError for one that is not there or not whole."""
     try:
-        return parse_json(path.read_bytes().decode("utf-8-sig"), halves)
+        return parse_json(path.read_bytes().decode("utf-8-sig"), halves, unique)
     except OSError as error:
         raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
     except ValueError as error:
-        raise InputError(f"{path} is not whole JSON ({error}); copy or download it again") from error
+        raise InputError(f"{path} is not whole JSON ({error}); correct it, or copy or download it again") from error
 
 
 TOKEN = re.compile(r'"((?:[^"]|"")*)"|\[\s*\d*\s*\]|(?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])')
