@@ -182,8 +182,8 @@ def read_json(path: Path | str) -> Any:
 def parse_json(text: str, halves: bool = False, unique: bool = False) -> Any:
     """Raises ValueError for what is not JSON, is nested too deeply, or holds a number or a character that cannot be worked with.
 
-    halves: of surrogate pairs are left to the caller. They stand for no character, and cannot be written. unique: refuse a name that
-    an object has twice, of which JSON keeps the last.
+    halves: of surrogate pairs are left to the caller. They stand for no character, and cannot be written.
+    unique: refuse an object with a name that it has twice, of which the last would be kept.
     """
     try:
         value = (_UNIQUE if unique else _JSON).decode(text)

@@ -284,7 +284,10 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
 
 
 def load_json(path: Path, halves: bool = False, unique: bool = False) -> Any:
-    """What a JSON file of others holds. halves, unique: as of `parse_json`. Raises InputError for one that is not there or not whole."""
+    """What a JSON file of others holds. halves, unique: as of `parse_json`.
+
+    Raises InputError for one that is not there or not whole.
+    """
     try:
         return parse_json(path.read_bytes().decode("utf-8-sig"), halves, unique)
     except OSError as error:

@@ -22,7 +22,7 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE, length, resample, write_flac
 from speechssl.data.files import decoded, read_csv, read_parquet, safe_name
 from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, Wanted, prepared, write_corpus
-from speechssl.data.records import Answer, Passage, Question, Span, check_inside, span_of
+from speechssl.data.records import TOLERANCE, Answer, Passage, Question, Span, check_inside, span_of
 from speechssl.errors import InputError
 from speechssl.io import hash_files, parse_json, read_lines, stage
 from speechssl.text import language_of
@@ -33,7 +33,6 @@ KINDS = {  # of tables -> the columns that are read, of which each row of passag
     "passages": ("audio", "text", "context", "transcript", "id", "speaker", "language", "words"),
     "questions": ("passage", "audio", "text", "question", "id", "speaker", "language", "answers", "answer", *TIMES, "char_start"),
 }
-LATE = 1.0  # seconds that an answer may end after its recording: times are rounded, and MP3s padded
 Rows = Iterable[Mapping[str, Any]]
 
 
@@ -186,7 +185,7 @@ class _Split:
             answers = _answers(row, place)
             seconds = passages[passage].seconds if passage in passages else 0.0
             for a in answers:
-                if seconds and a.start is not None and a.end is not None and a.end > seconds + LATE:
+                if seconds and a.start is not None and a.end is not None and a.end > seconds + TOLERANCE:
                     times = f"the answer from {a.start:g} to {a.end:g} s lies beyond its passage, which lasts {seconds:.1f} s"
                     raise InputError(f"{place}: {times}; give seconds from where the recording begins")
             if passage in aside:

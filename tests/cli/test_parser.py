@@ -78,6 +78,7 @@ def test_underscore_and_dash_are_alike() -> None:
         (["--units-at-random", "3"], "did you mean --random-units?"),
         (["--zzzzzz"], "no option --zzzzzz; see --help"),
         (["--count", "0"], "--count: 0 is out of range; give a number from 1 "),
+        (["--count", "99999999999999999999"], "--count: 99999999999999999999 is out of range; give a number up to"),
         (["--whole", "-1"], "out of range; give a number from 0 "),
         (["--portion", "0"], "out of range; give a number above 0 and at most 1 "),
         (["--random-units", "1.5"], "out of range; give a number from 0 to 1 "),
