@@ -28,12 +28,15 @@ class Range:
     zero: bool = True
 
     def check(self, value: float) -> None:
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise ArgumentTypeError(f"{value} is out of range; give a number up to {LARGEST}")
         if not self.low <= value <= self.high or (value == 0 and not self.zero):
             below = f"above {self.low:g}" if not self.zero else f"from {self.low:g}"
             above = "" if self.high == sys.float_info.max else f"{' to' if self.zero else ' and at most'} {self.high:g}"
             raise ArgumentTypeError(f"{value} is out of range; give a number {below}{above}")
 
 
+LARGEST = 2**53  # whole number that a float holds, and whose products with sizes of batches torch and Python count
 Count = Annotated[int, Range(1)]
 Whole = Annotated[int, Range()]
 Share = Annotated[float, Range(0, 1)]

@@ -86,6 +86,10 @@ def unusable(error: OSError, place: Path | str = "a file", machine: str = "") ->
     where = f"{error.filename or place}{machine}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk of {where} is full; free space and give the same command"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return f"cannot use {where} (it is a file, or lies below one, and a folder is needed); give another path"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"cannot use {where} ({error.strerror}); change its permissions, or give another path"
     return f"cannot use {where} ({error.strerror or error}); check its path"
 
 
@@ -175,13 +179,14 @@ def read_json(path: Path | str) -> Any:
     return card
 
 
-def parse_json(text: str, halves: bool = False) -> Any:
+def parse_json(text: str, halves: bool = False, unique: bool = False) -> Any:
     """Raises ValueError for what is not JSON, is nested too deeply, or holds a number or a character that cannot be worked with.
 
     halves: of surrogate pairs are left to the caller. They stand for no character, and cannot be written.
+    unique: refuse an object with a name that it has twice, of which the last would be kept.
     """
     try:
-        value = _JSON.decode(text)
+        value = (_UNIQUE if unique else _JSON).decode(text)
         if not halves and ("\\ud" in text or "\\uD" in text):
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
@@ -197,7 +202,15 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has {next(name for name in names if names.count(name) > 1)} twice")
+    return found
+
+
 _JSON = json.JSONDecoder(parse_int=_integer)
+_UNIQUE = json.JSONDecoder(parse_int=_integer, object_pairs_hook=_unique)
 
 
 def hash_bytes(*parts: bytes) -> str:
@@ -412,6 +425,10 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     shipped = sorted(path.relative_to(SHIPPED).as_posix() for path in found)
     bare = what == "speech encoder" and "/" not in name  # the hub has none without an owner: it need not be asked
     sets = [path.parent.name for path in SHIPPED.glob("*/encoder")] if bare else []  # folders of models, which stand for theirs
+    if name in shipped:
+        raise InputError(
+            f"{name}, which ships, is no {what}; give a folder with {FILES[what]}{otherwise}, or a hub id (OWNER/NAME)"
+        )
     if near := get_close_matches(name, [*shipped, *sets], 1, 0.8):
         raise InputError(f"found no {what} at {name}; did you mean {near[0]}, which ships?")
     snapshot = "" if bare else _hub_snapshot(name)

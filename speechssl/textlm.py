@@ -168,7 +168,9 @@ def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # transformers, tokenizers and the hub client each raise their own
-        raise InputError(f"cannot load the tokeniser in {source} ({reason_of(error)}); {remedy}") from error
+        # it then lists the libraries that it lacks to make tokenizer.json of the vocabulary, none of which would help
+        reason = "it has no tokenizer.json" if "backend tokenizer" in str(error) else reason_of(error)
+        raise InputError(f"cannot load the tokeniser in {source} ({reason}); {remedy}") from error
     # where a folder has none, transformers makes an empty one, of specials alone
     special = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
     if len(special.symmetric_difference(tokenizer.get_vocab().values())) <= 1:

@@ -154,6 +154,25 @@ def test_cut_off(tmp_path: Path, suffix: str, share: float) -> None:
         assert "cut off" in message
 
 
+@pytest.mark.parametrize("container", ["RF64", "W64"])
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT", "ULAW"])
+def test_cut_off_with_sizes_in_64_bits(tmp_path: Path, container: str, subtype: str) -> None:
+    path = tmp_path / "cut.wav"
+    soundfile.write(path, tone(), SAMPLE_RATE, subtype, format=container)
+    assert len(read_audio(path)) == SAMPLE_RATE
+    path.write_bytes(path.read_bytes()[:-10])
+    assert "cut off" in refusal(path)
+
+
+def test_a_header_that_promises_a_trillion_samples(tmp_path: Path) -> None:
+    path = tmp_path / "promise.wav"
+    soundfile.write(path, tone(), SAMPLE_RATE, "PCM_16", format="RF64")
+    content = bytearray(path.read_bytes())
+    content[20:44] = struct.pack("<QQQ", 2 * 10**12 + 72, 2 * 10**12, 10**12)
+    path.write_bytes(content)
+    assert "cut off" in refusal(path)
+
+
 @pytest.mark.parametrize("suffix", [".flac", ".ogg", ".mp3"])
 def test_damaged_in_the_middle(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"damaged{suffix}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,7 @@ from speechssl.io import (
     read_json,
     replacing,
     stage,
+    unusable,
     write_json,
     write_text,
 )
@@ -148,6 +150,21 @@ def test_a_folder_belongs_to_what_it_was_first_made_from(tmp_path):
     with pytest.raises(InputError, match=r"other inputs \(options\.steps, seed differ\)"), stage(tmp_path / "a", other):
         pytest.fail("it was begun from other inputs")
     assert (tmp_path / "a/made_from.json").is_file()
+
+
+def test_what_ships_as_something_else_is_called_so():
+    refused("people-en/dual, which ships, is no recogniser; give a folder with", checkpoint_folder, "people-en/dual", "recogniser")
+
+
+def test_what_the_system_refuses_names_the_file_and_a_remedy_that_fits(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file/below"):
+        with pytest.raises(OSError) as error, stage(path, {}):
+            pass
+        assert re.search(
+            r"file.* \(it is a file, or lies below one, and a folder is needed\); give another path", unusable(error.value)
+        )
+    assert "change its permissions" in unusable(PermissionError(13, "Permission denied", "out"))
 
 
 def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(tmp_path):

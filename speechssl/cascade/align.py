@@ -561,6 +561,8 @@ def align_corpus(
     if out is None:
         out = root.parent / f"{root.name}-aligned"
         out = out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out  # as people would write it
+    if root in (out.resolve(), *out.resolve().parents):
+        raise InputError(f"{out} is the corpus itself, or in it; give another folder, or none for {root.name}-aligned")
     data = {split: load_corpus(root, split) for split in splits}
     language = check_corpus(manifest, list(data.values()))
     aligner = load_aligner(models, recogniser, language)

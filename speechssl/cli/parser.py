@@ -282,16 +282,46 @@ def read_section(path: Path, stage: str | None) -> dict[str, Any]:
     """The options in a YAML file, or in a section of it."""
     import yaml
 
+    def mapping(loader: Any, node: Any) -> Any:
+        """YAML's own, where no name is given twice, of which the first would be lost in silence."""
+        names: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key.value, str) and key.value in names:
+                raise yaml.MarkedYAMLError(problem=f"{key.value} stands there a second time", problem_mark=key.start_mark)
+            names |= {key.value} if isinstance(key.value, str) else set()
+        return loader.construct_yaml_map(node)
+
+    def integer(loader: Any, node: Any) -> int:
+        """Decimal: to YAML, 010 is eight and 1:30 is ninety."""
+        if not re.fullmatch(r"[-+]?(0|[1-9][0-9_]*)", node.value):
+            raise yaml.MarkedYAMLError(problem=f"{node.value} is no decimal number", problem_mark=node.start_mark)
+        return int(node.value)
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
+    Loader.add_constructor("tag:yaml.org,2002:int", integer)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader)
     except RecursionError:
         raise InputError(f"cannot read the config {path} (it is nested too deeply); write its options as `name: value`") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: a date that there is not
-        raise InputError(f"cannot read the config {path} ({str(error).splitlines()[0]}); check the path") from error
+    except OSError as error:
+        raise InputError(f"cannot read the config {path} ({error.strerror}); check the path") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read the config {path} (it is not UTF-8); save it as UTF-8") from error
+    except (ValueError, yaml.YAMLError) as error:  # ValueError: a date that there is not
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        reason = problem or str(error).splitlines()[0]
+        raise InputError(
+            f"cannot read the config {path}: {reason}{where}; write its options as `name: value`, one a line"
+        ) from error
     if stage is not None:
         if not isinstance(content, dict) or stage not in content:
-            known = ", ".join(map(str, content)) if isinstance(content, dict) else "none"
-            raise InputError(f"{path} has no section {stage!r}; its sections are {known}; name one with --stage")
+            known = [str(name) for name, value in content.items() if isinstance(value, dict)] if isinstance(content, dict) else []
+            remedy = f"its sections are {', '.join(known)}; name one with --stage" if known else "it has none; leave out --stage"
+            raise InputError(f"{path} has no section {stage!r}; {remedy}")
         content = content[stage]
     if not isinstance(content or {}, dict):
         where = f"the section {stage}" if stage is not None else "it"
@@ -332,6 +362,8 @@ def _converted(action: Any, value: Any) -> Any:
         raise argparse.ArgumentTypeError(f"give {action.nargs} values")
     if action.nargs == "+" and not values and action.default != []:
         raise argparse.ArgumentTypeError("give one or more values")
+    if any(isinstance(v, bool) for v in values):
+        raise argparse.ArgumentTypeError("to YAML, yes, no, on and off are true and false; put a word in quotes")
     made = [_reader(str)(v) if action.type is None else action.type(v) for v in values]
     for v in made:
         if action.choices is not None and v not in action.choices:

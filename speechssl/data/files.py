@@ -260,25 +260,40 @@ def open_csv(path: Path, strict: bool = False, delimiter: str = ",") -> Iterator
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             yield csv.reader(file, strict=strict, delimiter=delimiter)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"cannot read {path} as CSV ({error}); download it again or save it as UTF-8") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {path} as CSV (it is not UTF-8); save it as UTF-8 or download it again") from error
+    except (OSError, csv.Error) as error:
+        raise InputError(f"cannot read {path} as CSV ({error}); correct it or download it again") from error
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV file with a header, names without what stands around them. Raises InputError for what is none."""
-    with open_csv(path, strict=True) as rows:
+def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
+    """Rows of a CSV file with a header, names without what stands around them.
+
+    Raises InputError for what is none, and for a row with more cells than there are columns: the rest of its text would be lost.
+    """
+    with open_csv(path, strict=True, delimiter=delimiter) as rows:
         names = [name.strip() for name in next(rows, [])]
-        return [dict(zip(names, row, strict=False)) for row in rows if row]
+        found = []
+        for number, row in enumerate((row for row in rows if row), 1):
+            if any(row[len(names) :]):
+                between = "tabs" if delimiter == "\t" else "commas"
+                counts = f"{len(row)} cells and the header {len(names)}"
+                raise InputError(f"{path}, row {number} has {counts}; put a text that holds {between} in quotation marks")
+            found.append(dict(zip(names, row, strict=False)))
+        return found
 
 
-def load_json(path: Path, halves: bool = False) -> Any:
-    """What a JSON file of a corpus holds. halves: as of `parse_json`. Raises InputError for one that is not there or not whole."""
+def load_json(path: Path, halves: bool = False, unique: bool = False) -> Any:
+    """What a JSON file of others holds. halves, unique: as of `parse_json`.
+
+    Raises InputError for one that is not there or not whole.
+    """
     try:
-        return parse_json(path.read_bytes().decode("utf-8-sig"), halves)
+        return parse_json(path.read_bytes().decode("utf-8-sig"), halves, unique)
     except OSError as error:
         raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
     except ValueError as error:
-        raise InputError(f"{path} is not whole JSON ({error}); copy or download it again") from error
+        raise InputError(f"{path} is not whole JSON ({error}); correct it, or copy or download it again") from error
 
 
 TOKEN = re.compile(r'"((?:[^"]|"")*)"|\[\s*\d*\s*\]|(?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])')

@@ -12,6 +12,7 @@ as JSON. Without SPLIT in between, the split is `test`. Recordings that are file
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,19 @@ from typing import Any
 import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, length, resample, write_flac
-from speechssl.data.files import decoded, open_csv, read_parquet, safe_name
+from speechssl.data.files import decoded, read_csv, read_parquet, safe_name
 from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, Wanted, prepared, write_corpus
-from speechssl.data.records import Answer, Passage, Question, Span, span_of
+from speechssl.data.records import TOLERANCE, Answer, Passage, Question, Span, check_inside, span_of
 from speechssl.errors import InputError
 from speechssl.io import hash_files, parse_json, read_lines, stage
+from speechssl.text import language_of
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")  # "": a folder of `datasets.Dataset.save_to_disk`
-KINDS = ("passages", "questions")
 TIMES = ("start", "end")
+KINDS = {  # of tables -> the columns that are read, of which each row of passages has one of the first, each question the first
+    "passages": ("audio", "text", "context", "transcript", "id", "speaker", "language", "words"),
+    "questions": ("passage", "audio", "text", "question", "id", "speaker", "language", "answers", "answer", *TIMES, "char_start"),
+}
 Rows = Iterable[Mapping[str, Any]]
 
 
@@ -47,9 +52,11 @@ def prepare_table(source: Path, out: Path, language: str = "en") -> dict[str, An
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         made = {}
         for split, found in tables.items():
-            rows = {kind: list(read_table(found[kind])) if kind in found else [] for kind in KINDS}
+            rows = {kind: _rows(found[kind], kind) if kind in found else [] for kind in KINDS}
             places = {kind: str(found.get(kind, source)) for kind in KINDS}
-            made[split] = _Split(split, Path(out), language, report).records(rows, places, next(iter(found.values())).parent)
+            made[split] = _Split(split, Path(out), language, report, source).records(
+                rows, places, next(iter(found.values())).parent
+            )
         return made
 
     return prepared(source.resolve().name, source.resolve(), out, Wanted(), settings, read, {}, {})
@@ -121,27 +128,39 @@ def read_table(table: Path) -> Iterator[dict[str, Any]]:
             except (pyarrow.ArrowException, OSError) as error:
                 raise InputError(f"cannot read {path} ({error}); save the data set again with `save_to_disk`") from error
     else:
-        with open_csv(table, strict=True, delimiter="\t" if table.suffix == ".tsv" else ",") as rows:
-            names = [name.strip() for name in next(rows, [])]
-            for row in rows:
-                yield {name: cell for name, cell in zip(names, row, strict=False) if cell.strip()}
+        yield from read_csv(table, "\t" if table.suffix == ".tsv" else ",")
+
+
+def _rows(table: Path, kind: str) -> list[dict[str, Any]]:
+    """The rows of passages or of questions; stderr names columns that are not read. Raises InputError where there can be none."""
+    rows = list(read_table(table))
+    if not rows:
+        raise InputError(f"{table} has no rows; fill it, or remove it")
+    columns = {name: None for row in rows for name in row}
+    needed = KINDS[kind][: 4 if kind == "passages" else 1]
+    if not any(name in columns for name in needed):
+        has = f"{table} has no column {' or '.join(needed)}, but {', '.join(columns)}"
+        raise InputError(f"{has}; columns have these names, in small letters, with commas in between (in a .tsv: tabs)")
+    if unread := [name for name in columns if name and name not in KINDS[kind]]:
+        print(f"{table}: no column that is read is called {', '.join(unread)}", file=sys.stderr)
+    return rows
 
 
 # ---- rows
 
 
 class _Split:
-    """Makes the records of one split, and the recordings that are no files."""
+    """Makes the records of one split, and the recordings that are no files. root: what relative paths may not lead out of."""
 
-    def __init__(self, split: str, out: Path, language: str, report: PrepareReport) -> None:
-        self.split, self.out, self.language, self.report = split, out, language, report
+    def __init__(self, split: str, out: Path, language: str, report: PrepareReport, root: Path | None = None) -> None:
+        self.split, self.out, self.language, self.report, self.root = split, out, language, report, root
 
     def records(self, rows: Mapping[str, Sequence[Mapping[str, Any]]], places: Mapping[str, str], base: Path) -> SplitRecords:
         """base: folder that relative paths of audio are relative to. places: what the tables are called, for messages."""
         passages, aside = {}, set()
         for number, row in enumerate(rows["passages"], 1):
             place = f"{places['passages']}, row {number}"
-            name = str(_filled(row, "id") or _stem(row.get("audio"), place))
+            name = str(_filled(row, "id") or _stem(_filled(row, "audio"), place))
             if name in passages or name in aside:
                 raise InputError(f"{place}: the id {name} occurs twice; make ids unique")
             self.report.count(self.split, "passages")
@@ -152,7 +171,7 @@ class _Split:
             if not audio[0] and not _text(row, "text", "transcript"):
                 raise InputError(f"{place} has neither audio nor text; give the passage a recording")
             text, words = _text(row, "text", "context"), _words(row, place)
-            passages[name] = Passage(name, *audio, text, *self.about(row), words, transcript=_text(row, "transcript"))
+            passages[name] = Passage(name, *audio, text, *self.about(row, place), words, transcript=_text(row, "transcript"))
         questions: dict[str, Question] = {}
         for number, row in enumerate(rows["questions"], 1):
             place = f"{places['questions']}, row {number}"
@@ -164,6 +183,11 @@ class _Split:
                 raise InputError(f"{place} is about the passage {passage!r}, which the passages lack; give the id of one, {known}")
             self.report.count(self.split, "questions")
             answers = _answers(row, place)
+            seconds = passages[passage].seconds if passage in passages else 0.0
+            for a in answers:
+                if seconds and a.start is not None and a.end is not None and a.end > seconds + TOLERANCE:
+                    times = f"the answer from {a.start:g} to {a.end:g} s lies beyond its passage, which lasts {seconds:.1f} s"
+                    raise InputError(f"{place}: {times}; give seconds from where the recording begins")
             if passage in aside:
                 self.report.set_aside(self.split, "questions", name, "its passage is set aside")
                 continue
@@ -173,11 +197,16 @@ class _Split:
             text = _text(row, "text", "question")
             if not audio[0] and not text:
                 raise InputError(f"{place} has neither audio nor text; give the question one of them")
-            questions[name] = Question(name, passage, *audio, text, *self.about(row), answers=answers)
+            questions[name] = Question(name, passage, *audio, text, *self.about(row, place), answers=answers)
         return SplitRecords(list(passages.values()), list(questions.values()))
 
-    def about(self, row: Mapping[str, Any]) -> tuple[str, str]:
-        return str(_filled(row, "speaker") or ""), str(_filled(row, "language") or self.language)
+    def about(self, row: Mapping[str, Any], place: str) -> tuple[str, str]:
+        language = str(_filled(row, "language") or self.language)
+        try:
+            language_of(language)
+        except InputError as error:
+            raise InputError(f"{place}: {error}") from error
+        return str(_filled(row, "speaker") or ""), language
 
     def audio(self, row: Mapping[str, Any], name: str, base: Path, place: str) -> tuple[str, float] | None:
         """Path and seconds; ("", 0) where the row has none, None where it cannot be used. Raises InputError for a missing file."""
@@ -186,6 +215,8 @@ class _Split:
             return "", 0.0
         if isinstance(given, str | Path):
             path = base / given
+            if self.root and not Path(given).is_absolute():
+                check_inside(self.root, str(path.relative_to(self.root)), place)
             if not path.is_file():
                 raise InputError(f"{place} names {path}, which does not exist; paths are relative to {base}")
             path = path.resolve()

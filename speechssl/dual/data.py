@@ -190,6 +190,8 @@ def unit_source(units: Path, corpus: Path) -> tuple[dict[str, Any], int, FrameGr
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{units / CARD} does not record what made the units; extract them again") from error
     if source[0].get("corpus") != data_hash(corpus, units.name):
+        if not (corpus / units.name / "passages.jsonl").is_file():
+            raise InputError(f"{corpus} has no {units.name}/passages.jsonl; give the prepared corpus of the units in {units}")
         raise InputError(f"the units in {units} were made from another corpus; extract them again")
     return source
 

@@ -276,7 +276,9 @@ def held_out_units(corpus: Path, units: Path, source: dict[str, Any], split: str
 
 
 def weights_of(reader: Path | None) -> str | None:
-    """The hash of its weights."""
+    """The hash of its weights. Raises InputError where there is no reader."""
+    if reader and not (reader / "card.json").is_file():
+        raise InputError(f"found no reader at {reader} (no card.json); give a folder of `speechssl train`, or what ships")
     return read_json(reader / "card.json").get("weights") if reader else None
 
 

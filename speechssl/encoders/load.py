@@ -407,7 +407,7 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
     try:
         on_cpu = torch.empty(0, device=device).is_cpu
     except (RuntimeError, AssertionError) as error:  # torch's words for a name it does not know, and for no driver
-        raise InputError(f"there is no device {device} ({first_line(error)}); leave out --device, or choose cpu") from error
+        raise InputError(f"there is no device {device} here; give --device cpu, cuda, cuda:N or auto") from error
     if precision == "auto":
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
     config: Any = checkpoint.model.config

@@ -25,6 +25,7 @@ from speechssl.cascade.confusions import confusions_card, fit_confusions, write_
 from speechssl.cascade.data import Recogniser, Transcript
 from speechssl.cascade.readers import reader_suffix
 from speechssl.cascade.system import SIMULATED, Cascade, load_recogniser
+from speechssl.data.files import load_json
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus, passage_units, synthetic_note
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, tell_set_aside
@@ -541,9 +542,9 @@ def import_predictions(o: Predictions) -> str:
 
 
 def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
-    found = read_json(file)
+    found = load_json(file, unique=True)
     if not isinstance(found, dict) or not found:
-        raise InputError(f"{file} is not a JSON object of question -> answer; write one as SQuAD's scorer takes it")
+        raise InputError(f"{file} holds no answers; write a JSON object of question id -> answer, as SQuAD's scorer takes it")
     known = {q.id for q in data.questions}
     if unknown := [name for name in found if name not in known]:
         raise InputError(

@@ -223,7 +223,11 @@ def load_codebook(path: Path | str) -> Codebook:
     found = [file for file in sorted(folder.glob(f"*{SUFFIX}")) if file.with_suffix(".card.json").is_file()]
     named = [file for file in found if file.stem == "units"] or found
     if len(named) != 1:
-        raise InputError(f"{folder} has {len(named)} codebooks{f' ({named[0].name}, ...)' if named else ''}; name a file in it")
+        if not named:
+            raise InputError(
+                f"{folder} has no codebook; give the {SUFFIX} file of `speechssl units fit`, with its .card.json beside it"
+            )
+        raise InputError(f"{folder} has the codebooks {', '.join(file.name for file in named[:3])}; name one of these files")
     return _read(named[0])
 
 

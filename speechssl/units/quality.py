@@ -26,8 +26,8 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.data.files import Recording, list_recordings, number_of, open_csv, read_tiers
-from speechssl.data.records import Corpus, load_corpus
+from speechssl.data.files import Recording, list_recordings, number_of, read_csv, read_tiers
+from speechssl.data.records import Corpus, check_inside, load_corpus
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
 from speechssl.io import read_json, read_lines, write_json
@@ -112,15 +112,16 @@ def read_labelled(path: Path) -> dict[str, dict[str, str]]:
 
     audio is relative to the list. Raises InputError for a file that is no such list.
     """
-    with open_csv(path) as rows:
-        names = next(rows, [])
-        lines = [dict(zip(names, row, strict=False)) for row in rows if row]
-    if missing := {"audio", "text", "speaker"}.difference(names):
+    lines = read_csv(path)
+    if not lines:
+        raise InputError(f"{path} has no rows; give it a line audio,text,speaker and below it a line for each recording")
+    if missing := {"audio", "text", "speaker"}.difference(*lines):
         raise InputError(f"{path} has no column {', '.join(sorted(missing))}; begin it with the line audio,text,speaker")
     found: dict[str, dict[str, str]] = {}
     for number, line in enumerate(lines, 2):
         if not all(line.get(name) for name in ("audio", "text", "speaker")):
             raise InputError(f"line {number} of {path} lacks audio, text or speaker; complete it or delete it")
+        check_inside(path.parent, line["audio"], f"line {number} of {path}")
         name = line.get("id") or line["audio"]
         if name in found:
             raise InputError(f"line {number} of {path} has {name} again; list every recording once")
@@ -139,7 +140,7 @@ def _of_list(
     try:
         rows = same_text(sequences, texts, speakers, groups, options.seed)
     except ValueError as error:
-        raise InputError(f"{source}: {error}; list recordings of the same text by several speakers") from error
+        raise InputError(f"{source}: {error}; list several texts, each by several speakers") from error
     if options.violins:
         draw_violins(options.violins, rows)
         _note(f"{options.violins}: distances of the same text and of other texts")
@@ -348,8 +349,12 @@ def same_text(
     belongs to, such as a synthesiser (none: all are one group). The distance, from 0 (alike) to 1, is of edits over the longer
     length; it predicts how well DUAL can learn from the units. A row has `groups`, `same_text_distance`, `other_text_distance`,
     `same_text_auc` (the chance that a pair of the same text is nearer than one of other texts), and `pairs` of the same text.
-    Pairs of groups that share no text have no row. Raises ValueError where no text is said by two speakers.
+    Pairs of groups that share no text have no row. Raises ValueError where all are by one speaker or of one text, or where no text
+    is said by two speakers of a group, or of two groups that say another text as well.
     """
+    for values, what in ((speakers, "speaker"), (texts, "text")):
+        if len(set(values)) == 1:
+            raise ValueError(f"all recordings have the {what} {values[0]}")
     rng = np.random.default_rng(seed)
     text, who, group = np.array(texts), np.array(speakers), np.array(groups or [""] * len(texts))
     one, two = np.triu_indices(len(units), 1)
@@ -378,7 +383,7 @@ def same_text(
                 }
             )
     if not rows:
-        raise ValueError("no text is said by two speakers")
+        raise ValueError("no text is said by two speakers, who say another text as well")
     return rows
 
 

@@ -537,6 +537,13 @@ def test_what_cannot_be_aligned_is_one_sentence_and_leaves_nothing(corpus, align
     assert "\n" not in str(caught.value) and not root.with_name("corpus-aligned").exists()
 
 
+def test_a_corpus_is_not_aligned_into_itself(corpus, aligner):
+    root = corpus([{"id": "p"}], [])
+    for out in (root, root / "aligned"):
+        with pytest.raises(InputError, match="is the corpus itself, or in it; give another folder, or none for corpus"):
+            align_corpus(root, out, "people-en", "ctc", 0.1)
+
+
 def test_a_path_that_is_no_corpus_is_one_sentence(tmp_path, aligner):
     (tmp_path / "empty").mkdir()
     (tmp_path / "list.jsonl").write_text("{}\n")

@@ -82,7 +82,7 @@ def test_answers_in_every_form(answers, golds):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"data": [{"paragraphs": [{"context": "a", "qas": [', "is not whole JSON .*; copy or download it again"),
+        (b'{"data": [{"paragraphs": [{"context": "a", "qas": [', "is not whole JSON .*; correct it, or copy or download it again"),
         (b"[" * 100_000, "is not whole JSON"),
         (b'{"data": "\xff\xfe"}', "is not whole JSON"),
         (b'{"rows": []}', "it has no list called data"),

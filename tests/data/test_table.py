@@ -144,6 +144,23 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(mine: P
             "row 1: an answer has the char_start -1; leave it out where it is not known",
         ),
         ("questions", "0.25,0.75", "soon,0.75", "neither a text nor text, start and end"),
+        (
+            "questions",
+            "0.25,0.75",
+            "250,750",
+            "row 1: the answer from 250 to 750 s lies beyond its passage, which lasts 1.0 s",
+        ),
+        (
+            "passages",
+            "rome was",
+            "rome, was",
+            "row 1 has 5 cells and the header 4; put a text that holds commas in",
+        ),
+        ("passages", "text,speaker", "language,speaker", "passages.csv, row 1: there are no text rules for the language 'rome was"),
+        ("passages", "wav/rome.wav", "../rome.wav", "row 1 names ../rome.wav, which leads out of .*mine; move the file there"),
+        ("passages", ",", ";", "has no column audio or text or context or transcript, but id;audio;text;speaker; columns have"),
+        ("passages", PASSAGES, "id,audio\n", "passages.csv has no rows; fill it"),
+        ("questions", "id,passage", "id,about", "questions.csv has no column passage, but id, about,"),
     ],
 )
 def test_a_row_that_is_wrong_is_named_and_nothing_is_left(
@@ -154,6 +171,12 @@ def test_a_row_that_is_wrong_is_named_and_nothing_is_left(
     file.write_text(file.read_text().replace(old, new))
     refused(message, prepare_table, mine, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_column_that_is_not_read_is_named(mine: Path, tmp_path: Path, capsys: Any) -> None:
+    (mine / "questions.csv").write_text((mine / "questions.csv").read_text().replace("answer,", "anwser,"))
+    prepare_table(mine, tmp_path / "out")
+    assert "questions.csv: no column that is read is called anwser" in capsys.readouterr().err
 
 
 def test_a_folder_without_tables_says_what_belongs_there(tmp_path: Path, capsys: Any) -> None:

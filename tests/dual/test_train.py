@@ -130,6 +130,14 @@ def dual_from(start, corpus, tmp_path, out):
     return tmp_path / out
 
 
+def test_what_is_no_corpus_and_no_reader_is_called_so(corpus, tmp_path):
+    with pytest.raises(InputError, match=r"found no reader at .*nowhere \(no card.json\)"):
+        dual_from(tmp_path / "nowhere", corpus, tmp_path, "out")
+    with pytest.raises(InputError, match=r"none has no train/passages.jsonl; give the prepared corpus of the units in"):
+        dual_from(None, tmp_path / "none", tmp_path, "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_corpus_without_times_names_the_verb_that_gives_them(corpus, tmp_path):
     change_lines(corpus / "train/questions.jsonl", {"answers": [{"text": "silver"}]})
     rewrite_made_from(tmp_path, corpus=data_hash(corpus, "train"))

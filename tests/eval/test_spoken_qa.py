@@ -465,8 +465,8 @@ def test_a_name_is_no_path_and_other_predictions_of_the_same_name_are_not_replac
 @pytest.mark.parametrize(
     ("predictions", "message"),
     [
-        ([], "is not a JSON object"),
-        ({}, "is not a JSON object"),
+        ([], "holds no answers; write a JSON object of question id"),
+        ({}, "holds no answers"),
         ({"x": "boat"}, "has the question x, which is not in .*"),
         ({"a": 3}, "the answer of a is 3"),
         ({"a": [1.0]}, "the answer of a"),
@@ -481,6 +481,15 @@ def test_what_is_no_prediction_is_one_sentence_and_leaves_nothing(annotated, tmp
     with pytest.raises(InputError, match=message):
         scores(annotated, tmp_path, predictions)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_question_that_is_answered_twice_is_named(annotated, tmp_path):
+    (tmp_path / "twice.json").write_text('{"a": "boat", "b": "x", "a": "boats"}')
+    predictions = Predictions(corpus=annotated, out=tmp_path / "out", file=tmp_path / "twice.json", name="mine", split="dev")
+    with pytest.raises(InputError, match=r"twice.json is not whole JSON \(it has a twice\); correct it"):
+        import_predictions(predictions)
+    (tmp_path / "twice.json").write_text('{"a": "boat"}', "utf-8-sig")  # as Windows writes it
+    assert "1 answers of mine" in import_predictions(predictions)
 
 
 # ---- from the command line, on corpora that are text only

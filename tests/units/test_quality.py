@@ -352,8 +352,13 @@ def test_same_text_of_many_speakers_is_that_of_all_pairs_by_two_of_them():
     assert every["other_text_distance"] == pytest.approx(np.mean(other))
     auc = np.mean([(a < b) + (a == b) / 2 for a in same for b in other])
     assert every["same_text_auc"] == pytest.approx(auc)
-    with pytest.raises(ValueError, match="no text is said by two speakers"):
-        same_text(units[:2], texts[:2], speakers[:2])
+    for texts, speakers, reason in (
+        ("ab", "cc", "all recordings have the speaker c"),
+        ("aa", "cd", "all recordings have the text a"),
+        ("ab", "cd", "no text is said by two speakers"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            same_text(units[:2], list(texts), list(speakers))
 
 
 @pytest.mark.slow
@@ -533,7 +538,12 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
         ("audio,text\na.wav,b\n", "has no column speaker; begin it with the line audio,text,speaker"),
         ("audio,text,speaker\na.wav,,c\n", "line 2 of .* lacks audio, text or speaker"),
         ("audio,text,speaker\na.wav,b,c\na.wav,b,c\n", "line 3 of .* has a.wav again"),
-        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,b,c\n", "no text is said by two speakers; list"),
+        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,c\n", "all recordings have the speaker c; list several texts"),
+        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,b,d\n", "all recordings have the text b; list several texts"),
+        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,e\n", "no text is said by two speakers, who say another"),
+        ("audio,text,speaker\n", "list.csv has no rows; give it a line audio,text,speaker"),
+        ("audio,text,speaker\na.wav,b, d,c\n", "row 1 has 4 cells and the header 3"),
+        ("audio,text,speaker\n../a.wav,b,c\n", "line 2 of .* names ../a.wav, which leads out of"),
         ("audio,text,speaker\nr0.flac,b,c\n", "no recording of 1 can be read"),
     ],
 )
