@@ -138,7 +138,7 @@ def _of_language(language: str, english: T, chinese: T) -> T:
     tag = re.split("[-_]", language.lower())[0]
     rules = {"en": english, "zh": chinese, "cmn": chinese}
     if tag not in rules:
-        raise InputError(f"there are no text rules for the language {language!r}; give en or zh")
+        raise InputError(f"there are no text rules for the language {language!r}; use en or zh")
     return rules[tag]
 
 
