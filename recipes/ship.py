@@ -42,7 +42,7 @@ READERS = ("dual", "text-qa", "speechbert")
 
 
 def card_of(out: Path, part: str) -> Path:
-    return out / "units.card.json" if part == "units" else out / part / "card.json"
+    return out / f"{part}.card.json" if part in ("units", "words") else out / part / "card.json"
 
 
 def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
@@ -60,9 +60,9 @@ def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
     save(quantise(head_weights), out / "ctc" / "head.safetensors")
     write_json(card_of(out, "encoder"), read_json(card_of(out, "encoder")) | {"files": file_hashes(out / "encoder")})
     rounded = load_encoder(out / "encoder").hash
-    for part in ("units", "ctc"):
-        card = read_json(card_of(out, part))
-        write_json(card_of(out, part), card | {"encoder": rounded, "made_for": card["encoder"]})
+    for part in ("units", "words", "ctc"):
+        if card_of(out, part).is_file() and (card := read_json(card_of(out, part)))["encoder"] != rounded:
+            write_json(card_of(out, part), card | {"encoder": rounded, "made_for": card["encoder"]})
     head = read_json(card_of(out, "ctc"))
     write_json(card_of(out, "ctc"), head | {"weights": hash_files([out / "ctc" / "head.safetensors"]), "trained": head["weights"]})
     card = read_json(card_of(out, "speechbert"))

@@ -54,7 +54,10 @@ for name, source in {"words": read, "units": "known"}.items():
     for path in sorted((exp / "quality").glob(f"{arm}-{source}-*.json")):
         found = json.loads(path.read_text())
         rows = {row["groups"]: {k: row[k] for k in ("same_text_auc", "same_text_distance")} for row in found.get("same_text", [])}
-        noise = {f"{row['condition']}": row["unit_edit_distance"] for row in found.get("stability", [])}
+        noise = {
+            row["condition"] + (f" {row['snr_db']:g} dB" if row.get("snr_db") is not None else ""): row["unit_edit_distance"]
+            for row in found.get("stability", [])
+        }
         scores[path.stem.removeprefix(f"{arm}-{source}-")] = {"same_text": rows, "unit_edit_distance": noise}
     codebook = load_codebook(exp / arm / f"{source}-out.safetensors")
     card = codebook.card | recipe | LICENCE | {"encoder": rounded, "made_for": codebook.card["encoder"], "scores": scores}

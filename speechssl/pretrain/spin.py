@@ -237,6 +237,7 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
                     name: "/".join(Path(value).parts[-2:]) for name in ("start", "teacher", "codebook") if (value := decisive[name])
                 }
                 card = {"what": "encoder trained by Spin", "options": decisive | names, "corpus": data.card, "training": result}
-                made_of = {"targets": codebook.card if codebook else None, "files": file_hashes(out / "encoder")}
+                targets = {key: value for key, value in codebook.card.items() if key != "scores"} if codebook else None
+                made_of = {"targets": targets, "files": file_hashes(out / "encoder")}
                 write_json(out / "encoder" / "card.json", card | made_of)
         return load_encoder(out / "encoder")
