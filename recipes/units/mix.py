@@ -98,7 +98,7 @@ def main(options: argparse.Namespace) -> None:
     names = dict.fromkeys(card["corpus"] for card in cards if "corpus" in card)
     made = {"corpus": " and ".join(names)} if names else {}
     made |= {"mixed_by": "recipes/units/mix.py", "of": cards, **distorted}
-    made["synthetic"] = "; ".join(str(c["synthetic"]) for c in cards)
+    made["synthetic"] = "; ".join(dict.fromkeys(str(c["synthetic"]) for c in cards))
     if licence := options.licence or "; ".join(dict.fromkeys(str(c["licence"]) for c in cards if "licence" in c)):
         made["licence"] = licence
     write_json(options.out / "card.json", made | {"manifests": {options.split: data_hash(options.out, options.split)}})

@@ -38,15 +38,17 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
     names = {row[0] for row in rows}
     assert names >= {"start", "start-margin", "hubert-synthesisers-k-means"}
-    assert names >= {f"r-spin-teacher-{read}" for read in ("k-means", "units", "labels")}
+    assert names >= {f"r-spin-reference-{read}" for read in ("k-means", "units", "labels")}
+    assert names >= {f"r-spin-ctc-{read}" for read in ("k-means", "units", "labels", "known", "words")}
     assert len(next(row for row in rows if row[0] == "start")) == len(rows[0])
     exp = tmp_path / "exp"
     assert read_json(exp / "quality" / "start-test-fsdd.json")["same_text"][0]["pairs"] == 2
     packed = (exp / "people.txt").read_text().split()
     assert packed and all(path in (exp / "speech.txt").read_text() for path in packed)
-    assert load_codebook(exp / "people-en/words.safetensors").card["encoder"] == load_encoder(exp / "people-en/encoder").hash
+    for book in ("words", "units"):
+        assert load_codebook(exp / f"people-en/{book}.safetensors").card["encoder"] == load_encoder(exp / "people-en/encoder").hash
     answers = list(exp.glob("answers*/*/predictions/dual/*.json"))  # of DUAL on every encoder
-    assert {path.parents[2].name for path in answers} == {"start", "hubert-synthesisers", "r-spin-teacher"}
+    assert {path.parents[2].name for path in answers} == {"start", "hubert-synthesisers", "r-spin-reference", "r-spin-ctc"}
     made = {p: p.stat().st_mtime_ns for p in [*exp.glob("quality/*.json"), *exp.rglob("*.safetensors"), *answers]}
     again = run(*arguments, PATH=quick, FSDD=str(digits)).stdout
     assert again.split("**dev**")[1].split("== 8")[0] == table.split("**dev**")[1].split("== 8")[0]
