@@ -321,7 +321,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys: 
     (tmp_path / "file").write_text("")
     assert main(["prepare", "minisqa", str(tmp_path / "file/corpus"), "--passages", "0"]) == 2
     text = capsys.readouterr().err
-    assert "file" in text and "Not a directory" in text and text.count("\n") == 1
+    assert "file/corpus (it is a file, or lies below one, and a folder is needed)" in text and text.count("\n") == 1
 
 
 @pytest.mark.parametrize(
