@@ -70,8 +70,11 @@ def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
     write_json(card_of(out, "speechbert"), card | {"features": features, "made_for": card["features"]["encoder"]})
 
     cut_vocabulary(models / "text-qa", corpus, out / "text-qa")
-    for part in MEASURED_BY:  # some name the recipe that trained them
-        write_json(card_of(out, part), {"recipe": recipe} | read_json(card_of(out, part)) | {"scores": {}})
+    for part in MEASURED_BY:  # some name the recipe that trained them; units keep what was measured of them alone
+        card = read_json(card_of(out, part))
+        trained = f"recipes/units/readers.sh, base.yaml; transferred: {recipe}" if "transferred" in card else recipe
+        scores = card.get("scores", {}) if part == "units" else {}
+        write_json(card_of(out, part), {"recipe": trained} | card | {"scores": scores})
     add_licences(out)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 1e6
     print(f"{out}: {size:.1f} MB")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Readers for the encoder that ships: DUAL, a recogniser and SpeechBERT, trained on what synthesisers say, half of it distorted; then
+# Readers for the encoder that ships: DUAL, a recogniser and SpeechBERT, trained on what synthesisers say, part of it distorted; then
 # DUAL and the others on the test set in clean speech, in noise, and spoken by a synthesiser that nobody trained on.
 # Run from the repository root, after run.sh, or with MODELS=FOLDER (encoder/ and words.safetensors). Finished stages are skipped.
 #   bash recipes/units/readers.sh                                            the published run (README.md has its times)
@@ -14,7 +14,7 @@ configure
 MODELS=${MODELS:-$EXP/people-en}
 KNOWN=$(python recipes/settings.py "$CONFIG" start)
 
-stage "1 speech to learn from, by espeak-ng, flite, and kokoro where run.sh has it, half of it distorted; and festival's to measure on"
+stage "1 speech to learn from, by espeak-ng, flite, and kokoro where run.sh has it, a share of it distorted; and festival's to measure on"
 speechssl prepare minisqa "$EXP/readers/espeak" $(with readers-espeak-ng)
 for other in flite festival; do
   if ! command -v $other > /dev/null; then
@@ -32,8 +32,11 @@ copies=$(setting copies) distorted=$(setting distorted)
 
 stage "2 units: those that the reader of $KNOWN knows, by a linear head that learns them from clean and distorted speech"
 known=$(python recipes/models.py "$KNOWN")
-[ -f "$MODELS/units.safetensors" ] || speechssl units transfer "$EXP/readers/espeak" "$known/encoder" "$known/units.safetensors" "$MODELS/encoder" "$MODELS/units.safetensors" \
-  $(with transfer)
+case $(setting ship) in
+  r-spin-ctc*) ;; # gives them itself: run.sh put them there
+  *) speechssl units transfer "$EXP/readers/espeak" "$known/encoder" "$known/units.safetensors" "$MODELS/encoder" \
+    "$MODELS/units.safetensors" $(with transfer) ;;
+esac
 speechssl units extract "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/readers/units" $(with extract)
 
 stage "3 DUAL: goes on from the reader of $KNOWN, on all synthesisers and in noise"

@@ -4,7 +4,7 @@
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/units/run.sh                                 the published run (README.md has its times)
 #   bash recipes/units/run.sh recipes/units/kokoro.yaml exp/units-kokoro   goes on from it, with a third synthesiser
-#   bash recipes/units/run.sh recipes/units/small.yaml exp/units-small     every arm, at fewer steps
+#   bash recipes/units/run.sh recipes/units/small.yaml exp/units-small     every arm without parallel readings, at fewer steps
 #   bash recipes/units/run.sh recipes/units/smoke.yaml exp/units-smoke     the same in a minute or two, only to show that it runs
 # Environment:
 #   FSDD=FOLDER      the Free Spoken Digit Dataset: recordings 10 and later train, 5 to 9 are dev, 0 to 4 test
@@ -126,13 +126,15 @@ for arm in $ARMS; do
       measure "$arm" "openai/$arm" "$EXP/$arm.safetensors" ;;
     teacher) measure teacher "$TEACHER" "$EXP/teacher.safetensors" ;;
     *)
+      reads="units labels" # the learned codebook, the linear head on the pseudo-labels
       if [ "$arm" = r-spin-ctc ]; then # its labels are what the reader of the start knows; words of people have those of the arm before
         [ -f "$EXP/$arm/known-out.safetensors" ] \
           || python recipes/units/read_out.py "$EXP/$arm/labels.safetensors" "$EXP/$arm/known-out.safetensors" $(setting known)
         speechssl units transfer "$EXP/speech.txt" "$EXP/r-spin-reference/encoder" "$EXP/r-spin-reference/labels-out.safetensors" \
           "$EXP/$arm/encoder" "$EXP/$arm/words-out.safetensors" $(with words)
+        reads="$reads known words"
       fi
-      for read in units labels known words; do # the learned codebook, the linear head on the pseudo-labels, and the two above
+      for read in $reads; do
         [ -f "$EXP/$arm/$read.safetensors" ] || [ -f "$EXP/$arm/$read-out.safetensors" ] || continue
         [ -f "$EXP/$arm/$read-out.safetensors" ] \
           || python recipes/units/read_out.py "$EXP/$arm/$read.safetensors" "$EXP/$arm/$read-out.safetensors" $(setting read-out)
@@ -152,9 +154,10 @@ answer() { # NAME ENCODER CODEBOOK: clean and in noise, and another synthesiser;
 for arm in $ARMS; do
   if [ "$arm" = start ]; then answer start "$START/encoder" "$START/units.safetensors"; fi
   [ -d "$EXP/$arm/encoder" ] || continue
-  known=$EXP/$arm/known-out.safetensors
-  if [ ! -f "$known" ]; then
-    known=$EXP/$arm/known.safetensors
+  known=$EXP/$arm/known.safetensors
+  if [ "$arm" = r-spin-ctc ]; then
+    known=$EXP/$arm/known-out.safetensors
+  else
     speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$EXP/$arm/encoder" "$known" $(with transfer)
   fi
   answer "$arm" "$EXP/$arm/encoder" "$known"

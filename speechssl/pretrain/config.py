@@ -416,8 +416,8 @@ class PseudoLabels:
     label_weight: Weight = option(5.0, "weight of their loss")
     label_loss: LabelLoss = option(
         "cross-entropy",
-        "cross-entropy: every frame has its label; ctc: only the order of the labels counts, not where each begins, which suits "
-        "reference readings, whose frames are matched with errors",
+        "cross-entropy: every frame has its label; ctc: after the updates of --warmup-steps only the order of the labels counts, not "
+        "where each begins, which suits reference readings, whose frames are matched with errors",
     )
     reference: bool = option(
         False,
@@ -463,6 +463,13 @@ class Spin:
         if self.labels.teacher is None and (self.labels.codebook or self.labels.teacher_layer):
             raise InputError(
                 "--codebook and --teacher-layer are of a teacher's pseudo-labels; name the --teacher, or leave them out"
+            )
+        if self.labels.label_loss == "ctc" and self.labels.teacher is None:
+            raise InputError("--label-loss is of a teacher's pseudo-labels; name the --teacher, or leave it out")
+        if self.labels.label_loss == "ctc" and self.training.steps <= self.training.warmup_steps:
+            raise InputError(
+                f"--label-loss ctc begins after {self.training.warmup_steps} --warmup-steps, and there are {self.training.steps} "
+                "--steps; give fewer of the former"
             )
         if self.versions.distort is None and (self.versions.noise or self.versions.noise_cache):
             raise InputError("--noise and --noise-cache have no effect without --distort; give it too, or leave them out")

@@ -230,7 +230,9 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
                 weights, offsets = model.read_out()
                 Codebook(weights, made, offsets=offsets).save(out / "units.safetensors")
                 if codebook is not None and model.classify is not None:  # readers of the codebook's units read what it predicts
-                    made |= {"read_out": "linear head on the clusters of the clean signal"} | codebook.carried
+                    of = "a reference reading" if options.reference else "the clean signal"
+                    order = ", in order" if options.label_loss == "ctc" else ""
+                    made |= {"read_out": f"linear head on the clusters of {of}{order}"} | codebook.carried
                     weights, offsets = (x.detach().float().cpu().numpy() for x in (model.classify.weight, model.classify.bias))
                     Codebook(weights, made, offsets=offsets).save(out / "labels.safetensors")
                 names = {

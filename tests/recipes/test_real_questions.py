@@ -103,7 +103,7 @@ def spoken(root: Path, articles: int) -> Path:
 def test_parts_of_the_data_are_whole_articles_with_all_their_readings_and_nested(tmp_path: Path) -> None:
     readings = [spoken(tmp_path / name, 12) for name in ("one", "two")]
     settings = {"split": "train", "distorted": 0.0, "articles": True, "licence": "CC0", "distort": "m", "snr_range": (0.0, 20.0)}
-    script("units/mix.py").main(Namespace(out=tmp_path / "train", corpora=readings, **settings))
+    script("units/mix.py").main(Namespace(out=tmp_path / "train", corpora=readings, copies=(), **settings))
     data = load_corpus(tmp_path / "train", "train")
     assert data.path(data.questions[0]).parent in {tmp_path / "one", tmp_path / "two"}  # nothing was copied
     card = read_json(tmp_path / "train/card.json")

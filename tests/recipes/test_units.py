@@ -51,6 +51,7 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
     assert {path.parents[2].name for path in answers} == {"start", "hubert-synthesisers", "r-spin-reference", "r-spin-ctc"}
     made = {p: p.stat().st_mtime_ns for p in [*exp.glob("quality/*.json"), *exp.rglob("*.safetensors"), *answers]}
     again = run(*arguments, PATH=quick, FSDD=str(digits)).stdout
+    assert sorted(exp.glob("quality/*.json")) == sorted(p for p in made if p.parent.name == "quality")
     assert again.split("**dev**")[1].split("== 8")[0] == table.split("**dev**")[1].split("== 8")[0]
     assert {p: p.stat().st_mtime_ns for p in made} == made
 
@@ -95,6 +96,7 @@ def section_of(card: dict[str, Any], stage: str) -> dict[str, Any]:
 def test_the_readers_that_ship_were_made_with_the_settings_of_the_recipe(part: str) -> None:
     card = read_json(model_folder() / part / "card.json")
     options, section = card["options"] | card["options"]["training"], section_of(card, part)
+    assert (section.pop("precision", "bf16") == "bf16") == options["bf16"]
     for name, value in section.items():
         assert options[OWN_NAMES.get(name, name.replace("-", "_"))] == value, name
     assert card["training"]["steps"] == section["steps"] and card["scores"]
@@ -114,6 +116,8 @@ def test_the_speechbert_that_ships_was_made_with_the_settings_of_the_recipe() ->
     assert {part: done["steps"] for part, done in card["training"].items()} == {
         part: section[name] for part, name in (("words", "word-steps"), ("masked", "mask-steps"), ("spans", "steps"))
     }
+    transferred = card["transferred"]["options"]
+    assert transferred["passages"] == 400 and transferred["training"]["steps"] == 500  # of kokoro.yaml
 
 
 def test_the_encoder_that_ships_was_made_with_the_settings_of_the_recipe() -> None:
