@@ -416,8 +416,8 @@ class PseudoLabels:
     label_weight: Weight = option(5.0, "weight of their loss")
     label_loss: LabelLoss = option(
         "cross-entropy",
-        "cross-entropy: every frame has its label; ctc: after the updates of --warmup-steps only the order of the labels counts, not "
-        "where each begins, which suits reference readings, whose frames are matched with errors",
+        "cross-entropy: every frame has its label; ctc: after the updates of --warmup-steps only the order of the labels counts, "
+        "not where each begins, which suits reference readings, whose frames are matched with errors",
     )
     reference: bool = option(
         False,

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import parse_distortions
+from speechssl.cli import main
 from speechssl.config import TrainingOptions
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
@@ -228,6 +229,18 @@ def test_the_defaults_are_the_authors():
     assert (options.codes, options.layer, options.teacher, options.clusters, options.label_weight) == (2048, None, None, 200, 5.0)
     training = Spin.__dataclass_fields__["training"].default
     assert (training.steps, training.learning_rate, training.warmup_steps, training.weight_decay) == (5000, 1e-4, 2500, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ([], "--label-loss is of a teacher's pseudo-labels; name the --teacher"),
+        (["--teacher", "mfcc", "--steps", "9", "--warmup-steps", "9"], "begins after 9 --warmup-steps, and there are 9 --steps"),
+    ],
+)
+def test_an_order_of_labels_that_would_never_count_is_refused(typed, message, tmp_path, capsys):
+    command = ["pretrain", "spin", str(tmp_path), str(tmp_path / "out"), "--start", "x", "--label-loss", "ctc"]
+    assert main([*command, *typed]) == 2 and message in capsys.readouterr().err
 
 
 def test_an_epsilon_that_overflows_is_refused(mini_corpus, hubert_folder, tmp_path):
