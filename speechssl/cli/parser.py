@@ -303,7 +303,11 @@ def read_section(path: Path, stage: str | None) -> dict[str, Any]:
     Loader.add_constructor("tag:yaml.org,2002:map", mapping)
     Loader.add_constructor("tag:yaml.org,2002:int", integer)
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader)
+        loader = Loader(path.read_text(encoding="utf-8"))
+        try:
+            content = loader.get_single_data()
+        finally:
+            loader.dispose()
     except RecursionError:
         raise InputError(f"cannot read the config {path} (it is nested too deeply); write its options as `name: value`") from None
     except OSError as error:

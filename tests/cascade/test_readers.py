@@ -258,8 +258,8 @@ def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_pat
     refused(folder, "has no tokeniser")
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "c")
     (folder / "tokenizer.json").unlink()
-    refused(folder, r"cannot load the tokeniser in .*c \(it has no tokenizer.json\); give one that was fine-tuned")
-    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "c")
+    refused(folder, "c has no tokeniser; give one that was fine-tuned")
+    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "d")
     (folder / "model.safetensors").write_bytes(b"cut")
     refused(folder, "cannot load the reader")
 
