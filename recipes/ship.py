@@ -2,7 +2,8 @@
 
 python recipes/ship.py MODELS CTC CORPUS OUT RECIPE    e.g. exp/robustness/models/continual-more exp/minisqa/models/ctc
                                                        exp/minisqa/corpus exp/robustness/minisqa-en-robust "recipes/robustness"
-python recipes/ship.py scores OUT EXP...               what `speechssl evaluate qa` found in EXP..., into the cards
+python recipes/ship.py scores OUT EXP... NAME=EXP      what `speechssl evaluate qa` found in EXP..., into the cards; NAME: who
+                                                       speaks there, if it is another synthesiser than in the others
 python recipes/ship.py licence OUT                     licence and attribution, into the cards of a set that was made without them
 
 The encoder is rounded to int8 here, if it is not already, after units, recogniser and SpeechBERT were made for it: their cards get
@@ -147,14 +148,22 @@ def trained_on(card: dict) -> list[str]:
     return [corpus[name] for name in ("synthetic", "licence", "licences") if corpus.get(name)]
 
 
-def add_scores(out: Path, folders: list[Path]) -> None:
-    rows = [row for folder in folders for row in read_rows(folder / "results.jsonl")]
+def add_scores(out: Path, folders: list[str]) -> None:
+    """ "dual ff1, pink 5 dB" is of the synthesiser that spoke the training data, "dual ff1, festival" of the other that is named."""
+    rows = []
+    for folder in folders:
+        speaker, _, path = folder.rpartition("=")
+        for row in read_rows(Path(path) / "results.jsonl"):
+            condition = row.condition + (f" {row.snr_db:g} dB" if row.snr_db is not None else "")
+            if speaker:
+                condition = speaker if condition == "clean" else f"{speaker}, {condition}"
+            rows.append((row, condition))
     for part, wanted in MEASURED_BY.items():
         reached = {
-            f"{row.system} {row.metric}, {row.condition}" + (f" {row.snr_db:g} dB" if row.snr_db is not None else ""): {
+            f"{row.system} {row.metric}, {condition}": {
                 name: getattr(row, name) for name in ("value", "low", "high", "n", "drawn", "groups")
             }
-            for row in rows
+            for row, condition in rows
             if (row.system, row.metric) in wanted
         }
         card = read_json(card_of(out, part))
@@ -163,7 +172,7 @@ def add_scores(out: Path, folders: list[Path]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "scores":
-        add_scores(Path(sys.argv[2]), [Path(folder) for folder in sys.argv[3:]])
+        add_scores(Path(sys.argv[2]), sys.argv[3:])
     elif sys.argv[1] == "licence":
         add_licences(Path(sys.argv[2]))
     else:

@@ -1,11 +1,13 @@
 """Lists of recordings for recipes/units: what is trained on, and what is measured (audio, text, speaker, group).
 
     python recipes/units/lists.py speech OUT.txt CORPUS FLITE PEOPLE.txt --passages 260 [--dtw openai/whisper-tiny.en --layer 4]
+    python recipes/units/lists.py repeat OUT.txt SPEECH.txt NAME=N ...       e.g. kokoro=3
     python recipes/units/lists.py measure FOLDER CORPUS --others PIPER FESTIVAL [--fsdd FOLDER] [--precise FOLDER]
 
 OUT.reference.jsonl says, for texts that the neutral voice of CORPUS reads as well, where in that reading every word is: parallel
 speech, of which only the arms with `reference` make use. With --dtw the frames of both readings are matched, too, every three words
 by themselves: inside a word synthesisers differ in what they stretch. Folders and lists that do not exist are left out.
+`repeat` copies such a list, in which the recordings of a corpus then occur N times.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from mix import copies_of
 from tqdm import tqdm
 
 from speechssl.audio import read_audio
@@ -31,6 +34,10 @@ speech.add_argument("corpora", type=Path, nargs="+", help="corpora, whose traini
 speech.add_argument("--passages", type=int, default=260, help="most passages of a corpus, drawn at random")
 speech.add_argument("--dtw", metavar="ENCODER", help="encoder whose features are matched; default: times of words alone")
 speech.add_argument("--layer", type=int, help="layer of that encoder")
+repeat = commands.add_parser("repeat")
+repeat.add_argument("out", type=Path)
+repeat.add_argument("speech", type=Path, help="list that `speech` made")
+repeat.add_argument("copies", type=copies_of, nargs="+", metavar="NAME=N", help="folder of a corpus, and how often it occurs")
 measure = commands.add_parser("measure")
 measure.add_argument("out", type=Path)
 measure.add_argument("corpus", type=Path, help="MiniSQA by espeak-ng")
@@ -106,6 +113,24 @@ if options.command == "speech":
     options.out.write_text("".join(f"{Path(p).resolve()}\n" for p in paths))
     options.out.with_suffix(".reference.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     print(f"{options.out}: {len(paths)} recordings, {len(lines)} of them with a reference reading")
+    raise SystemExit
+
+if options.command == "repeat":
+    paths = options.speech.read_text().split("\n")[:-1]
+    readings = {line["id"]: line for _, line in read_lines(options.speech.with_suffix(".reference.jsonl"))}
+    for name, copies in options.copies:
+        for path in [Path(p) for p in paths if f"/{name}/" in p]:
+            for number in range(2, copies + 1):  # ids are paths, and each occurs once
+                link = options.out.with_suffix("").absolute() / f"{name}-{number}" / path.name
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.unlink(missing_ok=True)
+                link.symlink_to(path)
+                paths.append(str(link))
+                if reading := readings.get(str(path.with_suffix(""))):
+                    readings[str(link.with_suffix(""))] = reading | {"id": str(link.with_suffix(""))}
+    options.out.write_text("".join(f"{path}\n" for path in paths))
+    options.out.with_suffix(".reference.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in readings.values()))
+    print(f"{options.out}: {len(paths)} recordings, {len(readings)} of them with a reference reading")
     raise SystemExit
 
 lists: dict[str, list[tuple[str, Path, str, str, str]]] = {}

@@ -69,6 +69,10 @@ if grep -q "^dual-short-1:" "$CONFIG"; then
   dual "$MODELS/dual-short-staged" "$MODELS/dual-short-1" dual-short-2
 fi
 speechssl evaluate qa "$EXP/readers/espeak" "$EXP/readers/dev-espeak" --models "$MODELS" $(with dev)
+if [ -d "$EXP/piper/dev" ]; then # which nobody trained on; its words get their times here
+  speechssl align "$EXP/piper" "$EXP/readers/piper" $(with align)
+  speechssl evaluate qa "$EXP/readers/piper" "$EXP/readers/dev-piper" --models "$MODELS" $(with dev) --conditions clean
+fi
 
 stage "6 what ships: $EXP/shipped/people-en, to be copied to speechssl/models/"
 SHIPPED=$EXP/shipped/people-en
@@ -79,4 +83,6 @@ stage "7 test: clean, noise, another synthesiser"
 test() { speechssl evaluate qa "$EXP/readers/$1" "$EXP/readers/test-$1" --models "$SHIPPED" $(with test) --conditions "${@:2}"; }
 test espeak $(python recipes/settings.py "$CONFIG" noise) ${KITCHEN:+"$KITCHEN@5"}
 [ ! -d "$EXP/readers/festival/test" ] || test festival clean
-python recipes/ship.py scores "$SHIPPED" "$EXP/readers/test-espeak"
+scored=("$EXP/readers/test-espeak")
+[ ! -d "$EXP/readers/test-festival" ] || scored+=("festival=$EXP/readers/test-festival")
+python recipes/ship.py scores "$SHIPPED" "${scored[@]}"

@@ -57,6 +57,8 @@ list() { # NAME CORPUS...
 list speech "$CORPUS" "$EXP/flite" "$EXP/kokoro" "$EXP/people.txt"
 list espeak "$CORPUS"
 list synthesisers "$CORPUS" "$EXP/flite"
+more=$(setting more) # corpora that r-spin-ctc-more has several times, as NAME=N
+[ -z "$more" ] || [ -f "$EXP/speech-more.txt" ] || python recipes/units/lists.py repeat "$EXP/speech-more.txt" "$EXP/speech.txt" $more
 
 stage "2 speech to measure on: other people, other words, and the synthesisers piper (dev) and festival (test)"
 spoken festival festival festival
@@ -94,10 +96,13 @@ for arm in $ARMS; do
     r-spin-ctc) # goes on: the units that the reader of the start knows, of the neutral reading, in order, wherever each begins
       speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$EXP/r-spin-reference/encoder" --teacher "$START/encoder" \
         --codebook "$START/units.safetensors" --reference --label-loss ctc $(with "$arm") ;;
+    r-spin-ctc-more) # and goes on, with more of some speech
+      speechssl pretrain spin "$EXP/speech-more.txt" "$EXP/$arm" --start "$EXP/r-spin-ctc/encoder" --teacher "$START/encoder" \
+        --codebook "$START/units.safetensors" --reference --label-loss ctc $(with "$arm") ;;
     teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
       speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
-    *) echo "speechssl: there is no arm $arm; choose from mfcc fbank start teacher whisper-base hubert hubert-synthesisers spin r-spin r-spin-teacher r-spin-reference r-spin-ctc teacher-clusters" >&2; exit 2 ;;
+    *) echo "speechssl: there is no arm $arm; choose from mfcc fbank start teacher whisper-base hubert hubert-synthesisers spin r-spin r-spin-teacher r-spin-reference r-spin-ctc r-spin-ctc-more teacher-clusters" >&2; exit 2 ;;
   esac
 done
 
@@ -127,7 +132,7 @@ for arm in $ARMS; do
     teacher) measure teacher "$TEACHER" "$EXP/teacher.safetensors" ;;
     *)
       reads="units labels" # the learned codebook, the linear head on the pseudo-labels
-      if [ "$arm" = r-spin-ctc ]; then # its labels are what the reader of the start knows; words of people have those of the arm before
+      if [[ $arm = r-spin-ctc* ]]; then # its labels are what the reader of the start knows; words of people have those of the arm before
         [ -f "$EXP/$arm/known-out.safetensors" ] \
           || python recipes/units/read_out.py "$EXP/$arm/labels.safetensors" "$EXP/$arm/known-out.safetensors" $(setting known)
         speechssl units transfer "$EXP/speech.txt" "$EXP/r-spin-reference/encoder" "$EXP/r-spin-reference/labels-out.safetensors" \
@@ -155,7 +160,7 @@ for arm in $ARMS; do
   if [ "$arm" = start ]; then answer start "$START/encoder" "$START/units.safetensors"; fi
   [ -d "$EXP/$arm/encoder" ] || continue
   known=$EXP/$arm/known.safetensors
-  if [ "$arm" = r-spin-ctc ]; then
+  if [[ $arm = r-spin-ctc* ]]; then
     known=$EXP/$arm/known-out.safetensors
   else
     speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$EXP/$arm/encoder" "$known" $(with transfer)

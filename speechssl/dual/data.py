@@ -196,6 +196,12 @@ def unit_source(units: Path, corpus: Path) -> tuple[dict[str, Any], int, FrameGr
     return source
 
 
+def codebooks_of(card: Mapping[str, Any]) -> set[str]:
+    """Hashes of the codebooks whose unit k means what it means to the reader of this card; empty where it is no reader of units."""
+    units = card.get("units")
+    return {units["codebook"], *card.get("codebooks", ())} if isinstance(units, dict) and "codebook" in units else set()
+
+
 def unit_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) -> tuple[list[Example], dict[str, str]]:
     """One example a question, of the first annotation with times; and the questions left out: id -> why.
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from speechssl.dual.data import MAX_TOKENS, Layout, Window, collate, windows
+from speechssl.dual.data import MAX_TOKENS, Layout, Window, codebooks_of, collate, windows
 from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
 from speechssl.text import ngrams, tfidf
@@ -235,8 +235,7 @@ def load_dual(folder: Path, extractor: UnitExtractor, name: str = "dual", bf16: 
 
 def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor) -> None:
     """Raises InputError where the reader in `folder`, with this card, was trained on units that mean something else."""
-    units = card.get("units")
     if "units" not in card:
         raise InputError(f"{folder} is no reader of units; give one that was trained on those of {extractor.codebook.name}")
-    if not isinstance(units, dict) or units.get("codebook") not in extractor.codebook.names:
+    if codebooks_of(card).isdisjoint(extractor.codebook.names):
         raise InputError(f"{folder} was trained on other units than those of {extractor.codebook.name}; train it again")

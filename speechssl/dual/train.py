@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from speechssl.config import EvalOptions, settings
 from speechssl.data.records import Corpus, Question, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
-from speechssl.dual.data import Example, ExampleBatches, Layout, answer_times, check_times, unit_examples, unit_source
+from speechssl.dual.data import Example, ExampleBatches, Layout, answer_times, check_times, codebooks_of, unit_examples, unit_source
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, answer_units
 from speechssl.errors import InputError, tell_set_aside
@@ -229,13 +229,14 @@ def train_dual(
         tell_set_aside(left_out, "DUAL's training", "question")
         if start:
             model, _, card = load_reader(start)
-            if (card.get("units") or {}).get("codebook") not in codebooks:  # of these units, or those they were transferred from
+            if codebooks_of(card).isdisjoint(codebooks):  # neither of these units, nor of those that either was transferred from
                 remedy = "start from one trained on these, or leave out --start"
                 raise InputError(f"the reader {start} was trained on other units; {remedy}")
             model.train().requires_grad_(True)
         else:
             model = SpanModel(*unit_encoder(options.text_encoder, symbols, assignment, options.training.seed))
         card = {"what": "DUAL reader", "assignment": assignment, "units": source, "left_out": len(left_out)}
+        card |= {"codebooks": list(codebooks)} if codebooks[1:] else {}
         card |= {"corpus": corpus_card(corpus), "passages": len(data.passages)} | ({"start": begun} if start else {})
         card |= licences(corpus, None if assignment == "scratch" else options.text_encoder, start)
         fit_spans(model, examples, layout, options, out, card, unit_evaluation(corpus, units, source, grid, model, layout, options))

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from speechssl.config import settings
 from speechssl.data.records import Corpus, corpus_card, data_hash, load_corpus
-from speechssl.dual.data import Layout, unit_source
+from speechssl.dual.data import Layout, codebooks_of, unit_source
 from speechssl.dual.model import load_reader
 from speechssl.dual.train import (
     answer_in_batches,
@@ -63,12 +63,12 @@ def train_choice_units(
     source, symbols, _, codebooks = unit_source(units / "train", corpus)
     inputs = {"units": source, "assignment": assignment} | start_of(out, options.text_encoder, start)
     card: dict[str, Any] = {"what": "multiple choice on units", "assignment": assignment, "units": source}
+    card |= {"codebooks": list(codebooks)} if codebooks[1:] else {}
 
     def begin(_: Corpus) -> Begun:
         layout = _layout(options, *special_ids(symbols))
         if start:
-            before = read_json(start / "card.json").get("units")
-            if not isinstance(before, dict) or before.get("codebook") not in codebooks:
+            if codebooks_of(read_json(start / "card.json")).isdisjoint(codebooks):
                 raise InputError(
                     f"the reader {start} was trained on other units; start from one trained on these, or leave out --start"
                 )

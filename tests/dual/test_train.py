@@ -111,6 +111,9 @@ def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_wit
     rewrite_made_from(tmp_path, ("carried", "b"), codebook="carried", encoder="another")
     found = load_reader(dual_from(start, corpus, tmp_path, "next"))[2]
     assert found["units"]["codebook"] == "carried" and found["start"] == load_reader(start)[2]["weights"]
+    assert found["codebooks"] == ["carried", "b"]
+    rewrite_made_from(tmp_path, ("sibling", "b"), codebook="sibling")  # another that was carried over from the first reader's
+    assert load_reader(dual_from(tmp_path / "next", corpus, tmp_path, "sibling"))[2]["units"]["codebook"] == "sibling"
     for names in (("carried",), ("carried", "c")):
         rewrite_made_from(tmp_path, names)
         with pytest.raises(InputError, match="start was trained on other units; start from one trained on these, or leave out"):
