@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechssl.errors import InputError
 from speechssl.report.build import build_report
 from speechssl.report.figures import arrange
 from speechssl.report.page import WIDTH, Example, Prediction, encode_audio, envelope, locate, outline, region, ticks
 from speechssl.report.spoken_qa import Breakdown, summarise
 from speechssl.results import Row, Table
+
+from ..files import refused
 
 CONDITIONS = (("clean", None), ("pink", 10.0), ("pink", 0.0), ("reverb", None))
 VOID = {"meta", "link", "br", "img", "input", "hr", "source"}
@@ -157,8 +158,7 @@ def test_what_has_no_data_is_left_out(tmp_path: Path):
     only_examples = page(tmp_path, [], [example()])
     assert 'id="listening"' in only_examples and 'id="results"' not in only_examples
     assert 'class="all"' not in only_examples and '<p class="prose summary">' not in only_examples
-    with pytest.raises(InputError, match="nothing to report"):
-        page(tmp_path, [])
+    refused("nothing to report", page, tmp_path, [])
 
 
 @pytest.mark.slow
@@ -264,5 +264,4 @@ def test_what_only_readers_answered_is_no_speech(tmp_path: Path):
 def test_tables_keep_the_decimals_that_matter_and_ragged_ones_are_refused(tmp_path: Path):
     text = page(tmp_path, [], tables=[*TABLES, Table("More", ("x", "y"), ((41.26, None), (3.0, float("nan"))))])
     assert ">0.603<" in text and ">64<" in text and ">41.3<" in text and text.count(">–<") == 2
-    with pytest.raises(InputError, match="'Ragged' has 2 columns"):
-        page(tmp_path, [], tables=[Table("Ragged", ("a", "b"), ((1,),))])
+    refused("'Ragged' has 2 columns", Table, "Ragged", ("a", "b"), ((1,),))
