@@ -291,6 +291,7 @@ def cache_states(
         shards: dict[Path, list[Recording]] = {}
         part: list[Recording] = []
         size = 0
+        # what is in a shard is estimated from the lengths alone, so that a run that was killed finds the same shards again
         for recording in recordings:
             part.append(recording)
             size += estimate(encoder, [recording], options)
@@ -486,6 +487,7 @@ class OnlineLoader:
                 states = self.encoder.hidden_states(wave).cpu()
             except (InputError, ValueError) as error:
                 return str(error)
+            # cloned: heads cannot be trained on views of what was made in inference mode
             return wave, states.mean(1).clone() if self.pooled else states.transpose(0, 1).clone()
 
         found = list(self.pool.map(encode, utterances))
