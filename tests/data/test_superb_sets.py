@@ -16,8 +16,8 @@ from speechssl.data.superb_sets import (
     IEMOCAP_COUNTS,
     PARTS,
     PHONES,
+    SNIPS_VOICES,
     VOICEBANK_COUNTS,
-    VOICES,
     dev_trials,
     measured,
     parse_slots,
@@ -436,7 +436,7 @@ def test_voices_and_slots(snips, tmp_path):
     assert named == {"train": ["Ivy-snips-train-7"], "dev": ["Amy-snips-valid-7"], "test": ["Brian-snips-test-7"]}
     one = splits["test"][0]
     assert (one.text, one.slots, one.speaker) == ("PLAY SOME ACID JAZZ", (Slot("genre", "ACID JAZZ"),), "Brian")
-    voices = [voice for found in VOICES.values() for voice in found]
+    voices = [voice for found in SNIPS_VOICES.values() for voice in found]
     assert len(voices) == len(set(voices)) == 16
 
 
