@@ -36,7 +36,7 @@ from speechssl.eval.grid import (
     train_classifier,
     units_task,
 )
-from speechssl.eval.run import Item, Setting, check_conditions, freeze_mixtures, name_utterances
+from speechssl.eval.run import Item, Setting, freeze_mixtures, name_utterances
 from speechssl.stats import ItemScore
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import Codebook
@@ -197,11 +197,6 @@ def test_noise_that_cannot_be_had_counts_against_no_encoder_but_ends_the_run(tmp
     with pytest.raises(InputError, match="the noise has changed"):
         run_grid({"e": [Roughness(recordings(tmp_path / "a"))]}, SETTINGS, tmp_path / "out", Changed())
     assert [p.name for p in files(tmp_path / "out")] == ["clean.json"]
-
-
-def test_conditions_of_one_name_and_noise_that_is_not_there_are_refused(tmp_path):
-    refused("have the name 'seen-pink 5 dB'", check_conditions, [CLEAN, NOISY[0], NOISY[0]], Distorter())
-    refused(r"nowhere\.wav", check_conditions, [Setting("unseen", parse_condition(f"{tmp_path}/nowhere.wav@5"))], Distorter())
 
 
 def test_names_of_recordings(tmp_path):

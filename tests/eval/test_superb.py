@@ -304,15 +304,6 @@ def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
     assert (found.value, found.n) == (70.0, 30) and found.high - found.value == pytest.approx(6 / 3**0.5)
 
 
-@pytest.mark.slow
-def test_a_damaged_score_is_made_again(options, data, tmp_path):
-    alone = changed(options, out=tmp_path, data={"ks": data["ks"]})
-    printed = run_superb(alone)
-    for content in ("3", '{"made_from": 1}'):
-        (tmp_path / "scores/tiny/ks/seed-0/clean.json").write_text(content)
-        assert run_superb(alone) == printed
-
-
 def test_a_language_model_that_cannot_be_read_is_reported_before_anything_is_computed(options, texts, tmp_path):
     (tmp_path / "lm.arpa").write_text("no model")
     data = {"asr": texts("asr", "text")}
