@@ -1,10 +1,14 @@
 """What tests do with the files that a command reads and leaves: change them, compare them."""
 
+import io
 import json
 from contextlib import contextmanager
 
 import numpy as np
+import pyarrow
 import pytest
+import soundfile
+from pyarrow import parquet
 
 from speechssl.audio import write_flac
 from speechssl.errors import InputError
@@ -35,6 +39,19 @@ def write_corpus(root, split, **kinds):
     return root
 
 
+def write_parquet(path, rows):
+    """In groups of two rows each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=2)
+
+
+def wav(samples, rate=16_000):
+    """The bytes of a recording, as tables hold them."""
+    buffer = io.BytesIO()
+    soundfile.write(buffer, samples, rate, format="WAV")
+    return buffer.getvalue()
+
+
 def change_lines(path, change):
     """change: fields that every record gets, or a function record -> record."""
     write_lines(path, [change(record) if callable(change) else record | change for record in read_lines(path)])
@@ -58,6 +75,11 @@ def contents(folder):
 def remarks(facts):
     """What a data report remarks on a split -> how often. facts: those of the split."""
     return {found["what"]: found["count"] for found in facts["found"]}
+
+
+def remarked(facts, done):
+    """How often it remarks one thing. done: as the package names it, what was found and what was done about it."""
+    return sum(found["count"] for found in facts["found"] if found["what"] == done[0])
 
 
 @contextmanager

@@ -352,7 +352,7 @@ def begin_folder(out: Path, settings: dict[str, Any], name: str) -> None:
     """
     begun = out / "settings.json"
     if begun.is_file():
-        if read_json(begun) != json.loads(json.dumps(settings)):
+        if read_json(begun) != json.loads(json.dumps(settings)):  # as JSON gives them back: tuples are lists
             raise InputError(f"{out} holds the {name} corpus made with other settings (see {begun}); choose another folder")
     elif out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out} is not empty and not the {name} corpus; choose another folder")
@@ -369,7 +369,8 @@ def in_parallel(
     function: Callable[..., R], jobs: Mapping[K, tuple[Any, ...]], workers: int, what: str, unit: str = "file"
 ) -> dict[K, R]:
     """Key -> what the function gives for its arguments, in processes where there are several workers. what, unit: of the bar."""
-    call = partial(_keyed, function)
+    call = partial(_keyed, function)  # results come in any order, so each brings its key along
+    # spawned: a process with threads, as torch's and the progress bars' are, cannot be forked safely
     with get_context("spawn").Pool(workers) if workers > 1 else nullcontext() as pool:
         done = pool.imap_unordered(call, jobs.items(), chunksize=4) if pool else map(call, jobs.items())
         return dict(tqdm(done, what, len(jobs), unit=unit, disable=not jobs))

@@ -443,7 +443,7 @@ def prepare_fluent_speech_commands(order: Order) -> dict[str, Prepared]:
     return {"ic": Prepared("ic", gathered(order, utterances, FLUENT_COUNTS, classes))}
 
 
-VOICES = {
+SNIPS_VOICES = {
     "train": ("Ivy", "Joanna", "Joey", "Justin", "Kendra", "Kimberly", "Matthew", "Salli"),
     "dev": ("Aditi", "Amy", "Geraint", "Nicole"),
     "test": ("Brian", "Emma", "Raveena", "Russell"),
@@ -478,7 +478,7 @@ def prepare_audio_snips(order: Order) -> dict[str, Prepared]:
     """sf (Lai et al., arXiv 2011.06195)."""
     folders = {"train": "train", "dev": "valid", "test": "test"}
     utterances: dict[str, list[Utterance]] = {split: [] for split in folders}
-    wanted = {(voice, folders[split]): split for split, voices in VOICES.items() for voice in voices}
+    wanted = {(voice, folders[split]): split for split, voices in SNIPS_VOICES.items() for voice in voices}
     for place, (annotated, tagged, *_) in read_fields(order.find(SNIPS_TEXTS), 2, "\t"):
         name, *words = annotated.split()
         voice, _, rest = name.partition("-snips-")

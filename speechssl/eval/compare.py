@@ -328,7 +328,7 @@ def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] 
             known = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
             raise InputError(f"{first} and {second} were not scored in one condition of a corpus; the systems are {known}")
     every = holm([t.difference.p_value for some in found for t in some])
-    adjusted = iter(every)
+    adjusted = iter(every)  # in the order in which they went in, corpus after corpus
     return [[replace(t, p_holm=next(adjusted), family=len(every)) for t in some] for some in found]
 
 
@@ -401,6 +401,7 @@ def crossings(c: Compared) -> list[Crossing]:
         differences = np.stack([(p.cascade.drawn - p.textless.drawn)[:DRAWS] for p in points], axis=1)
         usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
         if drawn := [zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)]:
+            # a resample that does not cross would do so beyond the range: below it where the cascade is never ahead, else above
             beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
             places = np.sort([beyond[side] if x is None else x for x, side in drawn])
             ends = (places[int(0.025 * len(places))], places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1])

@@ -102,7 +102,7 @@ def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray],
     last = threading.local()
 
     def encode_once(samples: np.ndarray) -> Any:
-        if getattr(last, "samples", None) is not samples:
+        if getattr(last, "samples", None) is not samples:  # all systems of a recording get one and the same array
             last.found, last.samples = encode(samples), samples
         return last.found
 
@@ -181,6 +181,7 @@ def evaluate_files(
         if found.failed and not found.features:
             reason = next(iter(found.failed.values()))
             which = f"none of the {len(found.failed)} recordings could be encoded"
+            # raised below: what the other systems encoded is written first, and not lost
             error = error or InputError(f"{file.label}: {which} ({reason}); fix them")
             continue
         file.write(score(file, found.features), found.failed)
@@ -335,7 +336,7 @@ def freeze_mixtures(
     made_from = hash_json([files, noise, distorter.seed])
     try:
         stored = read_json(card) if path.is_file() and card.is_file() else None
-    except InputError:
+    except InputError:  # a damaged card: the manifest is made again
         stored = None
     current = isinstance(stored, dict) and stored.get("made_from") == made_from and stored.get("hash") == hash_files([path])
     if not current:

@@ -149,12 +149,11 @@ def write_lines(
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     write_text(path, text)
     made = corpus_card(corpus.root)
-    records: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
     about = {
         "corpus": str(made.get("corpus", corpus.root.name)),
         "split": corpus.split,
-        "synthetic": str(made.get("synthetic", "")) or ("synthetic" if any(r.synthetic for r in records) else ""),
-        "languages": sorted({r.language for r in records}),
+        "synthetic": str(made.get("synthetic", "")) or ("synthetic" if any(r.synthetic for r in corpus.records) else ""),
+        "languages": sorted({r.language for r in corpus.records}),
     }
     write_json(path.with_suffix(".card.json"), card | about | {"system": system, "lines": hash_bytes(text.encode())})
     return path

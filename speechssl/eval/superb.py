@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -70,11 +69,11 @@ from speechssl.results import (
 from speechssl.signal import ACTIVE
 from speechssl.stats import FEWEST
 from speechssl.superb.data import (
+    CLEAN,
     TRAINING,
     AudioReader,
     Augmentation,
     CachedLoader,
-    ConditionReader,
     Evaluation,
     FeatureCache,
     HeadSettings,
@@ -545,14 +544,11 @@ def term_states(
     """
     options = cache.options(False)
     groups: list[tuple[str, ...]] = [(split,) for split in splits]
-    reader: AudioReader = ConditionReader()
-    folder = None
+    reader, folder = CLEAN, None
     paths = {u.id: data.path(u) for split in splits for u in data.splits[split]}
     if audio and audio.setting.group != "clean":
-        distorted: Any = SimpleNamespace(
-            card={"sound": hash_json(audio.card([*paths.values()]))}, read=lambda r: audio.read(r.path)
-        )
-        groups, reader = [splits], distorted
+        sound = hash_json(audio.card([*paths.values()]))
+        groups, reader = [splits], AudioReader({"sound": sound}, lambda recording: audio.read(recording.path))
         folder = cache.folder(data, splits, options, reader)
     fits = [cache.fits(SpokenTerms.name, data, group, options, reader) for group in groups]
     cached = [cache.states(data, group, options, reader) for group in groups] if cache.mode != "loop" and all(fits) else None

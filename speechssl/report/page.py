@@ -305,12 +305,12 @@ def envelope(samples: np.ndarray, points: int = 600) -> tuple[float, ...]:
     return tuple(round(float(p), 3) for p in peaks / max(peaks.max(), 1e-9))
 
 
-def encode_audio(samples: np.ndarray, sample_rate: int = SAMPLE_RATE) -> bytes:
-    """MP3 in memory, sample for sample in time with what went in. samples: (N,) in [-1, 1]; sample_rate: Hz."""
+def encode_audio(samples: np.ndarray) -> bytes:
+    """MP3 in memory, sample for sample in time with what went in. samples: (N,) in [-1, 1] at 16 kHz."""
     import soundfile
 
     buffer = io.BytesIO()
-    soundfile.write(buffer, np.clip(samples, -1, 1), sample_rate, format="MP3", **MP3)
+    soundfile.write(buffer, np.clip(samples, -1, 1), SAMPLE_RATE, format="MP3", **MP3)
     return buffer.getvalue()
 
 

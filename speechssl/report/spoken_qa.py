@@ -124,14 +124,13 @@ def qa_section(
     )
 
 
-def summarise(results: Results, metric: str = "ff1") -> str:
-    """A few plain sentences about one metric, or about the first there is where it is missing. Empty without any.
+def summarise(results: Results) -> str:
+    """A few plain sentences about FF1, or about the first metric there is where it is missing. Empty without any.
 
     They are about the first condition and the one with the least signal-to-noise ratio, else the last: who reaches what, who leads
     at either end, and what becomes of the recognition errors.
     """
-    if metric not in results.metrics:
-        metric = next(iter(results.metrics), "")
+    metric = "ff1" if "ff1" in results.metrics else next(iter(results.metrics), "")
     conditions = results.conditions(metric)
     if not conditions:
         return ""
@@ -182,14 +181,14 @@ def _where(condition: ShownCondition) -> str:
 # ---- scores over the SNR
 
 
-def score_against_snr(results: Results, metric: str = "ff1") -> Drawing | None:
-    """A line a system over the signal-to-noise ratio, clean speech at the right end, a panel for each kind of noise.
+def score_against_snr(results: Results) -> Drawing | None:
+    """FF1, a line a system over the signal-to-noise ratio, clean speech at the right end, a panel for each kind of noise.
 
     None where no system has two points. Error bars are the 95 % intervals, where there are any.
     """
     panels: list[tuple[str, list[tuple[Series, Points]]]] = []
-    for noise in sorted({c.name for c in results.conditions(metric) if c.snr_db is not None}):
-        lines = [(s, points) for s in results.series if (points := points_in(results, s, metric, noise))]
+    for noise in sorted({c.name for c in results.conditions("ff1") if c.snr_db is not None}):
+        lines = [(s, points) for s in results.series if (points := points_in(results, s, "ff1", noise))]
         if any(len(points) > 1 for _, points in lines):
             panels.append((noise, lines))
     if not panels:
@@ -206,7 +205,7 @@ def score_against_snr(results: Results, metric: str = "ff1") -> Drawing | None:
                 _draw_line(ax, xs, [cell for _, cell in points], series)
             ax.set_xlabel(f"Signal-to-noise ratio, {ShownCondition(noise).family.lower()}")
             ax.set_ylim(0, top)
-        axes[0].set_ylabel(f"{metric_name(metric)} (%)")
+        axes[0].set_ylabel("FF1 (%)")
         lines = panels[-1][1]  # names at the right ends of the lines, instead of a legend
         ends = [points[-1][1].value for _, points in lines]
         inch = figure.dpi / axes[-1].get_window_extent().width  # in parts of the axis
@@ -214,9 +213,9 @@ def score_against_snr(results: Results, metric: str = "ff1") -> Drawing | None:
             style: dict[str, Any] = {"transform": axes[-1].get_yaxis_transform(), "clip_on": False}
             axes[-1].plot([1 + 0.16 * inch], [y], marker=series.marker, color=series.colour, markersize=5.5, **style)
             axes[-1].text(1 + 0.27 * inch, y, series.label, va="center", **style)
-        svg = svg_of(figure, f"snr-{metric}")
+        svg = svg_of(figure, "snr-ff1")
     alt = "; ".join(f"{s.label}: {points_text(points)}" for _, lines in panels for s, points in lines)
-    return Drawing(svg, f"{metric_name(metric)} in percent against the signal-to-noise ratio. {alt}.")
+    return Drawing(svg, f"FF1 in percent against the signal-to-noise ratio. {alt}.")
 
 
 def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -249,7 +248,7 @@ def _top(cells: Iterable[ScoreCell]) -> float:
 # ---- scores over recognition errors
 
 
-def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
+def score_against_wer(results: Results) -> Drawing | None:
     """The crossing figure of DUAL (arXiv 2203.04911): a panel for each cascade, its WER along, everybody's score up; first, where
     there are several, one of all recognisers in clean speech.
 
@@ -258,19 +257,19 @@ def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
     """
     errors = results.recognition
     common = {
-        s: [c for c in results.conditions(metric) if results.get(s, metric, c) and results.get(s, errors, c)]
+        s: [c for c in results.conditions("ff1") if results.get(s, "ff1", c) and results.get(s, errors, c)]
         for s in results.having(errors)
     }
     common = {cascade: conditions for cascade, conditions in common.items() if len(conditions) > 1}
-    others = [s for s in results.having(metric) if s not in results.having(errors)]
-    clean = {s: results.get(s, errors, CLEAN) for s in results.having(errors) if results.get(s, metric, CLEAN)}
+    others = [s for s in results.having("ff1") if s not in results.having(errors)]
+    clean = {s: results.get(s, errors, CLEAN) for s in results.having(errors) if results.get(s, "ff1", CLEAN)}
     recognisers = {s: wer.value for s, wer in clean.items() if wer and not s.system.startswith(SIMULATED)}
     recognisers = recognisers if len(recognisers) > 1 else {}
     if not (common or recognisers) or not others:
         return None
     longest = max((len(name) for conditions in common.values() for name in _short_names(conditions).values()), default=0)
     shown = [*others, *dict.fromkeys([*recognisers, *common])]
-    top, parts = _top(cell for (s, m, _), cell in results.cells.items() if m == metric and s in shown), list[str]()
+    top, parts = _top(cell for (s, m, _), cell in results.cells.items() if m == "ff1" and s in shown), list[str]()
     count = len(common) + bool(recognisers)
     columns, above = min(count, ABREAST), 0.22 + 0.058 * min(longest, 24)
     rows = -(-count // columns)
@@ -280,36 +279,34 @@ def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
             ax.remove()
         if recognisers:
             ax, axes = axes[0], axes[1:]
-            parts.append(_recogniser_panel(ax, results, others, recognisers, metric))
+            parts.append(_recogniser_panel(ax, results, others, recognisers))
             ax.set_xlabel(f"{metric_name(errors)} of the recognisers, clean speech (%)")
             ax.set_ylim(0, top)
         for (cascade, conditions), ax in zip(common.items(), axes, strict=False):
             wer = {c: results.cells[cascade, errors, c].value for c in conditions}
-            _crossing_panel(ax, results, [*others, cascade], wer, metric)
+            _crossing_panel(ax, results, [*others, cascade], wer)
             ax.set_xlabel(f"{metric_name(errors)} of {cascade.label} (%)")
             ax.set_ylim(0, top)
             for c in conditions:
-                scores = [(s, results.get(s, metric, c)) for s in (*others, cascade)]
+                scores = [(s, results.get(s, "ff1", c)) for s in (*others, cascade)]
                 values = ", ".join(f"{s.label} {cell.value:.1f}" for s, cell in scores if cell)
                 parts.append(f"{c.label}, {metric_name(errors)} of {cascade.label} {wer[c]:.1f}: {values}")
         for line in lines:
-            line[0].set_ylabel(f"{metric_name(metric)} (%)")
-        svg = svg_of(figure, f"wer-{metric}")
+            line[0].set_ylabel("FF1 (%)")
+        svg = svg_of(figure, "wer-ff1")
     what = METRICS[errors][1].removesuffix(" of the transcript")
-    return Drawing(svg, f"{metric_name(metric)} against the {what} of the cascade, both in percent. {'; '.join(parts)}.")
+    return Drawing(svg, f"FF1 against the {what} of the cascade, both in percent. {'; '.join(parts)}.")
 
 
-def _recogniser_panel(
-    ax: Axes, results: Results, others: Sequence[Series], recognisers: Mapping[Series, float], metric: str
-) -> str:
+def _recogniser_panel(ax: Axes, results: Results, others: Sequence[Series], recognisers: Mapping[Series, float]) -> str:
     """Every cascade where its WER is, joined from the best to the worst; the others level. Returns the numbers, in words."""
     near, far = _error_axis(recognisers.values())
     ordered = sorted(recognisers, key=lambda s: recognisers[s])
-    points = [(s, recognisers[s], cell) for s in ordered if (cell := results.get(s, metric, CLEAN))]
+    points = [(s, recognisers[s], cell) for s in ordered if (cell := results.get(s, "ff1", CLEAN))]
     ax.plot([x for _, x, _ in points], [cell.value for _, _, cell in points], color=MUTED, linewidth=1.0, zorder=1)
     for series, x, cell in points:
         _draw_line(ax, [x], [cell], series)
-    level = [(s, cell) for s in others if (cell := results.get(s, metric, CLEAN))]
+    level = [(s, cell) for s in others if (cell := results.get(s, "ff1", CLEAN))]
     for series, cell in level:
         ax.plot([near, far], [cell.value] * 2, color=series.colour, linewidth=1.6)
         if cell.low is not None and cell.high is not None:
@@ -319,7 +316,7 @@ def _recogniser_panel(
     return f"Clean speech: {', '.join([*named, *(f'{s.label} {cell.value:.1f}' for s, cell in level)])}"
 
 
-def _crossing_panel(ax: Axes, results: Results, shown: Sequence[Series], wer: Mapping[ShownCondition, float], metric: str) -> None:
+def _crossing_panel(ax: Axes, results: Results, shown: Sequence[Series], wer: Mapping[ShownCondition, float]) -> None:
     """wer: of the cascade, by condition. A line joins clean with each kind of noise; other conditions stand alone."""
     conditions = list(wer)
     clean = [c for c in conditions if c == CLEAN]
@@ -328,11 +325,11 @@ def _crossing_panel(ax: Axes, results: Results, shown: Sequence[Series], wer: Ma
     alone = [[c] for c in conditions if c.snr_db is None and c not in clean]
     for series in shown:
         for group in (*joined, *alone):
-            points = [(wer[c], cell) for c in group if (cell := results.get(series, metric, c))]
+            points = [(wer[c], cell) for c in group if (cell := results.get(series, "ff1", c))]
             if points:
                 _draw_line(ax, [x for x, _ in points], [cell for _, cell in points], series, group not in alone)
     for c in conditions:
-        ys = [cell.value for s in shown if (cell := results.get(s, metric, c))]
+        ys = [cell.value for s in shown if (cell := results.get(s, "ff1", c))]
         ax.plot([wer[c]] * 2, [min(ys), max(ys)], color=MUTED, linewidth=0.8, linestyle=(0, (1.5, 2)), zorder=1)
     near, far = _error_axis(wer.values())
     ax.set_xlim(near, far)
@@ -359,8 +356,9 @@ def _short_names(conditions: Sequence[ShownCondition]) -> dict[ShownCondition, s
 # ---- bars
 
 
-def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1") -> Drawing | None:
+def bars(results: Results, breakdowns: Sequence[Breakdown]) -> Drawing | None:
     """Grouped bars with intervals, a group a bucket in order of appearance. None where nothing finite is there."""
+    # a value that is not equal to itself is NaN: a bucket without any score
     cells = {
         (b["bucket"], series): ScoreCell(b["value"], b.get("low"), b.get("high"), b.get("n"))
         for b in breakdowns
@@ -382,11 +380,11 @@ def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1")
         ax.set_xticks(range(len(buckets)), [b if len(n) != 1 else f"{b}\n{counted_range(n, 'question')}" for b, n in sizes.items()])
         ax.tick_params(axis="x", length=0)
         ax.set_ylim(0, _top(cells.values()))
-        ax.set_ylabel(f"{metric_name(metric)} (%)")
+        ax.set_ylabel("FF1 (%)")
         ax.set_xlabel("Length of the answer")
-        svg = svg_of(figure, f"bars-{metric}")
+        svg = svg_of(figure, "bars-ff1")
     alt = "; ".join(f"{s.label}, {b}: {c.value:.1f}" for (b, s), c in cells.items())
-    return Drawing(svg, f"{metric_name(metric)} in percent by the length of the answer. {alt}.")
+    return Drawing(svg, f"FF1 in percent by the length of the answer. {alt}.")
 
 
 # ---- every prediction in one table to filter and sort, and how answers err

@@ -59,6 +59,7 @@ from speechssl.results import (
     nearest_snr,
     unit,
 )
+from speechssl.superb.tasks.diarisation import matching_names
 from speechssl.superb.tasks.verification import ErrorCurve
 
 if TYPE_CHECKING:
@@ -740,15 +741,8 @@ def _lanes(lines: Sequence[tuple[Series, Timeline]]) -> list[tuple[str, list[Lan
 
 
 def match(truth: Sequence[Turn], predicted: Sequence[Turn]) -> dict[str, str]:
-    """Predicted speaker -> true speaker: greedily by the time that they share, since a head's names mean nothing."""
-    pairs = {(p.speaker, t.speaker): 0.0 for p in predicted for t in truth}
-    for p in predicted:
-        for t in truth:
-            pairs[p.speaker, t.speaker] += max(0.0, min(p.end, t.end) - max(p.start, t.start))
-    found: dict[str, str] = {}
-    for (mine, real), shared in sorted(pairs.items(), key=lambda pair: -pair[1]):
-        if shared > 0 and mine not in found and real not in found.values():
-            found[mine] = real
+    """Predicted speaker -> true speaker, as the error rate matches them (a head's names mean nothing); then whoever is left."""
+    found = matching_names(truth, predicted)
     left = [t for t in dict.fromkeys(t.speaker for t in truth) if t not in found.values()]
     strangers = (f"nobody {i + 1}" for i in range(len(predicted)))
     others = [name for name in dict.fromkeys(p.speaker for p in predicted) if name not in found]

@@ -204,31 +204,15 @@ class CacheOptions:
     limit_gb: float = 50.0  # more is refused before it begins
 
 
-class AudioReader(Protocol):
-    """How recordings are read before they are encoded: (N,) float32 at 16 kHz; InputError or ValueError for what cannot be."""
-
-    @property
-    def card(self) -> dict[str, Any]: ...  # what decides the sound, beside the recordings
-    def read(self, recording: Recording) -> np.ndarray: ...
-
-
 @dataclass(frozen=True)
-class ConditionReader:
-    """Reads recordings as they sound in a condition."""
+class AudioReader:
+    """How recordings are read before they are encoded."""
 
-    condition: Condition = Condition("clean")
-    distorter: Distorter = field(default_factory=Distorter)
+    card: Mapping[str, Any]  # what decides the sound, beside the recordings
+    read: Callable[[Recording], np.ndarray]  # (N,) float32 at 16 kHz; raises InputError or ValueError for what cannot be read
 
-    @property
-    def card(self) -> dict[str, Any]:
-        if self.condition.name == "clean":
-            return {"condition": "clean"}
-        sources = [list(source) for source in self.distorter.sources(self.condition)]
-        return {"condition": asdict(self.condition), "sources": sources, "seed": self.distorter.seed}
 
-    def read(self, recording: Recording) -> np.ndarray:
-        samples = read_audio(recording.path)
-        return samples if self.condition.name == "clean" else self.distorter.apply(samples, self.condition, recording.id)
+CLEAN = AudioReader({"condition": "clean"}, lambda recording: read_audio(recording.path))
 
 
 @dataclass(frozen=True)
@@ -260,10 +244,6 @@ class CachedStates:
             self._sound.add(name)
         return found[0] if self.pooled else found
 
-    def stacked(self, names: Sequence[str]) -> Tensor:
-        """(R, S, D) float32 of pooled recordings."""
-        return torch.stack([self[name] for name in names]).float()
-
     @classmethod
     def load(cls, folder: Path | str) -> CachedStates:
         """A finished store. Raises InputError where the folder is none or a shard is damaged."""
@@ -292,7 +272,7 @@ def cache_states(
     recordings: Sequence[Recording],
     folder: Path | str,
     options: CacheOptions = CacheOptions(),
-    reader: AudioReader = ConditionReader(),
+    reader: AudioReader = CLEAN,
     workers: int = 2,
 ) -> CachedStates:
     """Compute (once) the hidden states of all recordings. Those that cannot be read are set aside and tried again next time.
@@ -311,6 +291,7 @@ def cache_states(
         shards: dict[Path, list[Recording]] = {}
         part: list[Recording] = []
         size = 0
+        # what is in a shard is estimated from the lengths alone, so that a run that was killed finds the same shards again
         for recording in recordings:
             part.append(recording)
             size += estimate(encoder, [recording], options)
@@ -457,7 +438,7 @@ class CachedLoader:
     def means(self) -> tuple[dict[str, int], Tensor]:
         """The row of every id, and (R, S, D) float32: pooled states are few enough to be kept in memory."""
         names = list(self.states.rows)
-        return {name: row for row, name in enumerate(names)}, self.states.stacked(names)
+        return {name: row for row, name in enumerate(names)}, torch.stack([self.states[name] for name in names]).float()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -506,6 +487,7 @@ class OnlineLoader:
                 states = self.encoder.hidden_states(wave).cpu()
             except (InputError, ValueError) as error:
                 return str(error)
+            # cloned: heads cannot be trained on views of what was made in inference mode
             return wave, states.mean(1).clone() if self.pooled else states.transpose(0, 1).clone()
 
         found = list(self.pool.map(encode, utterances))
@@ -600,23 +582,19 @@ class FeatureCache:
         """Means over time are few and kept as they are; frames in two bytes a number."""
         return CacheOptions(pooled, "float32" if pooled else "bfloat16", limit_gb=self.limit_gb)
 
-    def states(
-        self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = ConditionReader()
-    ) -> CachedStates:
+    def states(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = CLEAN) -> CachedStates:
         """Computed where they are not there. Raises InputError as `cache_states`."""
         folder = self.folder(data, splits, options, reader)
         return cache_states(self.encoder, recordings_of(data, splits), folder, options, reader, self.workers)
 
-    def folder(
-        self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = ConditionReader()
-    ) -> Path:
+    def folder(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = CLEAN) -> Path:
         """Named after encoder, recordings and options."""
         files = [[r.id, str(r.path.resolve())] for r in recordings_of(data, splits)]
         kept = [options.pooled, options.precision, options.shard_mb]
         return self.root / hash_json([files, kept, encoder_card(self.encoder), reader.card])
 
     def fits(
-        self, name: str, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = ConditionReader()
+        self, name: str, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = CLEAN
     ) -> bool:
         """Whether there is room for what is not cached yet. If not, this is reported once. name: of the task."""
         folder = self.folder(data, splits, options, reader)

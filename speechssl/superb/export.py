@@ -23,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from speechssl.data.superb_sets import SNIPS_VOICES
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint
 from speechssl.encoders.s3prl import PREFIX
@@ -348,10 +349,10 @@ SPECAUG = {
     **{"apply_time_warp": True, "apply_time_mask": True, "apply_freq_mask": True, "time_warp_window": 5},
     **{"time_mask_width_range": [0, 40], "freq_mask_width_range": [0, 50], "num_freq_mask": 4, "num_time_mask": 2},
 }
-SNIPS_VOICES = {
-    "train_speakers": ["Ivy", "Joanna", "Joey", "Justin", "Kendra", "Kimberly", "Matthew", "Salli"],
-    "valid_speakers": ["Aditi", "Amy", "Geraint", "Nicole"],
-    "test_speakers": ["Brian", "Emma", "Raveena", "Russell"],
+SNIPS_SPEAKERS = {
+    "train_speakers": list(SNIPS_VOICES["train"]),
+    "valid_speakers": list(SNIPS_VOICES["dev"]),
+    "test_speakers": list(SNIPS_VOICES["test"]),
 }
 SLOT_METRICS = ["slot_type_f1", "slot_value_cer", "slot_value_wer", "slot_edit_f1_full", "slot_edit_f1_part", "wer", "cer"]
 LISTS = "$S3PRL/s3prl/downstream"  # of a clone
@@ -456,7 +457,7 @@ TASKS: tuple[RunnerTask, ...] = (
         "sf", "slots, Audio SNIPS", "ctc",
         {
             "corpus": {"name": "snips", "bucketing": True, "batch_size": 32, "num_workers": 12}
-            | {"train": ["train"], "dev": ["valid"], "test": ["test"]} | SNIPS_VOICES,
+            | {"train": ["train"], "dev": ["valid"], "test": ["test"]} | SNIPS_SPEAKERS,
             "text": {"mode": "character-slot"},
             "model": _recurrent() | {"zero_infinity": True},
             "save_best_on": ["dev"], "metric_higher_better": True, "metric": SLOT_METRICS,

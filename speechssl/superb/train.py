@@ -48,7 +48,7 @@ from speechssl.superb.data import HeadSettings, Loader, Task
 STATE = "state.safetensors"
 UNSIZED = ("name", "data", "grid", "language_model", "beam")  # fields of a task that its head does not depend on
 POOL = 20  # batches whose recordings are sorted by length, so that little is padding
-_GENERATOR = threading.RLock()
+_GENERATOR = threading.RLock()  # torch has one generator for all threads, and tasks are trained side by side
 KIND = "superb-head"
 NEEDED = {"task", "encoder", "states", "width", "settings", "learning_rate", "weights"}  # of a card
 HEADS = {"tuned": "head.safetensors", "default": "default.safetensors"}
@@ -213,6 +213,7 @@ class Trainer:
     def update(self, prepared: Any, step: int) -> bool:
         """One step of the optimiser. Whether loss and gradient were finite; the weights stay as they are where not."""
         if self.run.tuning or not self.run.task.pooled:  # heads of means have nothing random in them
+            # far apart, so that no step of one seed has the draws of a step of another
             torch.manual_seed(self.run.seed * 1_000_003 + step)
         self.models.train()
         loss = self.loss(prepared, step)

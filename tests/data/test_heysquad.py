@@ -1,49 +1,38 @@
 """HeySQuAD: tables with recordings in them, and the JSON files of transcribed questions."""
 
-import io
 import json
 
 import numpy as np
-import pyarrow
 import pytest
 import soundfile
-from pyarrow import parquet
 
 from speechssl.data.heysquad import prepare_heysquad
 from speechssl.data.prepare import Wanted
 from speechssl.data.records import load_corpus
 
-from ..files import refused, remarks
+from ..files import refused, remarks, wav, write_parquet
 
 CONTEXT = "Ann was born in Rome."
 
 
-def wav(seconds=0.25, rate=16_000):
-    buffer = io.BytesIO()
-    soundfile.write(buffer, np.random.default_rng(0).uniform(-0.3, 0.3, round(seconds * rate)), rate, format="WAV")
-    return buffer.getvalue()
+def noise(seconds=0.25, rate=16_000):
+    return wav(np.random.default_rng(0).uniform(-0.3, 0.3, round(seconds * rate)), rate)
 
 
 def row(name, question="Where?", answers=(("Rome", 16),), impossible=False, audio=b"", context=CONTEXT):
     golds = [{"answer_start": start, "text": text} for text, start in answers]
     plausible = [{"answer_start": 0, "text": "Ann"}] if impossible else None
-    recording = {"bytes": audio or wav(), "path": f"{name}.wav"}
+    recording = {"bytes": audio or noise(), "path": f"{name}.wav"}
     texts = {"transcription": question.lower(), "question": question, "context": context}
     return {"audio": recording, **texts, "answers": golds, "is_impossible": impossible, "id": name, "plausible_answers": plausible}
-
-
-def table(path, *rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)
-    return path
 
 
 @pytest.fixture
 def source(tmp_path):
     root = tmp_path / "HeySQuAD_human"
-    table(root / "data/train-00000-of-00002.parquet", row("q1", audio=wav(0.5, 24_000)), row("q2", "Who?", (), True))
-    table(root / "data/train-00001-of-00002.parquet", row("q3", context="Another."), row("q1", "In which town?"))
-    table(root / "data/validation-00000-of-00001.parquet", row("v1"))
+    write_parquet(root / "data/train-00000-of-00002.parquet", [row("q1", audio=noise(0.5, 24_000)), row("q2", "Who?", (), True)])
+    write_parquet(root / "data/train-00001-of-00002.parquet", [row("q3", context="Another."), row("q1", "In which town?")])
+    write_parquet(root / "data/validation-00000-of-00001.parquet", [row("v1")])
     return root
 
 
@@ -79,7 +68,8 @@ def test_tables(source, tmp_path, workers):
 
 def test_recordings_that_are_missing_or_damaged(tmp_path):
     damaged, missing = row("damaged", audio=b"RIFF----WAVE"), row("missing") | {"audio": None}
-    path = table(tmp_path / "in/validation-0.parquet", row("fine"), damaged, missing)
+    path = tmp_path / "in/validation-0.parquet"
+    write_parquet(path, [row("fine"), damaged, missing])
     report = prepare_heysquad(tmp_path / "in", tmp_path / "out")
     assert report["splits"]["dev"]["set_aside"] == {"its recording is damaged": 1, "it has no recording, and others have": 1}
     assert f"{path}: question damaged" in (tmp_path / "out/set_aside.jsonl").read_text()
@@ -101,10 +91,10 @@ def test_recordings_that_are_missing_or_damaged(tmp_path):
 def test_layouts(tmp_path, name, split):
     path, asked = tmp_path / "in" / name, row("q") | {"answers": {"text": ["Rome"], "answer_start": [16]}}
     if path.suffix == ".parquet":
-        table(path, asked)
+        write_parquet(path, [asked])
     else:
         path.parent.mkdir(parents=True)
-        (path.parent / "q.wav").write_bytes(wav())
+        (path.parent / "q.wav").write_bytes(noise())
         asked["audio"] = "q.wav"
         path.write_text(json.dumps([asked] if path.suffix == ".json" else asked))
     prepare_heysquad(tmp_path / "in", tmp_path / "out")
@@ -130,6 +120,6 @@ def test_another_folder_is_one_sentence(tmp_path, source):
     for content in (path.read_bytes()[:-7], b""):
         path.write_bytes(content)
         refused(f"{path.name} is not a whole Parquet file", prepare_heysquad, source, tmp_path / "out")
-    table(path, {"id": "q", "text": "another table"})
+    write_parquet(path, [{"id": "q", "text": "another table"}])
     refused("row 0, has no question; give the folder", prepare_heysquad, source, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
@@ -25,7 +24,7 @@ from speechssl.data.records import load_corpus
 from speechssl.io import read_json, write_json
 from speechssl.synth.miniature import write_parquet as write_table
 
-from ..files import read_lines, refused, remarks
+from ..files import read_lines, refused, remarked, remarks, write_parquet
 
 RATE = 22_050
 SENTENCES = (
@@ -145,16 +144,6 @@ def write_grid(path, words, seconds: float) -> None:
     path.write_text(head + tier + numbered, encoding="utf-8")
 
 
-class Facts(dict):
-    """Those of a split in a data report."""
-
-    def remarks(self, done) -> int:
-        return sum(f["count"] for f in self["found"] if f["what"] == done[0])
-
-    def aside(self, reason: str) -> int:
-        return self["set_aside"].get(reason, 0)
-
-
 @pytest.fixture
 def dev(tmp_path):
     """Parquet, a passage of four sentences with a question each, all recordings there."""
@@ -171,7 +160,7 @@ def prepared(source, tmp_path, split="dev", out="out", **options):
     """The facts of a split, the split, and the report of all."""
     report = prepare_nmsqa(source, tmp_path / out, Wanted(**options))
     described(report)
-    return Facts(report["splits"][split]), load_corpus(tmp_path / out, split), report
+    return report["splits"][split], load_corpus(tmp_path / out, split), report
 
 
 def timed(corpus, question):
@@ -182,8 +171,8 @@ def timed(corpus, question):
     return all(is_beep(passage, *time) for time in times)
 
 
-def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path, capsys, monkeypatch):
-    facts, corpus, report = prepared(dev, tmp_path)
+def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
+    facts, corpus, _ = prepared(dev, tmp_path)
     assert [q.id for q in corpus.questions] == [f"id-0_0-{k}" for k in range(4)] and all(timed(corpus, q) for q in corpus.questions)
     for k, question in enumerate(corpus.questions):
         text, start, end = ANSWERS[k]
@@ -195,29 +184,13 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path, 
     assert passage.seconds == len(read_audio(corpus.path(passage))) / SAMPLE_RATE
     assert (passage.id, passage.audio) == ("context-0_0", "dev/audio/context-0_0.flac")
     assert (passage.speaker, passage.text) == ("Ivy", CONTEXT)
-    assert facts.remarks(nmsqa.ADDED) == 3 and facts.remarks(nmsqa.CONFIRMED) == 1  # those of the first sentence
-    assert facts.remarks(nmsqa.COPIES) == 3 and facts.remarks(prepare.REPEATED) == 8
+    assert remarked(facts, nmsqa.ADDED) == 3 and remarked(facts, nmsqa.CONFIRMED) == 1  # those of the first sentence
+    assert remarked(facts, nmsqa.COPIES) == 3 and remarked(facts, prepare.REPEATED) == 8
     assert facts["with_times"] == 4 and facts["answer_in_context"] == 1
     first = corpus.questions[0]
     assert Path(first.audio).is_absolute() and first.speaker == "Joey" and first.seconds == 1.0
-    with monkeypatch.context() as patched:
-        patched.setattr(prepare, "in_parallel", lambda *_: pytest.fail("this was made before"))
-        assert prepare_nmsqa(dev, tmp_path / "out") == report
-    assert "it is left as it is" in capsys.readouterr().err
-    for name in ("card.json", "dev/questions.jsonl", "dev/audio/context-0_0.json"):  # what a kill left is finished
-        (tmp_path / "out" / name).unlink()
-    _, again, other = prepared(dev, tmp_path)
-    assert other == report and again.questions == corpus.questions
     write_question(dev / "dev_audios", "question-0_0_9")  # it is not made from this source any more
     refused("other settings", prepare_nmsqa, dev, tmp_path / "out")
-
-
-@pytest.mark.slow
-def test_the_whole_is_the_same_with_several_processes(dev, tmp_path):
-    _, one, report = prepared(dev, tmp_path)
-    assert prepare_nmsqa(dev, tmp_path / "two", Wanted(workers=2)) == report
-    two = load_corpus(tmp_path / "two", "dev")
-    assert one.questions == two.questions and one.passages == two.passages
 
 
 def test_a_corpus_that_is_put_into_its_source_is_not_read_as_such(dev, tmp_path):
@@ -239,7 +212,7 @@ def test_the_77_are_kept_as_text_and_set_aside_where_there_is_audio(dev, tmp_pat
     write_question(dev / "dev_audios", "question-0_0_7")  # the original release has what the table does not name
     facts, corpus, _ = prepared(dev, tmp_path, out="more")
     assert [a.start for q in corpus.questions for a in q.answers][1] is None and corpus.questions[1].passage == "context-0_0"
-    assert facts.remarks(nmsqa.TEXTLESS) == 1
+    assert remarked(facts, nmsqa.TEXTLESS) == 1
 
 
 def test_without_recordings_a_split_is_text_only_and_its_times_are_not_lost(tmp_path):
@@ -248,8 +221,8 @@ def test_without_recordings_a_split_is_text_only_and_its_times_are_not_lost(tmp_
     facts, corpus, report = prepared(tmp_path / "alone", tmp_path)
     assert len(corpus.questions) == 3 and {q.audio for q in corpus.questions} == {p.audio for p in corpus.passages.values()} == {""}
     assert all(a.start is None and a.char_start is not None for q in corpus.questions for a in q.answers)
-    assert len(corpus.passages) == 1 and facts.remarks(nmsqa.TEXT_ONLY) == 1
-    assert facts.remarks(prepare.NO_RECORDINGS) == 4 and facts["set_aside"] == {nmsqa.TIMES_ALONE: 1}
+    assert len(corpus.passages) == 1 and remarked(facts, nmsqa.TEXT_ONLY) == 1
+    assert remarked(facts, prepare.NO_RECORDINGS) == 4 and facts["set_aside"] == {nmsqa.TIMES_ALONE: 1}
     kept = read_json(tmp_path / "out/dev/released_times.json")
     assert kept["id-0_0-2"] == [{"segment": "context-0_0_2", "in_segment": [1.2, 1.7], "in_passage": [1.2, 1.7]}]
     assert not facts["questions"]["agrees"] and "published 10,570 (DIFFERENT)" in described(report)
@@ -266,10 +239,10 @@ def test_a_sentence_that_the_release_misses_shifts_no_time(dev, tmp_path):
     assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-2", "id-0_0-3"]
     assert all(timed(corpus, q) for q in corpus.questions)
     assert corpus.questions[1].answers[0].start == pytest.approx(before(2, (1,)) + 1.2, abs=1e-9)
-    assert facts.remarks(nmsqa.HOLES) == 1 and facts.aside(nmsqa.ANSWER_MISSING) == 1
+    assert remarked(facts, nmsqa.HOLES) == 1 and facts["set_aside"][nmsqa.ANSWER_MISSING] == 1
     shutil.rmtree(dev / "dev_audios")
     facts, corpus, _ = prepared(dev, tmp_path, out="text")
-    assert facts.remarks(nmsqa.MISSING) == 1 and len(corpus.questions) == 4
+    assert remarked(facts, nmsqa.MISSING) == 1 and len(corpus.questions) == 4
 
 
 def test_a_listed_sentence_that_the_source_misses_sets_its_passage_aside(dev, tmp_path):
@@ -281,7 +254,7 @@ def test_a_listed_sentence_that_the_source_misses_sets_its_passage_aside(dev, tm
     facts, corpus, _ = prepared(dev, tmp_path)
     assert list(corpus.passages) == ["context-0_0"]
     assert facts["passages"] == {"read": 2, "kept": 1, "set_aside": 1, "published": 2067, "agrees": False}
-    assert facts.aside(nmsqa.NOT_WHOLE) == 1 and facts.aside(nmsqa.ITS_PASSAGE) == 4
+    assert facts["set_aside"][nmsqa.NOT_WHOLE] == 1 and facts["set_aside"][nmsqa.ITS_PASSAGE] == 4
     first = json.loads((tmp_path / "out/set_aside.jsonl").read_text().splitlines()[0])
     assert first["missing"] == ["context-0_1_2"]
 
@@ -295,7 +268,7 @@ def test_a_recording_of_the_whole_stands_in_where_its_sentences_are_not_there(de
     facts, corpus, _ = prepared(dev, tmp_path)
     assert [q.answers[0].start is not None for q in corpus.questions] == [True, False, False, False]
     assert timed(corpus, corpus.questions[0])
-    assert facts.remarks(nmsqa.ADRIFT) == 3 and Path(corpus.passages["context-0_0"].audio).is_absolute()
+    assert remarked(facts, nmsqa.ADRIFT) == 3 and Path(corpus.passages["context-0_0"].audio).is_absolute()
     about = [{"id": f"context-0_0_{k}", "speaker": "Ivy", "duration": n / RATE, "text": ""} for k, n in enumerate(LENGTHS)]
     write_csv(dev / "meta-dev.csv", about)
     _, corpus, _ = prepared(dev, tmp_path, out="more")
@@ -311,7 +284,7 @@ def test_times_in_a_longer_recording_of_the_whole_are_not_used(dev, tmp_path):
     moved = (before(2) + 1.0 + start, before(2) + 1.0 + end)
     write_table(dev / "dev.parquet", [row(2, answers=times([moved], [(start, end)]))])
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert timed(corpus, corpus.questions[0]) and facts.remarks(nmsqa.LONGER) == 1
+    assert timed(corpus, corpus.questions[0]) and remarked(facts, nmsqa.LONGER) == 1
 
 
 def test_recordings_of_no_whole_passage_or_damaged_ones(dev, tmp_path):
@@ -319,13 +292,13 @@ def test_recordings_of_no_whole_passage_or_damaged_ones(dev, tmp_path):
     path.write_bytes(path.read_bytes()[:999])
     (dev / "dev_audios/question-0_0_1.wav").write_bytes(b"ID3 no audio at all")
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-3"] and facts.aside(prepare.UNUSABLE) == 2
+    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-3"] and facts["set_aside"][prepare.UNUSABLE] == 2
     assert "question-0_0_2.wav is cut off" in (tmp_path / "out/set_aside.jsonl").read_text()
     for path in (dev / "dev_audios").iterdir():
         if path.stem != "context-0_0_3":
             path.unlink()
     facts, corpus, _ = prepared(dev, tmp_path, out="text")
-    assert len(corpus.questions) == 4 and corpus.questions[0].audio == "" and facts.remarks(nmsqa.UNUSED) == 1
+    assert len(corpus.questions) == 4 and corpus.questions[0].audio == "" and remarked(facts, nmsqa.UNUSED) == 1
 
 
 # ---- times
@@ -349,7 +322,7 @@ def test_times_in_the_passage_are_read_as_such(dev, tmp_path):
         rows.append(row(k, answers=times([moved], [] if k == 2 else [(start, end)])))
     write_table(dev / "dev.parquet", rows)
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert facts.remarks(nmsqa.CONFIRMED) == 3 and facts.remarks(nmsqa.WHOLE) == 1
+    assert remarked(facts, nmsqa.CONFIRMED) == 3 and remarked(facts, nmsqa.WHOLE) == 1
     assert corpus.questions[1].answers[0].start == pytest.approx(before(1) + 0.8, abs=1e-9)  # exact, not what was rounded
     assert corpus.questions[2].answers[0].start == pytest.approx(before(2) + 1.204, abs=1e-9)
 
@@ -363,7 +336,7 @@ def test_where_both_readings_fit_and_disagree_the_text_decides(dev, tmp_path):
     )
     write_table(dev / "dev.parquet", [wrong, right])
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert facts.remarks(nmsqa.NEARER) == 2 and all(timed(corpus, q) for q in corpus.questions)
+    assert remarked(facts, nmsqa.NEARER) == 2 and all(timed(corpus, q) for q in corpus.questions)
 
 
 @pytest.mark.parametrize(
@@ -383,7 +356,7 @@ def test_times_that_cannot_be_are_left_out_and_counted(dev, tmp_path, full, segm
     write_table(dev / "dev.parquet", [row(0), row(1, answers=times(full, segment)), late])
     facts, corpus, _ = prepared(dev, tmp_path)
     assert [a.start for a in corpus.questions[1].answers] == [None] and timed(corpus, corpus.questions[0])
-    assert facts.remarks(nmsqa.OUTSIDE) == 1 and facts.remarks(nmsqa.TEXTLESS) == 1 and facts["with_times"] == 2
+    assert remarked(facts, nmsqa.OUTSIDE) == 1 and remarked(facts, nmsqa.TEXTLESS) == 1 and facts["with_times"] == 2
     assert corpus.questions[2].answers[0].end == pytest.approx(sum(LENGTHS) / RATE)
 
 
@@ -400,7 +373,7 @@ def test_every_time_goes_to_the_text_that_it_is_of(dev, tmp_path):
     assert [(a.text, a.start and round(a.start - before(1), 6)) for a in corpus.questions[0].answers] == [
         ("the lamp", 0.3), ("Boris", 0.8), ("a lamp", None),
     ]  # fmt: skip
-    assert facts.remarks(nmsqa.UNEVEN) == 1 and facts.remarks(nmsqa.TEXTLESS) == 1
+    assert remarked(facts, nmsqa.UNEVEN) == 1 and remarked(facts, nmsqa.TEXTLESS) == 1
 
 
 def test_a_time_too_few_goes_to_the_text_that_stands_nearest(dev, tmp_path):
@@ -410,8 +383,8 @@ def test_a_time_too_few_goes_to_the_text_that_stands_nearest(dev, tmp_path):
     write_table(dev / "dev.parquet", [row(1, answers=texts | times([(0.95, 1.2)], [(0.95, 1.2)])), row(2, answers=neg)])
     facts, corpus, _ = prepared(dev, tmp_path)
     assert [(a.text, a.start is not None) for a in corpus.questions[0].answers] == [("Boris", True), ("she", False)]
-    assert facts.remarks(nmsqa.GUESSED) == 1
-    assert len(corpus.questions[1].answers) == 1 and facts.remarks(nmsqa.OTHERS) == 1 and timed(corpus, corpus.questions[1])
+    assert remarked(facts, nmsqa.GUESSED) == 1
+    assert len(corpus.questions[1].answers) == 1 and remarked(facts, nmsqa.OTHERS) == 1 and timed(corpus, corpus.questions[1])
 
 
 # ---- rows
@@ -431,12 +404,12 @@ def test_bad_rows_are_kept_or_set_aside_and_all_are_counted(dev, tmp_path):
     write_table(dev / "dev.parquet", rows)
     facts, corpus, _ = prepared(dev, tmp_path)
     assert [facts["questions"][n] for n in ("read", "kept", "set_aside")] == [8, 5, 3]
-    assert [facts.aside(r) for r in (prepare.TWICE, nmsqa.NAMELESS, nmsqa.NO_ANSWERS)] == [1, 1, 1]
-    assert facts.remarks(nmsqa.OFFSET) == 1 and facts.remarks(prepare.EMPTY) == 1
+    assert [facts["set_aside"][r] for r in (prepare.TWICE, nmsqa.NAMELESS, nmsqa.NO_ANSWERS)] == [1, 1, 1]
+    assert remarked(facts, nmsqa.OFFSET) == 1 and remarked(facts, prepare.EMPTY) == 1
     by_id = {q.id: q for q in corpus.questions}
-    assert timed(corpus, by_id["id-0_0-0#2"]) and facts.remarks(prepare.RENAMED) == 1
+    assert timed(corpus, by_id["id-0_0-0#2"]) and remarked(facts, prepare.RENAMED) == 1
     assert by_id["id-0_0-2"].answers[0].char_start is None and timed(corpus, by_id["id-0_0-2"])
-    assert by_id["id-0_0-1"].answers == () and facts.remarks(nmsqa.UNANSWERED) == 1
+    assert by_id["id-0_0-1"].answers == () and remarked(facts, nmsqa.UNANSWERED) == 1
 
 
 @pytest.mark.parametrize("form", ["record", "list", "json record", "json list", "columns", "flat columns"])
@@ -454,7 +427,7 @@ def test_answers_are_read_in_any_form(dev, tmp_path, form):
             "columns": {f"answers.{name}": values for name, values in record.items()},
             "flat columns": {("answer" if name == "text" else name): v for name, v in one.items()} | {"answer_start": None},
         }[form]
-    parquet.write_table(pa.Table.from_pylist(rows), dev / "dev.parquet")
+    write_parquet(dev / "dev.parquet", rows)
     _, corpus, _ = prepared(dev, tmp_path)
     assert len(corpus.questions) == 4 and all(timed(corpus, q) for q in corpus.questions)
     for k, question in enumerate(corpus.questions):
@@ -465,14 +438,14 @@ def test_answers_are_read_in_any_form(dev, tmp_path, form):
 def test_offsets_that_are_floating_point_numbers_are_offsets(tmp_path):
     """One row without any makes pandas write them so."""
     answers = {"text": ["the old mill", "a lamp"], "answer_start": [20.0, float("nan")]}
-    parquet.write_table(pa.Table.from_pylist([row(0) | {"answers": answers}]), tmp_path / "dev.parquet")
+    write_parquet(tmp_path / "dev.parquet", [row(0) | {"answers": answers}])
     assert [r.texts for r in parquet_rows(tmp_path / "dev.parquet")] == [(("the old mill", 20), ("a lamp", None))]
 
 
 def test_without_answers_or_rows_a_split_is_counted_and_alone_it_is_refused(dev, tmp_path):
     write_table(dev / "test.parquet", [{n: v for n, v in row(k).items() if n != "answers"} for k in range(4)])
     facts, _, report = prepared(dev, tmp_path, "test", "both")
-    assert facts.aside(nmsqa.NO_ANSWERS) == 4 and report["splits"]["dev"]["questions"]["kept"] == 4
+    assert facts["set_aside"][nmsqa.NO_ANSWERS] == 4 and report["splits"]["dev"]["questions"]["kept"] == 4
     (dev / "test.parquet").rename(dev / "dev.parquet")
     refused(r"has no usable question of nmsqa \(4 x its answers are missing from the so", prepare_nmsqa, dev, tmp_path / "out")
     write_table(dev / "dev.parquet", [row(0)])
@@ -498,7 +471,7 @@ def test_without_a_column_of_contexts_the_sentences_are_the_text(dev, tmp_path):
     facts, corpus, _ = prepared(dev, tmp_path)
     assert [p.text for p in corpus.passages.values()] == [" ".join(SENTENCES[:3])]
     assert len(corpus.questions) == 3 and all(timed(corpus, q) for q in corpus.questions)
-    assert facts.remarks(nmsqa.BARE) == 3
+    assert remarked(facts, nmsqa.BARE) == 3
     rows = [{n: v for n, v in r.items() if not n.startswith("content_segment_")} for r in rows]
     write_table(dev / "dev.parquet", rows)  # nor any text: the recordings are enough
     _, bare, _ = prepared(dev, tmp_path, out="bare")
@@ -601,7 +574,7 @@ def test_the_original_release(tmp_path, packed):
     assert passage.text == CONTEXT and CONTEXT[second.answers[0].char_start :].startswith("nine coins")
     assert [w.text for w in passage.words] == ["sold", "nine", "coins"]
     assert passage.words[1].start == pytest.approx(before(2) + 1.2, abs=1e-4)
-    assert third.answers[0].start is None and facts.remarks(nmsqa.OUTSIDE) == 1  # 0 to 0: not found by the aligner
+    assert third.answers[0].start is None and remarked(facts, nmsqa.OUTSIDE) == 1  # 0 to 0: not found by the aligner
 
 
 def test_the_original_release_without_texts_takes_words_from_the_alignment(tmp_path):
@@ -609,7 +582,7 @@ def test_the_original_release_without_texts_takes_words_from_the_alignment(tmp_p
     facts, corpus, _ = prepared(tmp_path / "original", tmp_path)
     by_id = {q.id: q for q in corpus.questions}
     assert [a.text for a in by_id["h2"].answers] == ["nine coins"] and timed(corpus, by_id["h2"])
-    assert [a.text for a in by_id["h0"].answers] == [""] and facts.remarks(nmsqa.UNKNOWN_WORDS) == 1
+    assert [a.text for a in by_id["h0"].answers] == [""] and remarked(facts, nmsqa.UNKNOWN_WORDS) == 1
 
 
 def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_path):
@@ -624,7 +597,7 @@ def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_pat
     facts, corpus, _ = prepared(root, tmp_path)
     assert [q.text for q in corpus.questions] == ["SQuAD 0?", "SQuAD 2?", "SQuAD 3?"]
     assert timed(corpus, corpus.questions[1]) and corpus.questions[1].answers[0].char_start == CONTEXT.index("nine coins")
-    assert corpus.questions[2].answers[0].start is None and facts.remarks(nmsqa.WHOLE) == 2
+    assert corpus.questions[2].answers[0].start is None and remarked(facts, nmsqa.WHOLE) == 2
 
 
 # ---- what is refused
@@ -675,10 +648,10 @@ def test_the_real_dev_table(shared, tmp_path):
     assert facts["questions"] == {"read": 10_570, "kept": 10_570, "set_aside": 0, "published": 10_570, "agrees": True}
     assert facts["passages"] == {"read": 2_067, "kept": 2_067, "set_aside": 0, "published": 2_067, "agrees": True}
     assert len(corpus.passages) == 2_067 and corpus.passages["context-34_4"].audio == ""
-    assert facts.remarks(nmsqa.TEXT_ONLY) == 77 and facts.remarks(nmsqa.OFFSET) == 0
-    assert facts.remarks(nmsqa.UNEVEN) == 9_595 and facts.remarks(nmsqa.OTHERS) == 2_160
-    assert facts.remarks(nmsqa.COPIES) == 6_962 and facts.remarks(nmsqa.MOVED) == 0
-    assert sum(len(q.answers) for q in corpus.questions) + facts.remarks(prepare.REPEATED) == 34_726
+    assert remarked(facts, nmsqa.TEXT_ONLY) == 77 and remarked(facts, nmsqa.OFFSET) == 0
+    assert remarked(facts, nmsqa.UNEVEN) == 9_595 and remarked(facts, nmsqa.OTHERS) == 2_160
+    assert remarked(facts, nmsqa.COPIES) == 6_962 and remarked(facts, nmsqa.MOVED) == 0
+    assert sum(len(q.answers) for q in corpus.questions) + remarked(facts, prepare.REPEATED) == 34_726
     assert max(len(n) for n in read_json(shared("nmsqa", "dev_segment_id.json")).values()) == 26
 
 
@@ -720,7 +693,7 @@ def test_a_real_recording_as_the_fifth_sentence(shared, tmp_path):
     samples, rate = read_native(mp3)
     original = resample(samples, rate, SAMPLE_RATE)[round(7.44 * SAMPLE_RATE) :][: len(spoken)]
     assert np.corrcoef(spoken, original)[0, 1] > 0.98  # half a sample off at most: the rate changes from 22,050 to 24,000 Hz
-    assert facts["questions"]["read"] == 10_570 and facts.aside(nmsqa.NO_RECORDING) >= 76
+    assert facts["questions"]["read"] == 10_570 and facts["set_aside"][nmsqa.NO_RECORDING] >= 76
 
 
 def test_a_slice_is_joined_alone(tmp_path):

@@ -3,18 +3,13 @@
 import json
 import shutil
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.cli import main
-from speechssl.data.nmsqa import prepare_nmsqa
-from speechssl.data.odsqa import prepare_odsqa
 from speechssl.data.prepare import PrepareReport, SplitRecords, Take, Takes, Wanted, described, take_of
 from speechssl.data.records import Passage, Question, load_corpus
-from speechssl.data.spoken_squad import prepare_spoken_squad
 from speechssl.data.squad import prepare_squad
-from speechssl.data.toefl_qa import prepare_toefl_qa
 from speechssl.io import read_json
 
 from ..files import read_lines, refused, same_files, untouched
@@ -115,26 +110,6 @@ def test_nothing_is_made_of_what_lies_beyond(tmp_path, squad_json, recording):
     for wanted in (Wanted(passages=2), Wanted()):
         refused("other settings", prepare_squad, source, out, wanted)
     assert prepare_squad(source, tmp_path / "all", Wanted(passages=9))["splits"]["dev"]["passages"]["kept"] == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("prepare", "where", "split", "passages", "questions"),
-    [
-        (prepare_nmsqa, "nmsqa", "dev", 2067, 10_570),
-        (prepare_odsqa, "odsqa", "test-textq", 606, 1464),
-        (prepare_spoken_squad, "spoken_squad", "test", None, 5351),
-        (prepare_toefl_qa, "toefl_qa", "dev", 24, 124),
-    ],
-)
-def test_the_whole_of_a_real_table_is_counted(shared, tmp_path, prepare, where, split, passages, questions):
-    report = prepare(shared(where), tmp_path / "out", Wanted(passages=2))
-    facts, corpus = report["splits"][split], load_corpus(tmp_path / "out", split)
-    assert len(corpus.passages) == 2 and {q.passage for q in corpus.questions} == set(corpus.passages)
-    assert facts["questions"]["read"] == questions and facts["questions"]["agrees"]
-    assert facts["questions"]["kept"] == len(corpus.questions)
-    assert passages is None or facts["passages"] | {"agrees": True} == facts["passages"]
-    assert "DIFFERENT" not in described(report)
 
 
 # ---- recordings, attached to records

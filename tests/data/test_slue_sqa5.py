@@ -1,13 +1,10 @@
 """SLUE-SQA-5 as Parquet with recordings inside and as the zip with TSVs: words, answers, faults, counts."""
 
-import io
 import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
-import soundfile
 from pyarrow import parquet
 
 from speechssl.audio import SAMPLE_RATE, write_clip
@@ -18,7 +15,7 @@ from speechssl.data.slue_sqa5 import places, prepare_slue_sqa5
 from speechssl.errors import InputError
 from speechssl.io import read_json
 
-from ..files import read_lines, refused
+from ..files import read_lines, refused, remarked, wav, write_parquet
 
 # word, normalised word, start, end: "nine" is said twice, "1999" is two words, the comma is not said
 TOKENS = [
@@ -38,24 +35,18 @@ def tone(seconds=SECONDS, rate=SAMPLE_RATE, step=0.03):
     return (0.2 * np.sin(step * np.arange(round(seconds * rate)))).astype(np.float32)
 
 
-def flac(samples):
-    buffer = io.BytesIO()
-    soundfile.write(buffer, samples, SAMPLE_RATE, format="WAV")
-    return buffer.getvalue()
-
-
 def row(number, document="doc1", spans=(("nine", 2.3, 2.6),), **changes):
     """As Parquet has it."""
     words = {name: [t[i] for t in TOKENS] for i, name in enumerate(("word", "normalized_word", "start_second", "end_second"))}
     answers = {name: [s[i] for s in spans] for i, name in enumerate(("answer", "start_second", "end_second"))}
     return {
         "question_id": f"squad-{number}",
-        "question_audio": {"bytes": flac(tone(1.0, step=0.02 + number / 100)), "path": "q.wav"},
+        "question_audio": {"bytes": wav(tone(1.0, step=0.02 + number / 100)), "path": "q.wav"},
         "question_speaker_id": "q7",
         "raw_question_text": "How Many?",
         "normalized_question_text": "how many",
         "document_id": document,
-        "document_audio": {"bytes": flac(tone()), "path": "d.wav"},
+        "document_audio": {"bytes": wav(tone()), "path": "d.wav"},
         "document_speaker_id": "d3",
         "raw_document_text": "Nine, lamps in 1999 or nine",
         "normalized_document_text": TEXT,
@@ -64,19 +55,10 @@ def row(number, document="doc1", spans=(("nine", 2.3, 2.6),), **changes):
     } | changes
 
 
-def write_table(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
-
-
 def prepared(source, tmp_path, split="dev", **options):
     report = prepare_slue_sqa5(source, tmp_path / "out", Wanted(**options))
     described(report)
     return report["splits"][split], load_corpus(tmp_path / "out", split)
-
-
-def remarks(facts, done):
-    return sum(f["count"] for f in facts["found"] if f["what"] == done[0])
 
 
 @pytest.fixture
@@ -88,8 +70,8 @@ def hub(tmp_path):
         row(1, spans=(("nine", 0.1, 0.4), ("nine", 2.3, 2.6))),
         row(2, "doc/2", spans=(("nineteen ninety-nine", 1.2, 2.0),)),
     ]
-    write_table(root / "sqa5" / "validation-00000-of-00001.parquet", rows)
-    write_table(root / "hvb" / "validation-00000-of-00001.parquet", [{"issue_id": "x", "text": "other"}])
+    write_parquet(root / "sqa5" / "validation-00000-of-00001.parquet", rows)
+    write_parquet(root / "hvb" / "validation-00000-of-00001.parquet", [{"issue_id": "x", "text": "other"}])
     return root
 
 
@@ -168,10 +150,10 @@ def test_without_recordings_a_split_is_text_only(files, tmp_path):
     for split in ("fine-tune", "dev", "test"):
         shutil.rmtree(files / split)
     facts, corpus = prepared(files, tmp_path)
-    assert [q.audio for q in corpus.questions] == ["", ""] and remarks(facts, prepare.NO_RECORDINGS) == 2
+    assert [q.audio for q in corpus.questions] == ["", ""] and remarked(facts, prepare.NO_RECORDINGS) == 2
     answers = [(a.text, a.start, a.char_start) for q in corpus.questions for a in q.answers]
     assert answers == [("nine", None, None), ("lamps", None, 5)]
-    assert remarks(facts, slue_sqa5.OFFSET) == 2 and remarks(facts, prepare.REPEATED) == 1  # "nine" stands at two places
+    assert remarked(facts, slue_sqa5.OFFSET) == 2 and remarked(facts, prepare.REPEATED) == 1  # "nine" stands at two places
     assert read_json(tmp_path / "out/dev/released_times.json")["q-devb"] == [["lamps", 0.5, 0.9]]
 
 
@@ -184,12 +166,12 @@ def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_
     assert [q.id for q in corpus.questions] == ["q-devb"] and facts["questions"]["read"] == 3
     assert facts["set_aside"] == {prepare.NOT_FOUND: 1, slue_sqa5.BROKEN: 1}
     report = read_json(tmp_path / "out/data_report.json")["splits"]["test"]
-    assert report["questions"]["kept"] == 2 and remarks(report, prepare.NO_RECORDINGS) == 2  # test is text only
+    assert report["questions"]["kept"] == 2 and remarked(report, prepare.NO_RECORDINGS) == 2  # test is text only
 
 
 def test_damaged_recordings_inside_parquet_are_set_aside_with_the_reason(hub, tmp_path):
-    bad = {"bytes": flac(tone())[:5000], "path": "x.wav"}
-    write_table(
+    bad = {"bytes": wav(tone())[:5000], "path": "x.wav"}
+    write_parquet(
         hub / "sqa5" / "validation-00000-of-00001.parquet", [row(0), row(1, question_audio=bad), row(2, "doc2", document_audio=bad)]
     )
     facts, corpus = prepared(hub, tmp_path)
@@ -209,12 +191,12 @@ def test_bad_rows_are_counted(hub, tmp_path):
         row(5, document=None),
         row(6, spans=(("nine", 0.1, 0.4), ("nine", 0.1, 0.4))),
     ]
-    write_table(hub / "sqa5" / "validation-00000-of-00001.parquet", rows)
+    write_parquet(hub / "sqa5" / "validation-00000-of-00001.parquet", rows)
     facts, corpus = prepared(hub, tmp_path)
     assert facts["questions"]["read"] == 7 and [q.id for q in corpus.questions] == ["squad-0", "squad-0#2", "squad-4", "squad-6"]
     assert facts["set_aside"] == {prepare.TWICE: 1, slue_sqa5.BLIND: 1, slue_sqa5.NAMELESS: 1}
-    assert [a.start for a in corpus.questions[2].answers] == [None, None] and remarks(facts, slue_sqa5.OUTSIDE) == 3
-    assert remarks(facts, prepare.EMPTY) == 1 and remarks(facts, prepare.RENAMED) == 1 and remarks(facts, prepare.REPEATED) == 2
+    assert [a.start for a in corpus.questions[2].answers] == [None, None] and remarked(facts, slue_sqa5.OUTSIDE) == 3
+    assert remarked(facts, prepare.EMPTY) == 1 and remarked(facts, prepare.RENAMED) == 1 and remarked(facts, prepare.REPEATED) == 2
 
 
 def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
@@ -271,5 +253,5 @@ def test_what_holds_no_question_that_can_be_used_is_refused(hub, tmp_path):
 def test_shards_that_are_numbers_are_of_the_split_of_their_folder(tmp_path):
     """As the branch refs/convert/parquet of Hugging Face has them."""
     for k in range(2):
-        write_table(tmp_path / f"hub/sqa5/validation/000{k}.parquet", [row(k)])
+        write_parquet(tmp_path / f"hub/sqa5/validation/000{k}.parquet", [row(k)])
     assert [q.id for q in prepared(tmp_path / "hub", tmp_path)[1].questions] == ["squad-0", "squad-1"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import soundfile
 
@@ -18,7 +16,7 @@ from speechssl.cli import main
 from speechssl.data.records import Answer, Corpus, load_corpus
 from speechssl.data.table import make_corpus, prepare_table
 
-from ..files import refused, write_lines
+from ..files import refused, wav, write_lines, write_parquet
 
 SAMPLES = np.random.default_rng(0).uniform(-0.5, 0.5, 16_000).astype(np.float32)
 PASSAGES = "id,audio,text,speaker\nrome,wav/rome.wav,rome was founded,ann\n"
@@ -54,10 +52,8 @@ def test_csv_becomes_a_corpus_whose_recordings_stay(mine: Path, tmp_path: Path, 
 def test_splits_tsv_jsonl_and_parquet(mine: Path, tmp_path: Path) -> None:
     for split in ("train", "dev"):
         (mine / split).mkdir()
-    recording = io.BytesIO()
-    soundfile.write(recording, SAMPLES, 16_000, format="FLAC")
-    rows = [{"id": "rome", "audio": {"bytes": recording.getvalue(), "path": None}, "text": "rome was founded", "speaker": "ann"}]
-    pq.write_table(pa.Table.from_pylist(rows), mine / "train/passages.parquet")
+    rows = [{"id": "rome", "audio": {"bytes": wav(SAMPLES), "path": None}, "text": "rome was founded", "speaker": "ann"}]
+    write_parquet(mine / "train/passages.parquet", rows)
     answers = [{"text": ["founded"], "start": [0.25], "end": [0.75]}, {"text": ["founded"]}]
     asked = [{"id": f"q{i}", "passage": "rome", "audio": "../wav/q1.wav", "answers": a} for i, a in enumerate(answers)]
     write_lines(mine / "train/questions.jsonl", asked)
@@ -144,18 +140,8 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(mine: P
             "row 1: an answer has the char_start -1; leave it out where it is not known",
         ),
         ("questions", "0.25,0.75", "soon,0.75", "neither a text nor text, start and end"),
-        (
-            "questions",
-            "0.25,0.75",
-            "250,750",
-            "row 1: the answer from 250 to 750 s lies beyond its passage, which lasts 1.0 s",
-        ),
-        (
-            "passages",
-            "rome was",
-            "rome, was",
-            "row 1 has 5 cells and the header 4; put a text that holds commas in",
-        ),
+        ("questions", "0.25,0.75", "250,750", "row 1: the answer from 250 to 750 s lies beyond its passage, which lasts 1.0 s"),
+        ("passages", "rome was", "rome, was", "row 1 has 5 cells and the header 4; put a text that holds commas in"),
         ("passages", "text,speaker", "language,speaker", "passages.csv, row 1: there are no text rules for the language 'rome was"),
         ("passages", "wav/rome.wav", "../rome.wav", "row 1 names ../rome.wav, which leads out of .*mine; move the file there"),
         ("passages", ",", ";", "has no column audio or text or context or transcript, but id;audio;text;speaker; columns have"),

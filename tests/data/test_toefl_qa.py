@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from speechssl.data.prepare import described
+from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import load_corpus
 from speechssl.data.toefl_qa import prepare_toefl_qa, tidy
 from speechssl.errors import InputError
@@ -54,6 +54,8 @@ def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_p
     assert one.text == "why does he call" and one.language == "en" and not one.synthetic
     assert found(report, "train")["questions with several right options"] == (1, "all of them count (published 101 (DIFFERENT))")
     assert "train questions: 3 read, 3 kept, 0 set aside; published 717 (DIFFERENT); no audio" in described(report)
+    part = prepare_toefl_qa(source, tmp_path / "part", Wanted(passages=1))["splits"]["train"]
+    assert [(part[kind]["read"], part[kind]["kept"]) for kind in ("passages", "questions")] == [(2, 1), (3, 2)]
     write(source / "data" / "dev", "tpo_7-lecture_1_1")  # other files
     refused("other settings", prepare_toefl_qa, source, tmp_path / "out")
 

@@ -25,7 +25,7 @@ from speechssl.report.config import Compare, Report
 from speechssl.results import append_rows, read_rows
 from speechssl.textlm import TextCodec
 
-from ..files import read_lines, write_corpus, write_lines
+from ..files import read_lines, refused, write_corpus, write_lines
 
 CORRECT = [[0], [2], [1, 3], [3]]
 OPTIONS = ["a", "bb", "ccc", "dddd"]
@@ -118,17 +118,6 @@ def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
     assert chance == two | {"set_accuracy": pytest.approx(1 / 6), "options": 4, "correct": [1, 3], "chosen": None}
 
 
-def test_voices_are_drawn_where_there_are_enough(corpus, tmp_path):
-    rows = run([Listener()], corpus, tmp_path / "out")
-    assert {(r.drawn, r.groups) for r in rows} == {("passage", 2)}
-    passages, questions = corpus / "dev/passages.jsonl", corpus / "dev/questions.jsonl"
-    found, asked = read_lines(passages), read_lines(questions)
-    write_lines(passages, found + [found[0] | {"id": f"more{i}", "speaker": f"v{i}"} for i in range(5)])
-    write_lines(questions, asked + [asked[0] | {"id": f"moreq{i}", "passage": f"more{i}"} for i in range(5)])
-    rows = run([Listener()], corpus, tmp_path / "more")
-    assert {(r.drawn, r.groups) for r in rows if r.metric == "set_accuracy"} == {("voice", 6)}
-
-
 @dataclass
 class Recogniser(Listener):
     """Writes two of the three words of every passage, wrong where it is noisy."""
@@ -170,14 +159,12 @@ def test_what_cannot_be_encoded_is_reported_scores_nothing_and_is_tried_again(co
 
 def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):
     write_json(tmp_path / "out/predictions/listener/clean.json", {"answers": {}})
-    with pytest.raises(InputError, match="choose another folder for multiple choice"):
-        run([Listener()], corpus, tmp_path / "out")
+    refused("choose another folder for multiple choice", run, [Listener()], corpus, tmp_path / "out")
 
 
 def test_a_text_only_corpus_is_refused_to_listeners_and_read_by_the_others(tmp_path):
     corpus = make(tmp_path / "text", False)
-    with pytest.raises(InputError, match=r"none of the 22 recordings .*text only; prepare the corpus with --speak"):
-        run([Listener()], corpus, tmp_path / "out")
+    refused(r"none of the 22 recordings .*text only; prepare the corpus with --speak", run, [Listener()], corpus, tmp_path / "out")
 
     class Reads:
         def score_many(self, items):
@@ -190,21 +177,17 @@ def test_a_text_only_corpus_is_refused_to_listeners_and_read_by_the_others(tmp_p
 
     text, given = (WrittenChoice(name, s, Codec(), Reads(), {"s": s}) for name, s in (("text", "text"), ("cascade-given", "given")))
     assert values(run([text], corpus, tmp_path / "out"))["text", "clean", None, "accuracy"] == (pytest.approx(100 / 3), 3)
-    with pytest.raises(InputError, match="has no transcript, which cascade-given needs; evaluate text"):
-        run([given], corpus, tmp_path / "out")
+    refused("has no transcript, which cascade-given needs; evaluate text", run, [given], corpus, tmp_path / "out")
 
 
 def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corpus, tmp_path):
     root = mini_corpus()
     shutil.copytree(root / "train", root / "dev")
-    with pytest.raises(InputError, match="no question with options"):
-        run([Baseline("chance")], root, tmp_path / "out")
-    with pytest.raises(InputError, match="choose units, speechbert, cascade-ctc"):
-        load_choice_systems("people-en", ["unit"])
+    refused("no question with options", run, [Baseline("chance")], root, tmp_path / "out")
+    refused("choose units, speechbert, cascade-ctc", load_choice_systems, "people-en", ["unit"])
     needs = {"units": "choice-units/; train one", "speechbert": "with --speechbert", "text": "choice-text/; train one"}
     for name, message in needs.items():
-        with pytest.raises(InputError, match=message):
-            load_choice_systems("people-en", [name])
+        refused(message, load_choice_systems, "people-en", [name])
     with pytest.raises(InputError, match=r"^people-en has no choice-text/.*with --models, or evaluate without \(--systems chance"):
         load_choice_systems("people-en", ["text"])
 
@@ -311,8 +294,7 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
     made = json.loads(card.read_text())
     made["speechbert"]["words"] = "others"
     card.write_text(json.dumps(made))
-    with pytest.raises(InputError, match="trained on other audio words"):
-        load_choice_systems(models, ["speechbert"])
+    refused("trained on other audio words", load_choice_systems, models, ["speechbert"])
 
 
 def speak_corpus(root):

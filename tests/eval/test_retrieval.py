@@ -12,7 +12,6 @@ from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cli import main
 from speechssl.data.records import Passage, load_corpus
-from speechssl.errors import InputError
 from speechssl.eval.retrieval import (
     Embedder,
     embedder_of_words,
@@ -34,7 +33,7 @@ from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import read_aloud
 from speechssl.timing import RunLength
 
-from ..files import write_corpus
+from ..files import refused, write_corpus
 
 TEXTS = ["a red boat sails", "two cats sleep", "paris is large", "the train was late"]
 QUESTIONS = {
@@ -115,8 +114,7 @@ def test_text_is_read_in_clean_speech_alone_and_finished_work_is_kept(corpus, tm
     assert {(s, c) for s, c, _ in found} == {("bm25-text", "clean"), ("tfidf-units", "clean"), ("tfidf-units", "pink")}
     again = Table()
     assert run([again], corpus, tmp_path / "out", ["clean", "pink@5"]) and not again.encoded
-    with pytest.raises(InputError, match="bm25-text read text, which noise does not change"):
-        run([reads], corpus, tmp_path / "out", ["pink@5"])
+    refused("bm25-text read text, which noise does not change", run, [reads], corpus, tmp_path / "out", ["pink@5"])
 
 
 @pytest.mark.slow
@@ -217,14 +215,12 @@ def test_a_vector_is_the_mean_over_all_tokens_whatever_else_is_in_the_batch(fold
 
 
 def test_a_window_that_is_too_long_for_the_text_encoder_is_refused(folder, tmp_path):
-    with pytest.raises(InputError, match="embeddings-text reads 126 tokens at once, not 254"):
-        load_retrievers(tmp_path, ["embeddings-text"], str(folder))
+    refused("embeddings-text reads 126 tokens at once, not 254", load_retrievers, tmp_path, ["embeddings-text"], str(folder))
 
 
 @pytest.mark.parametrize("name", ["bm25", "bm25-", "cosine-text", "tfidf-text@0", "text"])
 def test_unknown_systems_are_named(name, tmp_path):
-    with pytest.raises(InputError, match=f"there is no system '{name}'; choose bm25-SOURCE"):
-        load_retrievers(tmp_path, [name])
+    refused(f"there is no system '{name}'; choose bm25-SOURCE", load_retrievers, tmp_path, [name])
 
 
 def test_what_reads_text_needs_no_models_and_no_audio(tmp_path):

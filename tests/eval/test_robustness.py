@@ -45,6 +45,7 @@ from speechssl.report.config import Report
 from speechssl.results import read_rows
 from speechssl.stats import ItemScore
 
+from ..files import refused
 from .test_grid import Roughness, recordings
 from .test_spoken_qa import Oracle, corpus  # noqa: F401  a fixture
 
@@ -65,15 +66,13 @@ def test_conditions_without_an_snr_of_their_own_stand_at_every_one():
 
 @pytest.mark.parametrize("condition", ["pink@loud", "pitch", "reverb@0.5+pink@loud"])
 def test_malformed_conditions_are_refused(condition):
-    with pytest.raises(InputError, match=re.escape(condition)):
-        settings_of((condition,), (), ())
+    refused(re.escape(condition), settings_of, (condition,), (), ())
 
 
 def test_names_as_typed():
     assert parse_named(["a=x", "b=y=z"], "--encoders") == {"a": "x", "b": "y=z"}
     for pairs, message in ((["a"], "is not NAME=WHERE"), (["=x"], "is not NAME"), (["a=x", "a=y"], "name a twice")):
-        with pytest.raises(InputError, match=message):
-            parse_named(pairs, "--encoders")
+        refused(message, parse_named, pairs, "--encoders")
 
 
 # ---- the whole
@@ -220,8 +219,7 @@ def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(t
     ],
 )
 def test_bad_plans_are_refused_before_anything_is_made(base, plan, change, message):
-    with pytest.raises(InputError, match=message):
-        run_robustness(replace(plan, **change), dict(MAKERS) | makers(base.folder / "audio"))
+    refused(message, run_robustness, replace(plan, **change), dict(MAKERS) | makers(base.folder / "audio"))
     assert not plan.out.exists()
 
 
@@ -233,8 +231,7 @@ def test_a_report_needs_no_corpus_of_questions(plan):
     page = (out / "report.html").read_text()
     assert "Speech encoders in noise" in page and "Loss in noise, averaged over tasks" in page
     (out / "degradation.json").write_text("[]")
-    with pytest.raises(InputError, match=r"degradation\.json is not what"):
-        write_report(Report(out=out, examples=2, conditions=("clean",)))
+    refused(r"degradation\.json is not what", write_report, Report(out=out, examples=2, conditions=("clean",)))
     (out / "degradation.json").unlink()  # of questions in clean speech alone there is a corpus
     lines = (out / "results.jsonl").read_text().splitlines(keepends=True)
     (out / "results.jsonl").write_text("".join(line for line in lines if '"clean"' in line))
@@ -426,8 +423,7 @@ def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():
 def test_encoders_on_other_items_are_refused():
     other = cell("ks", "acc", "new", CLEAN, 0.5)
     other = Cell(other.encoder, other.task, other.metric, CLEAN, (ItemScore("x", "x", 1, 1),), 0, "", {})
-    with pytest.raises(InputError, match="cannot be compared in the task ks"):
-        gather([cell("ks", "acc", "base", CLEAN, 0.5), other], 0, 50)
+    refused("cannot be compared in the task ks", gather, [cell("ks", "acc", "base", CLEAN, 0.5), other], 0, 50)
 
 
 def test_a_task_that_the_baseline_did_not_do_has_no_gain_and_stops_the_averages_only():

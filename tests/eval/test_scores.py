@@ -7,7 +7,6 @@ import pytest
 from speechssl.augment import Distorter, parse_condition
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span, load_corpus
 from speechssl.dual.system import TimedAnswer
-from speechssl.errors import InputError
 from speechssl.eval.scores import (
     ERRORS,
     TYPES,
@@ -23,7 +22,7 @@ from speechssl.eval.scores import (
 from speechssl.eval.spoken_qa import QuestionScore, Setup, evaluate
 from speechssl.io import hash_bytes, read_json
 
-from ..files import write_corpus
+from ..files import refused, write_corpus
 from .test_spoken_qa import Reads
 
 TEXT = "A red boat sails. Two cats paid 3.5 euros for it! The end."
@@ -126,8 +125,7 @@ def test_damaged_and_missing_scores_are_named(tmp_path: Path, text):
     path = tmp_path / "clean.jsonl"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(InputError, match=r"clean\.jsonl.* evaluate again"):
-        read_lines(path)
+    refused(r"clean\.jsonl.* evaluate again", read_lines, path)
 
 
 def test_evaluation_leaves_scores(tmp_path):

@@ -32,7 +32,7 @@ from speechssl.superb import data as features
 from speechssl.superb.data import CachedLoader, Evaluation, FeatureCache, Measure, OnlineLoader
 from speechssl.superb.tuning import Tuning
 
-from ..files import change_lines, read_lines
+from ..files import change_lines, read_lines, refused
 
 PRINTED = {"phones": {"low": "l o", "high": "h i"}, "text": {"low": "lo", "high": "hi"}}
 
@@ -189,10 +189,8 @@ def test_training_recordings_are_distorted_anew_each_time_and_others_never(optio
     assert len({loader.read(dev).tobytes() for _ in range(8)}) == 1
     noisy = changed(options, data={"ks": data["ks"]}, augment=("pink",), snr=(5.0,))
     run_superb(noisy)
-    with pytest.raises(InputError, match="encoder.augmentation differ"):
-        run_superb(changed(noisy, augment=()))
-    with pytest.raises(InputError, match="encoder.snr_over differ"):
-        run_superb(changed(noisy, snr_over="signal"))
+    refused("encoder.augmentation differ", run_superb, changed(noisy, augment=()))
+    refused("encoder.snr_over differ", run_superb, changed(noisy, snr_over="signal"))
 
 
 NOISE = parse_distortions("g+b", probability=(0.5, 0.5))
@@ -224,8 +222,7 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, t
     if own:
         hashes = [load_encoder(tmp_path / f"heads/{name}/{task}/seed-0/encoder").hash for task in ("ks", "pr")]
         assert hashes[0] != hashes[1]
-    with pytest.raises(InputError, match="settings.steps differ"):
-        run_superb(changed(tuned, steps=7), TUNINGS[name])
+    refused("settings.steps differ", run_superb, changed(tuned, steps=7), TUNINGS[name])
 
 
 @pytest.mark.parametrize(
@@ -240,8 +237,7 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, t
 )
 def test_what_cannot_be_tuned_is_reported_first(options, data, tmp_path, changes, message):
     some = {"ks": data["ks"]} if changes else data
-    with pytest.raises(InputError, match=message):
-        run_superb(changed(options, data=some, **changes), TUNINGS["tiny+distorted"])
+    refused(message, run_superb, changed(options, data=some, **changes), TUNINGS["tiny+distorted"])
     assert not (tmp_path / "out/heads").exists()
 
 
@@ -308,20 +304,10 @@ def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
     assert (found.value, found.n) == (70.0, 30) and found.high - found.value == pytest.approx(6 / 3**0.5)
 
 
-@pytest.mark.slow
-def test_a_damaged_score_is_made_again(options, data, tmp_path):
-    alone = changed(options, out=tmp_path, data={"ks": data["ks"]})
-    printed = run_superb(alone)
-    for content in ("3", '{"made_from": 1}'):
-        (tmp_path / "scores/tiny/ks/seed-0/clean.json").write_text(content)
-        assert run_superb(alone) == printed
-
-
 def test_a_language_model_that_cannot_be_read_is_reported_before_anything_is_computed(options, texts, tmp_path):
     (tmp_path / "lm.arpa").write_text("no model")
     data = {"asr": texts("asr", "text")}
-    with pytest.raises(InputError, match=r"lm\.arpa"):
-        run_superb(changed(options, data=data, lm=tmp_path / "lm.arpa"))
+    refused(r"lm\.arpa", run_superb, changed(options, data=data, lm=tmp_path / "lm.arpa"))
     assert not (tmp_path / "out").exists()
 
 
@@ -432,8 +418,7 @@ def test_data_is_found(data, tmp_path, capsys):
     ],
 )
 def test_data_that_is_not_there(data, tmp_path, tasks, folder, message):
-    with pytest.raises(InputError, match=message):
-        find_data(tmp_path, Data(tasks=tasks, data=tmp_path / folder))
+    refused(message, find_data, tmp_path, Data(tasks=tasks, data=tmp_path / folder))
 
 
 def test_encoders_get_names():
@@ -445,10 +430,8 @@ def test_encoders_get_names():
         "torchaudio-HUBERT_BASE": "torchaudio:HUBERT_BASE",
     }
     for wrong in (["=x"], ["a/b=x"], ["fbank", "fbank"]):
-        with pytest.raises(InputError, match="--encoders"):
-            name_encoders(wrong)
+        refused("--encoders", name_encoders, wrong)
 
 
 def test_a_set_of_another_task_is_refused(options, data):
-    with pytest.raises(InputError, match="is a set of the task ks, not of sid"):
-        run_superb(changed(options, data={"sid": data["ks"]}))
+    refused("is a set of the task ks, not of sid", run_superb, changed(options, data={"sid": data["ks"]}))

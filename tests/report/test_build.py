@@ -5,7 +5,6 @@ import json
 import pytest
 
 from speechssl.data.records import load_corpus
-from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.eval.config import Predictions
 from speechssl.eval.scores import ERRORS
@@ -18,7 +17,7 @@ from speechssl.report.spoken_qa import error_table, explorer_of
 from speechssl.results import Row, read_rows
 from speechssl.units.kmeans import load_codebook
 
-from ..files import write_corpus
+from ..files import refused, write_corpus
 
 WORDS = [["a", 0.0, 1.0], ["red", 1.0, 1.5], ["boat", 1.5, 2.0], ["sails", 2.0, 4.0]]
 
@@ -65,8 +64,7 @@ def test_without_a_difference_or_a_common_question_there_is_nothing_to_switch(fo
     assert not found.rows and found.switch == "All systems answered the same 3 questions in all their conditions."
     for path in (tmp_path / "one").glob("predictions/*/*.json"):
         path.unlink()
-    with pytest.raises(InputError, match="there is no such file"):
-        read_predicted(tmp_path / "one", load_corpus(corpus, "test"))
+    refused("there is no such file", read_predicted, tmp_path / "one", load_corpus(corpus, "test"))
 
 
 def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):

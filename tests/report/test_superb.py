@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.superb import Turn
-from speechssl.errors import InputError
 from speechssl.eval.published import COLUMNS, VALUES, published
 from speechssl.report.build import build_report, write_report
 from speechssl.report.config import Report
@@ -44,6 +43,8 @@ from speechssl.report.superb import (
 )
 from speechssl.results import LOWER_IS_BETTER, Row, append_rows, decimals, read_rows, results_table, unit
 
+from ..files import refused
+
 CLEAN = {  # task, metric -> the clean score of the first encoder, of the second, what 5 dB of noise costs
     ("pr", "per"): (12.4, 31.0, 14.0), ("asr", "wer"): (21.3, 48.2, 22.0), ("asr", "wer_lm"): (15.1, 40.0, 18.0),
     ("ks", "acc"): (96.2, 88.1, 9.0), ("qbe", "mtwv"): (7.4, -0.4, 3.0), ("sid", "acc"): (81.4, 61.9, 20.0),
@@ -53,7 +54,6 @@ CLEAN = {  # task, metric -> the clean score of the first encoder, of the second
 }  # fmt: skip
 NOISE = {f"seen-{noise}": 1.0 for noise in ("g", "m+g+r")} | {"unseen-kitchen": 1.3}
 ENCODERS = ("people-en", "facebook/hubert-base-ls960")
-FIRST = {"asr": "wer", "sf": "slot_f1", "se": "pesq"}  # of the tasks with more than one
 SLOTS = {
     "ks": {"keyword": "yes no up down left right on off stop go silence unknown".split()},
     "sid": {"speaker": [f"speaker-{n:02}" for n in range(44)]},
@@ -65,26 +65,29 @@ SLOTS = {
     "er": {"emotion": ["angry", "happy", "neutral", "sad"]},
 }
 
+TEXTS = {  # task -> what was said, what was recognised
+    "pr": ("DH AH K AE T".split(), "DH AH K AH T".split()),
+    "asr": ("he read a book about the sea", "he red a boo about the see"),
+    "sf": ("play B-artist bob E-artist", "play bob"),
+}
+
 
 def rows(seeds: int = 3, encoders: tuple[str, ...] = ENCODERS) -> list[Row]:
-    rng, made = np.random.default_rng(0), []
+    made = []
     for (task, metric), (*clean, cost) in CLEAN.items():
         cost = cost if metric in LOWER_IS_BETTER else -cost
         for number, encoder in enumerate(encoders):
             value = clean[number % 2]
             for seed in range(seeds):
-                near = float(value + rng.normal(0, abs(value) / 60))
+                near = value + (seed - 1) * abs(value) / 60
                 made.append(row(task, encoder, "clean", None, metric, near, seed))
-                worse = near + cost * 0.2 * (1 + number)
-                made.append(row(task, encoder, "clean", None, f"{metric}_default", worse, seed))
+                made.append(row(task, encoder, "clean", None, f"{metric}_default", near + cost * 0.2 * (1 + number), seed))
             for noise, factor in NOISE.items():
                 for snr in (5.0, 0.0):
                     lost = cost * factor * (1 + 0.5 * number) * (20 - snr) / 15
-                    made.append(row(task, encoder, noise, snr, metric, float(value + lost), 0))
-    ratio = [
-        Row(task, ENCODERS[0], "clean", None, "ratio_cached", 4 + len(task) * 1.7, None, None, 1, 0, "c") for task in ("ks", "asr")
-    ]
-    return made + ratio
+                    made.append(row(task, encoder, noise, snr, metric, value + lost))
+    ratios = {"ks": 7.4, "asr": 9.1}
+    return made + [row(task, ENCODERS[0], "clean", None, "ratio_cached", ratio) for task, ratio in ratios.items()]
 
 
 def row(task: str, encoder: str, condition: str, snr: float | None, metric: str, value: float, seed: int = 0) -> Row:
@@ -92,16 +95,14 @@ def row(task: str, encoder: str, condition: str, snr: float | None, metric: str,
     return Row(task, encoder, condition, snr, metric, value, value - half, value + half, 400, seed, "c0ffee")
 
 
-def write_run(out: Path, encoders: tuple[str, ...] = ENCODERS) -> Path:
-    append_rows(out / "results.jsonl", rows(encoders=encoders))
-    rng = np.random.default_rng(1)
-    for number, encoder in enumerate(encoders):
+def write_run(out: Path) -> Path:
+    append_rows(out / "results.jsonl", rows())
+    for encoder in ENCODERS:
+        folder = encoder.replace("/", "-")
         for task in dict.fromkeys(task for task, _ in CLEAN):
-            folder = encoder.replace("/", "-")
-            if task != "qbe":
-                for seed in range(3):
-                    put(out / "heads" / folder / task / f"seed-{seed}" / "card.json", card(task, number, rng, seed))
-            detail = {"task": task, "encoder": encoder, "condition": "clean", "seed": 0, "detail": details(task, number, rng)}
+            for seed in range(3 if task != "qbe" else 0):  # qbe trains nothing
+                put(out / "heads" / folder / task / f"seed-{seed}" / "card.json", card(seed))
+            detail = {"task": task, "encoder": encoder, "condition": "clean", "seed": 0, "detail": details(task)}
             put(out / "details" / folder / f"{task}.json", detail)
     return out
 
@@ -111,59 +112,33 @@ def put(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value))
 
 
-def card(task: str, number: int, rng: np.random.Generator, seed: int) -> dict[str, Any]:
-    states = (7, 13)[number % 2]
-    weights = np.exp(-(((np.arange(states) - rng.uniform(1, states - 1)) / 2) ** 2)) + 0.05
-    clean, metric = next((v[number % 2], m) for (t, m), v in CLEAN.items() if t == task)
-    sign = 1 if metric in LOWER_IS_BETTER else -1
-    sweep = [
-        {
-            "learning_rate": 10.0**-p,
-            "value": None if p == 1 else clean + sign * abs(clean) * 0.12 * abs(p - 3),
-            "steps": s,
-            "best": p == 3,
-        }
-        for p, s in ((1, 100), (2, 400), (3, 400), (4, 200), (5, 100))
-    ]
-    default = 1e-2 if task == "pr" else 1e-3 if task in ("se", "ss") else 1e-4
-    found = {"layer_weights": (weights / weights.sum()).tolist(), "states": states, "learning_rate": 1e-3}
-    found["default_learning_rate"] = default
-    return found | ({"sweep": sweep} if not seed else {})
+def card(seed: int) -> dict[str, Any]:
+    """What a head's folder says; the sweep stands with the first seed, and its highest rate diverged."""
+    values = {1e-1: None, 1e-2: 40.0, 1e-3: 60.0, 1e-4: 50.0}
+    sweep = [{"learning_rate": rate, "value": value, "steps": 400, "best": value == 60} for rate, value in values.items()]
+    found = {"layer_weights": [0.1, 0.2, 0.4, 0.3], "states": 4, "learning_rate": 1e-3, "default_learning_rate": 1e-4}
+    return found if seed else found | {"sweep": sweep}
 
 
-def details(task: str, number: int, rng: np.random.Generator) -> dict[str, Any]:
+def details(task: str) -> dict[str, Any]:
     if task in SLOTS:
-        return {"confusion": {slot: confusion(classes, number, rng) for slot, classes in SLOTS[task].items()}}
+        found = {}
+        for slot, classes in SLOTS[task].items():
+            found[slot] = {"classes": classes, "counts": (8 * np.eye(len(classes), dtype=int) + 1).tolist()}
+        return {"confusion": found}
     if task == "asv":
-        scores = np.sort(rng.normal(0, 1, 4000)), np.sort(rng.normal(3.1 - number, 1, 4000))
-        marks = np.linspace(-2, 5, 150)
-        alarms, misses = (1 - np.searchsorted(scores[0], marks) / 4000, np.searchsorted(scores[1], marks) / 4000)
-        return {"det": {"false_alarms": alarms.tolist(), "misses": misses.tolist()}}
+        return {"det": {"false_alarms": [1.0, 0.3, 0.1, 0.0], "misses": [0.0, 0.1, 0.2, 1.0]}}
     if task == "sd":
-        turns = [("A", 0.4, 4.1), ("B", 3.6, 7.2), ("A", 7.5, 9.8), ("B", 10.0, 12.9), ("A", 12.2, 14.6)]
-        truth = [{"speaker": s, "start": a, "end": b} for s, a, b in turns]
-        predicted = [
-            {"speaker": "01"[s == "A"], "start": a + rng.normal(0, 0.2), "end": b + rng.normal(0.1, 0.2)}
-            for s, a, b in turns[number:]
-        ]
+        turns = [("A", 0.4, 4.1), ("B", 3.6, 7.2), ("A", 7.5, 9.8)]
+        truth = [{"speaker": speaker, "start": start, "end": end} for speaker, start, end in turns]
+        predicted = [turn | {"speaker": "1" if turn["speaker"] == "A" else "0"} for turn in truth]
         return {"timeline": {"id": "mix-0001", "seconds": 15.0, "truth": truth, "predicted": predicted}}
     if task == "qbe":
-        return {"layers": rng.uniform(-1, 8, (7, 13)[number % 2]).tolist()}
-    texts = {"pr": (["DH", "AH", "K", "AE", "T"], ["DH", "AH", "K", "AH", "T"]), "sf": ("play B-artist bob E-artist", "play bob")}
-    truth, predicted = texts.get(task, ("he read a book about the sea", "he red a boo about the see"))
-    return (
-        {"examples": [{"id": f"u{i}", "truth": truth, "predicted": predicted} for i in range(2)]}
-        if task in ("pr", "asr", "sf")
-        else {}
-    )
-
-
-def confusion(classes: list[str], number: int, rng: np.random.Generator) -> dict[str, Any]:
-    size = len(classes)
-    odds = (
-        np.full((size, size), (0.1 + 0.3 * number) / size) + np.eye(size) * (1 - 0.3 * number) + 0.1 * rng.random((size, size)) ** 8
-    )
-    return {"classes": classes, "counts": [rng.multinomial(60, line / line.sum()).tolist() for line in odds]}
+        return {"layers": [1.0, 7.5, 4.0, -0.5]}
+    if task not in TEXTS:
+        return {}
+    truth, predicted = TEXTS[task]
+    return {"examples": [{"id": f"u{n}", "truth": truth, "predicted": predicted} for n in range(2)]}
 
 
 @pytest.fixture(scope="module")
@@ -220,9 +195,7 @@ def test_missing_files_are_left_out_and_folders_name_encoders_and_folds(tmp_path
     assert (head.encoder, head.task, head.seed, head.weights) == ("facebook/hubert", "ks", 7, (0.25, 0.75))
     # folds are heads of their task
     for fold in ("fold-1", "fold-2"):
-        path = tmp_path / f"heads/mine/er/{fold}/seed-0/card.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"layer_weights": [0.25, 0.75], "learning_rate": 1e-3, "sweep": []}))
+        put(tmp_path / f"heads/mine/er/{fold}/seed-0/card.json", {"layer_weights": [0.25, 0.75]})
     assert [(h.encoder, h.task, h.seed) for h in read_artefacts(tmp_path).heads[1:]] == [("mine", "er", 0)] * 2
 
 
@@ -256,19 +229,16 @@ DETAILS = {
 )
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, path: str, value):
     put(tmp_path / path, value)
-    with pytest.raises(InputError, match=re.escape(str(tmp_path / path))) as caught:
-        read_artefacts(tmp_path)
-    assert "\n" not in str(caught.value)
+    refused(re.escape(str(tmp_path / path)), read_artefacts, tmp_path)
 
 
 def test_a_damaged_file_leaves_the_old_page(tmp_path: Path):
     append_rows(tmp_path / "results.jsonl", rows(1))
     (tmp_path / "report.html").write_text("old")
     path = tmp_path / "details" / "a" / "ks.json"
-    put(path, {})
-    path.write_text(path.read_text()[:-1])
-    with pytest.raises(InputError, match="ks.json"):
-        write_report(Report(out=tmp_path, examples=2, conditions=("clean",)))
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    refused("ks.json", write_report, Report(out=tmp_path, examples=2, conditions=("clean",)))
     assert (tmp_path / "report.html").read_text() == "old"
 
 
@@ -312,8 +282,8 @@ def test_clean_speech_is_the_mean_over_seeds_and_the_best_is_marked():
     assert table.columns[1][:2] == ("ASV", "EER\u00a0↓")
     # best is least where less is better
     values = {"a": (5.0, 70.0), "b": (9.0, 80.0)}
-    found = of_superb([row(*m, v) for e, vs in values.items() for m, v in zip(
-        (("asv", e, "clean", None, "eer"), ("er", e, "clean", None, "acc")), vs, strict=True)])  # fmt: skip
+    tasks = (("asv", "eer"), ("er", "acc"))
+    found = of_superb([row(t, e, "clean", None, m, values[e][n]) for e in values for n, (t, m) in enumerate(tasks)])
     lines = {label.text: [cell.best for cell in cells] for label, *cells in blocks(found)[0].table.rows}
     assert lines == {"a": [True, False], "b": [False, True]}
 
@@ -494,15 +464,14 @@ def test_the_page_is_superbs_and_holds_all_that_it_shows(page):
 
 def test_no_number_is_called_percent_that_is_none(page):
     captions = [unescape(re.sub("<[^>]*>", "", c)) for c in re.findall(r"<caption>(.*?)</caption>", page, re.S)]
-    captions_of = {
-        name: next(c for c in captions if c.startswith(name)) for name in ("SE (enhancement), PESQ", "SS (separation), SI-SDRi")
+    scales = {
+        "SS (separation), SI-SDRi": "Decibels; higher is better",
+        "SE (enhancement), PESQ": "On its own scale",
+        "ASV (verification), EER": "Percent; lower is better",
     }
-    assert all("Percent" not in caption for caption in captions_of.values())
-    assert (
-        "Decibels; higher is better" in captions_of["SS (separation), SI-SDRi"]
-        and "On its own scale" in captions_of["SE (enhancement), PESQ"]
-    )
-    assert "Percent; lower is better" in next(c for c in captions if c.startswith("ASV (verification), EER"))
+    for name, scale in scales.items():
+        caption = next(c for c in captions if c.startswith(name))
+        assert scale in caption and ("Percent" in caption) == ("Percent" in scale)
     heat = page[page.index('id="heat-figure') : page.index("What noise costs, in decibels")]
     assert "SI-SDRi" not in heat and "PESQ" not in heat
 
@@ -515,9 +484,8 @@ def test_rows_alone_make_a_page_with_escaped_names(tmp_path: Path):
     build_report(tmp_path / "r.html", [row("asv", "<b>&x", "clean", None, "eer", 5.0)])
     assert "<b>&x" not in (tmp_path / "r.html").read_text()
     # other noises are shown as of any system
-    build_report(
-        tmp_path / "r.html", [row("asv", "a", c, s, "eer", v) for c, s, v in (("clean", None, 5.0), ("babble", 5.0, 33.3))]
-    )
+    noisy = [row("asv", "a", "clean", None, "eer", 5.0), row("asv", "a", "babble", 5.0, "eer", 33.3)]
+    build_report(tmp_path / "r.html", noisy)
     text = (tmp_path / "r.html").read_text()
     assert "33.3" in text[text.index('id="results"') : text.index("rows behind this page")]
 
@@ -530,9 +498,9 @@ def test_systems_and_superb_on_one_page_have_both(tmp_path: Path):
 
 
 def test_a_folder_with_nothing_of_it_says_so(tmp_path: Path):
-    append_rows(tmp_path / "results.jsonl", [Row("ks", "a", "clean", None, "acc", 50.0, None, None, 9, 0, "c")])
-    with pytest.raises(InputError, match="has neither SUPERB nor a robustness grid; give the corpus"):
-        write_report(Report(out=tmp_path, examples=2, conditions=("clean",)))
+    append_rows(tmp_path / "results.jsonl", [row("ks", "a", "clean", None, "acc", 50.0)])
+    config = Report(out=tmp_path, examples=2, conditions=("clean",))
+    refused("has neither SUPERB nor a robustness grid; give the corpus", write_report, config)
     put(tmp_path / "heads" / "a" / "ks" / "seed-0" / "card.json", {"layer_weights": [0.5, 0.5]})
-    write_report(Report(out=tmp_path, examples=2, conditions=("clean",)))
-    assert json.dumps("SUPERB")[1:-1] in (tmp_path / "report.html").read_text()
+    write_report(config)
+    assert "SUPERB" in (tmp_path / "report.html").read_text()

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from speechssl.cli import main
-from speechssl.errors import InputError
 from speechssl.io import write_json
 from speechssl.report.text_side import Lectures, curves, gain_by_length, mean_curve, read_lectures, text_side_section
 from speechssl.results import Row, append_rows
 from speechssl.text_side.runs import CONDITION
 from speechssl.text_side.tables import GAIN, MEAN
+
+from ..files import refused
 
 
 def row(task: str, arm: str, value: float, low: float | None = None, high: float | None = None) -> Row:
@@ -70,8 +71,7 @@ def test_a_folder_of_runs_has_a_page_without_a_corpus(tmp_path: Path, capsys: py
     assert "optimisation and generalisation" in page and "nested +50.0" in page
     assert [len(p) for p in read_lectures(tmp_path, [row("order", "nested", 1.0)]).curves["order", "nested"]] == [2]
     (tmp_path / "tables/text_side.json").write_text("[1]")
-    with pytest.raises(InputError, match="is not what `speechssl text gains` writes"):
-        read_lectures(tmp_path, ROWS)
+    refused("is not what `speechssl text gains` writes", read_lectures, tmp_path, ROWS)
     assert not read_lectures(tmp_path, ()).tables
 
 

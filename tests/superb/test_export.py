@@ -17,8 +17,9 @@ from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.cli import main
 from speechssl.encoders.load import load_encoder
-from speechssl.errors import InputError
 from speechssl.superb.export import TASKS, export_upstream, variables
+
+from ..files import refused
 
 QUICK = "config.runner.total_steps=2,,config.runner.eval_step=2,,config.runner.save_step=2,,config.runner.log_step=1"
 QUICK += ",,config.optimizer.lr=0.1,,config.runner.gradient_accumulate_steps=1,,config.downstream_expert.datarc.num_workers=0"
@@ -107,19 +108,16 @@ def test_s3prls_own_upstream_is_named_where_it_reads_the_encoder(hubert_folder, 
     ],
 )
 def test_what_cannot_be_handed_over_is_one_sentence_and_leaves_nothing(encoder, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        export_upstream(encoder, tmp_path / "out")
+    refused(message, export_upstream, encoder, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_place_that_is_something_else_is_left_alone(exported, hubert_folder, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     for place in (tmp_path, tmp_path / "notes.txt"):
-        with pytest.raises(InputError, match="already exists and is not an export of an encoder"):
-            export_upstream(hubert_folder("layer"), place)
+        refused("already exists and is not an export of an encoder", export_upstream, hubert_folder("layer"), place)
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
-    with pytest.raises(InputError, match="already exists and is something else"):
-        export_upstream(hubert_folder("group"), exported[0])
+    refused("already exists and is something else", export_upstream, hubert_folder("group"), exported[0])
 
 
 def test_the_verb(hubert_folder, tmp_path, capsys):

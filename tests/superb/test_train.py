@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.superb import Utterance, UtteranceSet, load_labelled
-from speechssl.errors import InputError
 from speechssl.eval.config import Superb
 from speechssl.superb.data import CachedLoader, Evaluation, Featurizer, HeadSettings, Measure, cache_states, padded, recordings_of
 from speechssl.superb.tasks.classification import Classification
@@ -34,6 +33,8 @@ from speechssl.superb.train import (
     weighted_batches,
 )
 from speechssl.timing import FrameGrid
+
+from ..files import refused
 
 SETTINGS = HeadSettings(1e-2, steps=40, batch=4, every=10)
 
@@ -126,13 +127,11 @@ def test_killed_between_evaluations_it_comes_to_the_same_head(run, tmp_path, die
 
 def test_a_folder_belongs_to_its_run_and_damage_is_reported(run):
     advance(run, 10)
-    with pytest.raises(InputError, match="trained with other settings"):
-        advance(replace(run, seed=1), 10)
+    refused("trained with other settings", advance, replace(run, seed=1), 10)
     advance(replace(run, settings=replace(SETTINGS, steps=50)), 50)  # a run may be made longer
     path = run.folder / STATE
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(InputError, match=r"state.safetensors is damaged"):
-        advance(run, 10)
+    refused(r"state.safetensors is damaged", advance, run, 10)
 
 
 def test_a_loss_that_is_no_number_ends_the_run(run):
@@ -217,8 +216,7 @@ def test_side_by_side_is_one_after_another(labelled, encoder, tmp_path):
     runs = [Run(task, loader, HeadSettings(1e-2, 30, 4, 10), seed, tmp_path / f"{seed}") for seed in (0, 1)]
     with parallel_training(2, "heads") as train_runs:
         found = train_runs(runs, 30)
-        with pytest.raises(InputError, match="trained with other settings"):
-            train_runs([replace(runs[0], seed=5)], 30)
+        refused("trained with other settings", train_runs, [replace(runs[0], seed=5)], 30)
     alone = [advance(replace(run, folder=tmp_path / f"alone-{run.seed}"), 30) for run in runs]
     reported = [[json.dumps(vars(replace(a, seconds=0))) for a in attempts] for attempts in (found, alone)]
     assert reported[0] == reported[1] and found[0].steps == 30

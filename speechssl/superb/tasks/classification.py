@@ -86,6 +86,7 @@ class Classification:
             losses = [-of_slot.gather(1, t[:, None]).mean() for of_slot, t in zip(slots, truth.T, strict=True)]
             confusion = {}
             for number, (slot, names) in enumerate(self.data.classes.items()):
+                # a cell of the matrix is one number, true class times classes plus predicted class
                 counts = torch.bincount(truth[:, number] * len(names) + chosen[:, number], minlength=len(names) ** 2)
                 confusion[slot] = {"classes": list(names), "counts": counts.reshape(-1, len(names)).tolist()}
             detail = {"loss": float(torch.stack(losses).sum()), "confusion": confusion}

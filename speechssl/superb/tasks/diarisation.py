@@ -181,6 +181,7 @@ def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor
 
 def smoothed(active: np.ndarray, median: int) -> np.ndarray:
     """(T, K) bool, the median of so many frames around each; nobody speaks beyond the ends (scipy's `medfilt`)."""
+    # the median of zeros and ones is 1 where more than half of them are: a difference of two running sums
     half = median // 2
     sums = np.pad(active, ((half + 1, half), (0, 0))).cumsum(0)
     return (sums[median:] - sums[:-median]) > half

@@ -154,6 +154,7 @@ def estimate(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> l
     found = []
     for wave, spectra, count in zip(batch.waves, masked(masks, mixture), frames.tolist(), strict=True):
         estimated = task.stft.wave(spectra[:, :count], len(wave)).cpu().numpy()
+        # the mixture goes along, for the improvement over it is what is scored
         found.append(np.concatenate([wave[None], estimated]).astype(np.float32))
     return found
 
@@ -198,7 +199,7 @@ def clean_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.
 @lru_cache(RECORDINGS)
 def _recording(path: Path) -> np.ndarray:
     samples = read_audio(path)
-    samples.setflags(write=False)
+    samples.setflags(write=False)  # everyone gets the same array
     return samples
 
 

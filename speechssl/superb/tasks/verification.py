@@ -204,6 +204,7 @@ class ErrorCurve:
         scores, same = np.asarray(scores, np.float64), np.asarray(same, bool)
         order = np.argsort(-scores, kind="stable")
         scores, same = scores[order], same[order]
+        # of resamples: a trial that was drawn twice counts twice, and one sort does for all of them
         weights = np.ones(len(scores)) if weights is None else np.asarray(weights)[..., order]
         ends = np.flatnonzero(np.r_[scores[1:] != scores[:-1], True])  # equal scores are accepted together
 

@@ -19,7 +19,7 @@ from speechssl.superb.export import TASKS
 from speechssl.superb.tasks.classification import Classification, UtteranceClassifier
 from speechssl.superb.train import Run, load_head, train_head
 
-from ...files import same_files, untouched
+from ...files import refused, same_files, untouched
 
 
 @pytest.fixture(scope="module")
@@ -88,21 +88,17 @@ def test_other_inputs_and_damage_are_refused(run, encoder, hubert_folder, tmp_pa
     short = replace(run, settings=replace(run.settings, steps=2))
     made = trained(short, tmp_path / "head", encoder, (1e-3,))
     other = load_encoder(hubert_folder("group"))
-    with pytest.raises(InputError, match="trained on another encoder"):
-        load_head(tmp_path / "head", made.task, encoder_card(other))
-    with pytest.raises(InputError, match="encoder"):
-        trained(short, tmp_path / "head", other, (1e-3,))
+    refused("trained on another encoder", load_head, tmp_path / "head", made.task, encoder_card(other))
+    refused("encoder", trained, short, tmp_path / "head", other, (1e-3,))
     with pytest.raises(InputError, match="task.data"):
         trained(replace(short, task=replace(run.task, data=replace(run.task.data, hash="0"))), tmp_path / "head", encoder, (1e-3,))
     weights = tmp_path / "head/head.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    with pytest.raises(InputError, match="does not have the weights of its card"):
-        load_head(tmp_path / "head", made.task, encoder_card(encoder))
+    refused("does not have the weights of its card", load_head, tmp_path / "head", made.task, encoder_card(encoder))
     (tmp_path / "head/card.json").write_text("{}")
-    with pytest.raises(InputError, match="not the card of a head"):
-        load_head(tmp_path / "head", made.task, encoder_card(encoder))
+    refused("not the card of a head", load_head, tmp_path / "head", made.task, encoder_card(encoder))
 
 
 def test_a_split_of_which_nothing_can_be_read_is_refused(run, encoder, tmp_path):
@@ -112,8 +108,7 @@ def test_a_split_of_which_nothing_can_be_read_is_refused(run, encoder, tmp_path)
         def usable(self, utterances):
             return [u for u in utterances if not u.id.startswith("dev")]
 
-    with pytest.raises(InputError, match=r"dev.jsonl could be read"):
-        trained(replace(run, loader=NoDev()), tmp_path / "head", encoder)
+    refused(r"dev.jsonl could be read", trained, replace(run, loader=NoDev()), tmp_path / "head", encoder)
     assert not (tmp_path / "head").exists()
 
 

@@ -29,6 +29,7 @@ from speechssl.superb.tasks.transcription import (
 )
 from speechssl.timing import FrameGrid
 
+from ...files import refused
 from ..heads import alone, learn
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -242,8 +243,7 @@ def test_the_language_model_mends_what_letters_alone_get_wrong():
 def test_a_split_without_what_the_task_asks_for_is_refused(task, split):
     data = made_set()
     data.splits[split] = tuple(Utterance(u.id, "x", 1.0, text="...") for u in data.splits[split])
-    with pytest.raises(InputError, match=rf'{split}.jsonl has no "(phones|text|slots)"'):
-        task(data, GRID)
+    refused(rf'{split}.jsonl has no "(phones|text|slots)"', task, data, GRID)
 
 
 def test_slots_that_the_text_does_not_have_are_refused():

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_curve
 
 from speechssl.data.superb import Utterance, UtteranceSet
-from speechssl.errors import InputError
 from speechssl.superb.data import Batch
 from speechssl.superb.tasks.verification import (
     CONTEXT,
@@ -23,6 +22,7 @@ from speechssl.superb.tasks.verification import (
 )
 from speechssl.timing import FrameGrid
 
+from ...files import refused
 from ..heads import alone, learn
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -162,12 +162,10 @@ def test_speakers_are_drawn_where_there_are_enough(made):
     ],
 )
 def test_data_that_cannot_be_learnt_from_is_refused_at_once(made, train, message):
-    with pytest.raises(InputError, match=message):
-        Verification(made(train=train), GRID)
+    refused(message, Verification, made(train=train), GRID)
     data = made()
     (data.root / "test.trials.jsonl").unlink()
-    with pytest.raises(InputError, match=r"test.trials.jsonl"):
-        Verification(data, GRID)
+    refused(r"test.trials.jsonl", Verification, data, GRID)
 
 
 ODD = [[16], [17, 40, 23], [31, 31], [399], [16, 90]]  # frames; one more than 15, of which s3prl's deviation is NaN
