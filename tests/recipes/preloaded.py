@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -116,6 +117,9 @@ def serve(path: str, *modules: str) -> list[str]:
         conversions.get_checkpoint_conversion_mapping("hubert")
     if effects := sys.modules.get("librosa.effects"):  # numba compiles it when it is first called: a second
         effects.time_stretch(importlib.import_module("numpy").zeros(2048, "float32"), rate=1.2)
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # what imports made is no fork's to free, which takes long
+    if dynamo := sys.modules.get("torch._dynamo.utils"):
+        atexit.unregister(dynamo.dump_compile_times)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
