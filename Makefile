@@ -4,7 +4,7 @@ BIN := .venv/bin
 EXTRAS := synth,chinese,pocketsphinx,voices,minilm,s3prl,ray,serve,tensorboard,peft,peptides,docs,notebooks,speed,dev
 
 # The package's tests in two runs of pytest that take about as long: these folders, and the others.
-FOLDERS := $(addprefix tests/,cascade dual encoders multiple_choice pretrain speechbert superb units)
+FOLDERS := $(addprefix tests/,cascade dual encoders multiple_choice pretrain speechbert superb synth units)
 OTHERS := tests $(addprefix --ignore=,$(FOLDERS) tests/recipes)
 # The recipes' tests likewise.
 LONG := $(patsubst %,tests/recipes/test_%.py,minisqa robustness units)

@@ -44,14 +44,17 @@ STAGES=$(sed -nE "$RECIPE_STAGES" "$0" | grep -oE '^ +[0-9]+' | tail -n 1 | tr -
 type -P speechssl > /dev/null \
   || refuse "the command is not on the PATH; run \`make .venv/ready\` and \`source .venv/bin/activate\` first"
 
-# After CONFIG and EXP are set: the configuration with what --set changes, in EXP/config.yaml.
+# After CONFIG and EXP are set: the configuration with what --set changes, in EXP/config.yaml; and what it sets of the recipe itself.
 configure() {
   export SPEECHSSL_USAGE=$EXP/usage.jsonl
   RECIPE=${CONFIG%/*}
   [ -f "$CONFIG" ] || refuse "there is no configuration $CONFIG; give one of $(echo "$(dirname "$0")"/*.yaml)"
-  [ ${#SETTINGS[@]} -gt 0 ] || return 0
-  command python recipes/settings.py "$CONFIG" --set "$EXP/config.yaml" "${SETTINGS[@]}" || exit 2
-  CONFIG=$EXP/config.yaml
+  if [ ${#SETTINGS[@]} -gt 0 ]; then
+    command python recipes/settings.py "$CONFIG" --set "$EXP/config.yaml" "${SETTINGS[@]}" || exit 2
+    CONFIG=$EXP/config.yaml
+  fi
+  CONFIGURED=$CONFIG
+  VALUES=$(command python recipes/settings.py "$CONFIG")
 }
 
 stage() { # "N what it does"
@@ -65,7 +68,11 @@ stage() { # "N what it does"
   echo "== $1${SKIPPED:+ (passed over)}"
 }
 with() { echo "--stage $1"; } # speechssl and python add the --config that this needs, whose path may have blanks
-setting() { command python recipes/settings.py "$CONFIG" "$1"; }
+setting() { # NAME: its values on one line; nothing where it is not set
+  local values=$VALUES
+  [ "$CONFIG" = "$CONFIGURED" ] || values=$(command python recipes/settings.py "$CONFIG")
+  sed -n "s/^$1 //p" <<< "$values"
+}
 
 speechssl() {
   [ -z "$SKIPPED" ] || return 0

@@ -1,6 +1,6 @@
-"""What a recipe's run.sh itself reads of its configuration: the values of one setting of the section `recipe`, on one line.
+"""What a recipe's run.sh itself reads of its configuration: the section `recipe`, a line for each setting, its name and its values.
 
-python recipes/settings.py CONFIG NAME                                prints nothing where it is not set
+python recipes/settings.py CONFIG
 python recipes/settings.py CONFIG --set OUT SECTION.NAME=VALUE ...    a copy with other values, in YAML
 """
 
@@ -12,11 +12,11 @@ from pathlib import Path
 import yaml
 
 
-def main(config: Path, name: str) -> None:
+def main(config: Path) -> None:
     section = (yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get("recipe") or {}
-    value = section.get(name)
-    if value is not None:
-        print(*(value if isinstance(value, list) else [value]))
+    for name, value in section.items():
+        if value is not None:
+            print(name, *(value if isinstance(value, list) else [value]))
 
 
 def override(config: Path, out: Path, changes: list[str]) -> None:
@@ -24,7 +24,7 @@ def override(config: Path, out: Path, changes: list[str]) -> None:
     of the recipe; whether it is one of the verb that reads the section, that verb says at its stage.
     """
     from speechssl.cli import VERBS, config_of
-    from speechssl.cli.parser import meant, options_of  # here alone: run.sh reads many a setting, and they need nothing of it
+    from speechssl.cli.parser import meant, options_of  # here alone: the settings need nothing of it
 
     sections = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
     known = {option.name for verb in VERBS for option in options_of(config_of(verb))}
@@ -53,7 +53,7 @@ def override(config: Path, out: Path, changes: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[2] == "--set":
+    if sys.argv[2:]:
         override(Path(sys.argv[1]), Path(sys.argv[3]), sys.argv[4:])
     else:
-        main(Path(sys.argv[1]), sys.argv[2])
+        main(Path(sys.argv[1]))

@@ -12,7 +12,7 @@ EXP=${2:-exp/units}
 FILE=${CONFIG##*/}
 configure
 MODELS=${MODELS:-$EXP/people-en}
-KNOWN=$(python recipes/settings.py "$CONFIG" start)
+KNOWN=$(setting start)
 
 stage "1 speech to learn from, by espeak-ng, flite, and kokoro where run.sh has it, a share of it distorted; and festival's to measure on"
 speechssl prepare minisqa "$EXP/readers/espeak" $(with readers-espeak-ng)
@@ -27,7 +27,7 @@ learn=("$EXP/readers/espeak")
 [ ! -d "$EXP/readers/flite" ] || learn+=("$EXP/readers/flite")
 [ ! -d "$EXP/kokoro" ] || learn+=("$EXP/kokoro")
 copies=$(setting copies) distorted=$(setting distorted)
-[ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}" --distort "$(python recipes/settings.py "$CONFIG" distort)" \
+[ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}" --distort "$(setting distort)" \
   ${copies:+--copies $copies} ${distorted:+--distorted "$distorted"}
 
 stage "2 units: those that the reader of $KNOWN knows, by a linear head that learns them from clean and distorted speech"
@@ -81,7 +81,7 @@ SHIPPED=$EXP/shipped/people-en
 
 stage "7 test: clean, noise, another synthesiser"
 test() { speechssl evaluate qa "$EXP/readers/$1" "$EXP/readers/test-$1" --models "$SHIPPED" $(with test) --conditions "${@:2}"; }
-test espeak $(python recipes/settings.py "$CONFIG" noise) ${KITCHEN:+"$KITCHEN@5"}
+test espeak $(setting noise) ${KITCHEN:+"$KITCHEN@5"}
 [ ! -d "$EXP/readers/festival/test" ] || test festival clean
 scored=("$EXP/readers/test-espeak")
 [ ! -d "$EXP/readers/test-festival" ] || scored+=("festival=$EXP/readers/test-festival")

@@ -51,11 +51,10 @@ fi
 case $TEACHER in openai/*) speechssl models get "${TEACHER#openai/}" ;; esac
 dtw=$(setting dtw-layer) # of the teacher, by which the times of two readings of a text are matched
 list() { # NAME CORPUS...
-  [ -f "$EXP/$1.txt" ] || python recipes/units/lists.py speech "$EXP/$1.txt" "${@:2}" --passages "$(setting passages)" \
-    ${dtw:+--dtw "$TEACHER" --layer "$dtw"}
+  [ -f "$EXP/$1.txt" ] || python recipes/units/lists.py speech "$EXP/$1.txt" "${@:2}" --passages "$(setting passages)"
 }
-list speech "$CORPUS" "$EXP/flite" "$EXP/kokoro" "$EXP/people.txt"
-list espeak "$CORPUS"
+list speech "$CORPUS" "$EXP/flite" "$EXP/kokoro" "$EXP/people.txt" ${dtw:+--dtw "$TEACHER" --layer "$dtw"}
+list espeak "$CORPUS" # of these two no reference is used
 list synthesisers "$CORPUS" "$EXP/flite"
 more=$(setting more) # corpora that r-spin-ctc-more has several times, as NAME=N
 [ -z "$more" ] || [ -f "$EXP/speech-more.txt" ] || python recipes/units/lists.py repeat "$EXP/speech-more.txt" "$EXP/speech.txt" $more

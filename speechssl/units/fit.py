@@ -29,6 +29,7 @@ from speechssl.units.features import SPECTRAL, encoder_features, features_of, fr
 from speechssl.units.kmeans import Codebook, Reservoir, check_out, fit_kmeans, load_codebook, made_before, versions
 
 ITERATIONS = 100  # of L-BFGS
+COMPARED = 50  # recordings at most whose units by both codebooks are compared
 
 
 def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Codebook:
@@ -118,7 +119,8 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
         versions = [samples] if distort is None else [samples, distort.apply(samples, recording.id)[0]]
         return units, [torch.cat(list(after.stream(version))).numpy() for version in versions]
 
-    failed, used = {}, []
+    failed: dict[str, str] = {}
+    compared: list[tuple[Recording, np.ndarray]] = []  # with their old units
     counts, drawn = np.zeros(old.size), Reservoir(options.budget, options.seed)
     total: Any = 0.0
     workers = options.workers or len(os.sched_getaffinity(0))
@@ -135,7 +137,8 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
                     sums = np.zeros((old.size, versions[0].shape[1]))
                     np.add.at(sums, units, versions[0].astype(np.float64))
                     total = total + sums
-                used.append(recording)
+                if len(compared) < COMPARED:
+                    compared.append((recording, units))
             except (InputError, ValueError) as error:
                 failed[recording.id] = str(error)
         tell_set_aside(failed, "transferring units")
@@ -150,12 +153,12 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
         else:
             found = Codebook((total / counts[:, None]).astype(np.float32), card)
 
-        def same(recording: Recording) -> np.ndarray:
+        def same(pair: tuple[Recording, np.ndarray]) -> np.ndarray:
             """(T,) whether both codebooks give a frame of clean speech the same unit."""
-            samples = read_audio(recording.path)
-            return old.assign(torch.cat(list(before.stream(samples)))) == found.assign(torch.cat(list(after.stream(samples))))
+            recording, units = pair
+            return units == found.assign(torch.cat(list(after.stream(read_audio(recording.path)))))
 
-        shared = np.concatenate([future.result() for _, future in in_order(pool, same, used[:50], workers)])
+        shared = np.concatenate([future.result() for _, future in in_order(pool, same, compared, workers)])
     transferred = replace(found, card=card | {"agreement": round(float(shared.mean()), 4)})
     transferred.save(out)
     return transferred

@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -409,20 +409,25 @@ def abx(units: Sequence[np.ndarray], texts: Sequence[str], speakers: Sequence[st
     for who, text in by:
         words.setdefault(who, []).append(text)
     people = sorted(who for who, texts_of in words.items() if len(texts_of) > 1)
+    distance = cache(lambda i, j: normalised_distance(units[i], units[j]))
+
+    def one_of(values: Sequence[Any]) -> Any:  # as rng.choice, which makes an array of them first
+        return values[int(rng.integers(len(values)))]
+
     errors: dict[str, list[float]] = {"abx_within": [], "abx_across": []}
     for name, found in errors.items():
         for _ in range(PAIRS // 4 if people else 0):
-            who = people[rng.integers(len(people))]
+            who = one_of(people)
             text, wrong = (words[who][k] for k in rng.choice(len(words[who]), 2, replace=False))
-            a = rng.choice(by[who, text])
+            a = one_of(by[who, text])
             if name == "abx_within":
                 rest = [i for i in by[who, text] if i != a]
             else:
                 others = [w for w in sorted(words) if w != who and (w, text) in by]
-                rest = by[others[rng.integers(len(others))], text] if others else []
+                rest = by[one_of(others), text] if others else []
             if rest:
-                x, b = rng.choice(rest), rng.choice(by[who, wrong])
-                right, left = normalised_distance(units[a], units[x]), normalised_distance(units[b], units[x])
+                x, b = one_of(rest), one_of(by[who, wrong])
+                right, left = distance(a, x), distance(b, x)
                 found.append(float(right > left) + 0.5 * float(right == left))
     return {name: float(np.mean(found)) if found else math.nan for name, found in errors.items()}
 

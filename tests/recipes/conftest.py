@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,15 @@ def _no_models_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iter
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPEECHSSL_MODELS", str(tmp_path_factory.mktemp("models")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_variables_of_another_test() -> Iterator[None]:
+    """Libraries set some as they are used, such as TORCHINDUCTOR_CACHE_DIR: with these no command would be forked any more."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

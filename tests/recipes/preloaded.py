@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -116,37 +117,62 @@ def serve(path: str, *modules: str) -> list[str]:
         conversions.get_checkpoint_conversion_mapping("hubert")
     if effects := sys.modules.get("librosa.effects"):  # numba compiles it when it is first called: a second
         effects.time_stretch(importlib.import_module("numpy").zeros(2048, "float32"), rate=1.2)
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # what imports made is no fork's to free, which takes long
+    if dynamo := sys.modules.get("torch._dynamo.utils"):
+        atexit.unregister(dynamo.dump_compile_times)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
         gc.freeze()  # a fork copies what it touches
         print("ready", flush=True)
-        while 0 not in select.select([listener, 0], [], [])[0]:  # the tests hold its other end
-            asked, _ = listener.accept()
-            if os.fork() == 0:
-                listener.close()
-                return _take(asked)
-            asked.close()
-            with suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
+        running: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> command, and the program that asked
+        while 0 not in (ready := select.select([0, listener, *running, *(asked for _, asked in running.values())], [], [])[0]):
+            for over in running.keys() & set(ready):
+                command, asked = running.pop(over)
+                status = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+                with asked, suppress(OSError):
+                    asked.sendall(status.to_bytes(4, "big", signed=True))
+                os.close(over)
+            for command, asked in running.values():
+                if asked in ready:
+                    _pass_on(asked, command)
+            if listener in ready:
+                asked, _ = listener.accept()
+                head, about, *_ = asked.recvmsg(4, socket.CMSG_SPACE(12))
+                content = asked.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+                files = array.array("i", about[0][2] if about else b"")
+                if (command := os.fork()) == 0:
+                    listener.close()
+                    for over, (_, other) in running.items():
+                        os.close(over)
+                        other.close()
+                    asked.close()
+                    return _take(content, files)
+                for file in files:
+                    os.close(file)
+                with suppress(OSError):  # the fork does it, too: whichever comes first
+                    os.setpgid(command, command)
+                running[os.pidfd_open(command)] = command, asked
+    for command, _ in running.values():
+        os.killpg(command, signal.SIGKILL)
     os._exit(0)
 
 
-def _take(asked: socket.socket) -> list[str]:
-    """Fork once more: one waits, the other takes on the folder, environment and files of the program that asked."""
-    head, about, *_ = asked.recvmsg(4, socket.CMSG_SPACE(12))
-    content = asked.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+def _pass_on(asked: socket.socket, command: int) -> None:
+    """A signal; where the program that asked is gone, the end of all that it started."""
+    number = b""
+    with suppress(ConnectionError):
+        number = asked.recv(1)
+    with suppress(ProcessLookupError):
+        if number:
+            os.kill(command, number[0])
+        else:
+            os.killpg(command, signal.SIGKILL)
+
+
+def _take(content: bytes, files: Sequence[int]) -> list[str]:
+    """Take on the folder, environment and files of the program that asked; one that was killed as it did has sent none."""
     os.setpgid(0, 0)
-    files = array.array("i", about[0][2])
-    if command := os.fork():
-        for file in files:
-            os.close(file)
-        threading.Thread(target=_watch, args=(asked, command), daemon=True).start()
-        status = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
-        asked.sendall(status.to_bytes(4, "big", signed=True))
-        os._exit(0)
-    asked.close()
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -159,12 +185,6 @@ def _take(asked: socket.socket) -> list[str]:
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.seed()
     return arguments
-
-
-def _watch(asked: socket.socket, command: int) -> None:
-    while 0 not in select.select([asked, 0], [], [])[0] and (number := asked.recv(1)):
-        os.kill(command, number[0])
-    os.killpg(0, signal.SIGKILL)  # the program that asked is gone, or the tests are
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def test_minisqa_is_spoken_by_it_with_the_same_text(name, tmp_path):
     from speechssl.data.records import load_corpus
 
     counts = {"train": 0, "dev": 0, "test": 1}
-    prepare(tmp_path / name, Settings("en", counts, 0, synthesiser=name))
+    prepare(tmp_path / name, Settings("en", counts, 0, questions=2, unanswerable=0.0, synthesiser=name))
     data = load_corpus(tmp_path / name, "test")
     assert {q.speaker for q in data.questions} <= {voice.name for voice in speakers("en", "test", name)}
     answers = [a for q in data.questions for a in q.answers]
