@@ -171,10 +171,10 @@ def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
         # it then lists the libraries that it lacks to make tokenizer.json of the vocabulary, none of which would help
         reason = "it has no tokenizer.json" if "backend tokenizer" in str(error) else reason_of(error)
         raise InputError(f"cannot load the tokeniser in {source} ({reason}); {remedy}") from error
-    # where a folder has none, transformers makes an empty one, of specials alone
+    # where a folder has no tokenizer.json, nor a vocabulary to make it of, transformers makes an empty one, of specials alone
     special = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
     if len(special.symmetric_difference(tokenizer.get_vocab().values())) <= 1:
-        raise InputError(f"{source} has no tokeniser; {remedy}")
+        raise InputError(f"{source} has no tokeniser (tokenizer.json, or the vocabulary it is made of); {remedy}")
     return tokenizer
 
 

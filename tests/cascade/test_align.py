@@ -109,6 +109,18 @@ def test_a_text_that_is_not_spoken_has_no_confidence():
             aligner.align(audio, text)
 
 
+@pytest.mark.parametrize("spoken", [slice(0, 9), slice(9, 24), slice(15, 24)])
+def test_speech_before_between_and_after_the_words_of_a_text_is_told(spoken):
+    words = "this is what a man said of the old red house by the sea and of all who once lived in it then".split()[:24]
+    aligner, samples = emitting("|".join(f"_{'_'.join(w)}_" for w in words))
+    assert not aligner.align(samples, words).says_more().any()
+    left = [i for i in range(len(words)) if not spoken.start <= i < spoken.stop]
+    found = aligner.align(samples, [words[i] for i in left]).says_more()
+    assert found.any() and not found.all()
+    at = left.index(spoken.start - 1) if spoken.start else 0  # a word has what follows it, the first what comes before
+    assert found[at] and not any(found[i] for i in range(len(left)) if abs(i - at) > align.CONTEXT + 1)
+
+
 # ---- windows
 
 
@@ -316,7 +328,9 @@ SECONDS = 4.0
 
 
 class EvenAligner:
-    """Gives every word its share of the time. Words with an x in them are not spoken: 5 nats a symbol are lost on each."""
+    """Gives every word its share of the time. Words with an x in them are not spoken: 5 nats a symbol are lost on each. After a
+    + twenty symbols are heard that the text does not have.
+    """
 
     name, weights = "even", "0123"
 
@@ -332,8 +346,9 @@ class EvenAligner:
         self.seen.append(tuple(words))
         times = np.linspace(0, len(samples) / 16_000, len(words) + 1)
         spans = tuple(Span(w, float(a), float(b)) for w, a, b in zip(words, times[:-1], times[1:], strict=True))
-        symbols = np.array([len(w) for w in words])
-        return Alignment(spans, np.array([5.0 * len(w) * ("x" in w) for w in words]), symbols)
+        beyond = np.array([20 * w.count("+") for w in words])
+        symbols = np.array([len(w) for w in words]) + beyond
+        return Alignment(spans, np.array([5.0 * len(w) * ("x" in w) for w in words]), symbols, beyond)
 
 
 @pytest.fixture
@@ -470,6 +485,30 @@ def test_an_answer_that_is_not_heard_in_its_place_gets_no_times(corpus, aligner)
     assert first.answers[0].start is None and second.answers[0].end == SECONDS
     assert remarks(report["splits"]["train"])[align.UNRECOGNISED] == 1
     assert load_corpus(run(root, out.with_name("all"), confidence=0.0)[0], "train").questions[0].answers[0].start is not None
+
+
+def test_a_text_of_a_part_of_the_recording_is_told(corpus, aligner, capsys):
+    """In a sentence, in the report, on the card and place by place; answers there get no times."""
+    text = " ".join([*("word" for _ in range(10)), "here+", "yes", *("word" for _ in range(10)), "truth"])
+    asked = [{"id": "q0"} | answers(("yes", None)), {"id": "q1"} | answers(("truth", None))]
+    root = corpus([{"id": "p", "text": text}, {"id": "o", "text": "all of it"}], asked)
+    out = root.with_name("out")
+    assert main(["align", str(root), str(out), "--device", "cpu"]) == 0
+    told = capsys.readouterr()
+    assert f"warning: 1 recording says more than the text has, and words there may have wrong times: {out}" in told.err
+    assert "recordings that say more than their text has: 1" in told.out
+    first, second = load_corpus(out, "train").questions
+    assert first.answers[0].start is None and second.answers[0].end == SECONDS
+    assert remarks(read_json(out / "data_report.json")["splits"]["train"])[align.BESIDE_MORE] == 1
+    (line,) = read_lines(out / align.SAYS_MORE)
+    step = SECONDS / 23
+    assert (line["split"], line["kind"], line["id"], line["words"]) == ("train", "passages", "p", [7, 14])
+    assert (line["start"], line["end"]) == pytest.approx((7 * step, 14 * step), abs=1e-4)
+    assert read_json(out / "card.json")["aligned"]["says_more"] == 1
+    with pytest.warns(UserWarning, match="give the whole text, or cut what it does not cover"):
+        run(root, out)  # a finished one tells it again
+    clean = corpus([{"id": "p", "text": "all of it"}], [])
+    assert not (run(clean, out.with_name("clean"))[0] / align.SAYS_MORE).exists()
 
 
 def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, tmp_path, dies_in):

@@ -500,7 +500,7 @@ def test_bytes_get_units_as_words_do(checkpoint, assignment):
         ("Bart", "does not read vectors in the place of tokens"),
         ("FNet", "reads padding"),
         ("ViT", "has no table of token embeddings, as models of images"),
-        ("no tokenizer", "has no tokeniser"),
+        ("no tokenizer", r"has no tokeniser \(tokenizer\.json, or the vocabulary"),
     ],
 )
 def test_what_cannot_read_units_is_refused_in_one_sentence_with_the_families(by_name, checkpoint, tmp_path, family, reason):
