@@ -192,10 +192,14 @@ _DIGIT, _UNIT = "".join(_DIGITS), "".join(_UNITS)
 _TO_DIGITS = str.maketrans(_DIGITS)
 _LONGEST = 40  # characters of a number; what is longer is none
 _LATIN = "a-z\u00c0-\u024f"
-_DECIMAL = re.compile(rf"(?<=[{_DIGIT}{_UNIT}])点(?=[{_DIGIT}]+(?![0-9{_DIGIT}{_UNIT}分]))")  # 三点五, but not 三点五分 (3:05)
+_DECIMAL = re.compile(
+    rf"(?<=[{_DIGIT}{_UNIT}])点(?=[{_DIGIT}]+(?:[万亿]|(?![0-9{_DIGIT}{_UNIT}分])))"
+)  # 三点五, 一点五亿; 三点五分 is 3:05
 _PERCENT = re.compile(rf"(?<![0-9{_DIGIT}{_UNIT}])百分之(?=[0-9{_DIGIT}十])")
 _WHOLE = re.compile(rf"(?<![0-9{_DIGIT}{_UNIT}])百分之?百(?![0-9{_DIGIT}{_UNIT}])")  # 100 %
-_NUMBER = re.compile(rf"([{_LATIN}]?)((?:[0-9]+(?:\.[0-9]+)?|[{_DIGIT}十])[0-9{_DIGIT}{_UNIT}]*(?:\.[{_DIGIT}]+)?)([{_LATIN}]?)")
+_NUMBER = re.compile(
+    rf"([{_LATIN}]?)((?:[0-9]+(?:\.[0-9]+)?|[{_DIGIT}十])[0-9{_DIGIT}{_UNIT}]*(?:\.[{_DIGIT}]+(?:[万亿][0-9{_DIGIT}{_UNIT}]*)?)?)([{_LATIN}]?)"
+)
 
 
 def chinese_digits(text: str) -> str:
