@@ -149,7 +149,7 @@ def trained_on(card: dict) -> list[str]:
 
 
 def add_scores(out: Path, folders: list[str]) -> None:
-    """ "dual ff1, pink 5 dB" is of the synthesiser that spoke the training data, "dual ff1, festival" of the other that is named."""
+    """Adds "dual ff1, pink 5 dB" to the cards, and "dual ff1, festival" for a folder that is given with that name."""
     rows = []
     for folder in folders:
         speaker, _, path = folder.rpartition("=")
