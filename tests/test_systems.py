@@ -74,7 +74,7 @@ def test_parts_that_are_missing_or_do_not_belong_together_are_refused(models: Pa
     with pytest.raises(InputError, match="has no ctc/; train one"):
         load_systems(models, ["cascade-ctc"])
     for units in ({"codebook": "other"}, None):
-        change_json(models / "dual/card.json", units=units)
+        change_json(models / "dual/card.json", units=units, codebooks=[])
         with pytest.raises(InputError, match="trained on other units"):
             load_systems(models, ["dual"])
     change_json(models / "units.card.json", encoder="0123456789abcdef")
@@ -84,16 +84,18 @@ def test_parts_that_are_missing_or_do_not_belong_together_are_refused(models: Pa
 
 @pytest.mark.slow
 def test_a_reader_of_units_that_were_carried_over_loads_and_of_others_does_not(models: Path):
-    """The codebook of another encoder, whose units mean what the reader's units mean."""
+    """The codebook of another encoder, whose units mean what the reader's units mean, or what those they were carried from mean."""
     book, path = load_codebook(models / "units.safetensors"), models / "units.safetensors"
     read = read_json(models / "dual/card.json")["units"]["codebook"]  # the units that the reader was trained on
     Codebook(book.centroids + 1e-3, book.card | {"carried_from": read}).save(path)
     (system,) = load_systems(models, ["dual"])
     assert system.name == "dual" and system.card["codebook"] not in (book.hash, read)
-    for before in (book.card["carried_from"], "0123456789abcdef"):
-        Codebook(book.centroids + 1e-3, book.card | {"carried_from": before}).save(path)
-        with pytest.raises(InputError, match="trained on other units"):
-            load_systems(models, ["dual"])
+    card = book.card | {"transferred_through": []}
+    Codebook(book.centroids + 1e-3, card).save(path)  # a sibling of the reader's
+    assert load_systems(models, ["dual"])[0].card["codebook"] == load_codebook(path).hash
+    Codebook(book.centroids + 1e-3, card | {"carried_from": "0123456789abcdef"}).save(path)
+    with pytest.raises(InputError, match="trained on other units"):
+        load_systems(models, ["dual"])
 
 
 @pytest.mark.slow
