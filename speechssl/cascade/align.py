@@ -309,7 +309,7 @@ class WhisperAligner:
                 found.append(Span(word, first, min(max(start / SAMPLE_RATE + b, first + TOKEN_SECONDS), limit)))
                 losses.append(loss)
                 symbols.append(tokens)
-        return Alignment(tuple(found), np.array(losses), np.array(symbols), np.zeros(len(found)))  # its decoder hears no more
+        return Alignment(tuple(found), np.array(losses), np.array(symbols), np.zeros(len(found)))  # its decoder is given the text
 
     @torch.inference_mode()
     def _piece(self, samples: np.ndarray, words: Sequence[str]) -> list[tuple[float, float, float, int]]:
@@ -634,9 +634,11 @@ def align_corpus(
             write_corpus(out, made, report, about | {"aligned": source | settings | {"says_more": len(more)}})
         if (out / SAYS_MORE).is_file():
             some = {(line["split"], line["kind"], line["id"]) for _, line in read_lines(out / SAYS_MORE)}
-            told = f"{len(some)} recording{'s say' if len(some) > 1 else ' says'} more than the text has, and words there may have "
-            told += f"wrong times: {out / SAYS_MORE} has the places; give the whole text, or cut what it does not cover"
-            warnings.warn(told, stacklevel=2)
+            message = (
+                f"{len(some)} recording{'s say' if len(some) > 1 else ' says'} more than the text has, and words there may have "
+            )
+            message += f"wrong times: {out / SAYS_MORE} has the places; give the whole text, or cut what it does not cover"
+            warnings.warn(message, stacklevel=2)
         return out, dict(read_json(out / "data_report.json"))
 
 
