@@ -634,10 +634,9 @@ def align_corpus(
             write_corpus(out, made, report, about | {"aligned": source | settings | {"says_more": len(more)}})
         if (out / SAYS_MORE).is_file():
             some = {(line["split"], line["kind"], line["id"]) for _, line in read_lines(out / SAYS_MORE)}
-            message = (
-                f"{len(some)} recording{'s say' if len(some) > 1 else ' says'} more than the text has, and words there may have "
-            )
-            message += f"wrong times: {out / SAYS_MORE} has the places; give the whole text, or cut what it does not cover"
+            who = f"{len(some)} recordings say" if len(some) > 1 else "1 recording says"
+            message = f"{who} more than the text has, and words there may have wrong times: {out / SAYS_MORE} has the places; "
+            message += "give the whole text, or cut what it does not cover"
             warnings.warn(message, stacklevel=2)
         return out, dict(read_json(out / "data_report.json"))
 
