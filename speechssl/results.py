@@ -260,7 +260,8 @@ def drawn_sentence(found: Iterable[tuple[str, str, int]]) -> str:
         if drawn and groups > 1:
             names.setdefault(drawn, {})[name] = None
             sizes.setdefault(drawn, set()).add(groups)
-    each = [counted_range(sizes[drawn], drawn) + (f" ({', '.join(names[drawn])})" if len(names) > 1 else "") for drawn in names]
+    of = {drawn: ", ".join(filter(None, names[drawn])) for drawn in names}  # "" where a table does not name what its values are of
+    each = [counted_range(sizes[drawn], drawn) + (f" ({of[drawn]})" if len(names) > 1 and of[drawn] else "") for drawn in names]
     return f"95 % intervals draw {' and '.join(each)}." if each else ""
 
 

@@ -230,3 +230,7 @@ def test_numbers_stand_flush_right_and_names_flush_left() -> None:
     table = Table("", ("first", "second", "condition", "WER"), (("dual", "text", "clean", 1.0), ("dual", "ctc", "pink 5 dB", 12.5)))
     assert table.text.splitlines()[2:] == ["dual   text    clean       1.0", "dual   ctc     pink 5 dB  12.5"]
     assert "| --- | --- | --- | ---: |" in table.markdown
+
+
+def test_what_has_no_name_stands_in_no_brackets():
+    assert drawn_sentence([("", "voice", 8), ("", "passage", 4)]) == "95 % intervals draw 8 voices and 4 passages."

@@ -26,7 +26,7 @@ def main(exp: Path, *others: str) -> None:
     systems = dict.fromkeys(row.system for row in rows)
     found = [{row.system: row for row in group} for group in groups.values()]
     lines = [(system, *(interval_text(rows.get(system)) for rows in found)) for system in systems]
-    note = "The models learned from other voices of espeak-ng and from two of flite, half of it distorted. "
+    note = "The models learned from other voices of espeak-ng, two of flite and kokoro's, three in five recordings distorted. "
     note += "Neither festival nor pink noise was used in training."
     if not others:
         note += " No other synthesiser is installed here (Debian packages festival or flite)."
