@@ -56,7 +56,12 @@ text_reader() { # ARM SEED
 named() { # SETTING
   local name
   name=$(setting "$1")
-  if [ -d "$EXP/encoders/$name" ]; then encoder "$name"; else echo "$name"; fi
+  if [ -d "$EXP/encoders/$name" ]; then encoder "$name"; return; fi
+  if [ "$name" = english ]; then
+    echo "speechssl: $1 of $CONFIG is the recipe's own English encoder, which is not in $EXP yet; run part 1 as well: PARTS=\"1 $PARTS\"" >&2
+    exit 2
+  fi
+  echo "$name"
 }
 
 if part 1 || part 5 || part 6 || part 7; then
