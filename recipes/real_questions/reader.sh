@@ -11,8 +11,8 @@ get_whispers() {
 articles() {
   published nmsqa
   local dev train
-  mapfile -t dev < <(find -L "$SOURCE" -type f -name "dev*.parquet" | sort)
-  mapfile -t train < <(find -L "$SOURCE" -type f -name "train*.parquet" | sort)
+  mapfile -t dev < <(find -L "$SOURCE" -type f -name "dev*.parquet" 2> /dev/null | sort)
+  mapfile -t train < <(find -L "$SOURCE" -type f -name "train*.parquet" 2> /dev/null | sort)
   local without=${WITHOUT:-$SOURCE/dev_ids_also_in_test.txt}
   [ -n "${WITHOUT:-}" ] || [ -f "$without" ] || without=
   if [ ! -f "$EXP/squad/test.json" ]; then
