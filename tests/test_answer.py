@@ -264,6 +264,7 @@ def test_systems_are_loaded_once_and_cascades_read_texts_as_well(speech: tuple[P
 def test_the_best_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
     assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)
+    assert "For recordings of people add a cascade" in speechssl.QA().hint and speechssl.QA(systems="dual").hint == ""
     (tmp_path / "openai/whisper-tiny.en").mkdir(parents=True)
     assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)  # no reader of real questions
     (tmp_path / "speechssl/real-questions").mkdir(parents=True)

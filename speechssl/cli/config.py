@@ -79,6 +79,8 @@ class Answer:
                 unasked.append({"question": question, "system": name, "why": LISTENS})
         for made_of in dict.fromkeys(qa.about.values()):
             print(f"{', '.join(name for name, own in qa.about.items() if own == made_of)}: {made_of}")
+        if qa.hint:
+            print(qa.hint)
         for path, by_system in zip(clips, answers, strict=False):
             first = next(((name, answer) for name, answer in by_system.items() if answer.text != ""), None)
             if first:

@@ -233,7 +233,10 @@ def load_codebook(path: Path | str) -> Codebook:
 
 def _read(path: Path) -> Codebook:
     if not path.exists():
-        raise InputError(f"cannot read the codebook {path} (there is no such file); check the path")
+        folder = path.parent if path.parent.is_dir() else SHIPPED / path.parent
+        others = sorted(file.name for file in folder.glob(f"*{SUFFIX}"))
+        beside = f"{path.parent} has {', '.join(others[:3])}" if others else "check the path"
+        raise InputError(f"cannot read the codebook {path} (there is no such file); {beside}")
     try:
         arrays = load_file(path)
         centroids = arrays["centroids"]

@@ -231,7 +231,7 @@ def _measured(
 
     aligned = [item.id for item in items if item.id in phones]
     if len(aligned) < len(items):
-        _note(f"{len(items) - len(aligned)} of {len(items)} recordings have no phones and are left out of purity and PNMI")
+        _note(f"{len(items) - len(aligned)} of {len(items)} recordings have no --alignment and are left out of purity and PNMI")
     if aligned:
         names: dict[str, int] = {}
         labels = [phone_frames(phones[name], grid, units[name].frames, names) for name in aligned]

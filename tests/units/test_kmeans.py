@@ -230,6 +230,8 @@ def test_a_shipped_codebook_is_found_by_its_name_and_a_wrong_path_is_called_one(
     assert load_codebook(name).hash == load_codebook(SHIPPED / name).hash
     with pytest.raises(InputError, match="cannot read the codebook minisqa-xx/units.safetensors .*check the path$"):
         load_codebook("minisqa-xx/units.safetensors")
+    with pytest.raises(InputError, match=r"people-en/word.safetensors .*; people-en has units.safetensors, words.safetensors$"):
+        load_codebook("people-en/word.safetensors")
     with pytest.raises(InputError, match=r"people-en/encoder has no codebook; give the .safetensors file"):
         load_codebook("people-en/encoder")
 

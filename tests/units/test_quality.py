@@ -505,7 +505,7 @@ def test_a_folder_is_inspected(folder, tmp_path, capsys):
     others = ["reverb", "pitch +2", "mp3 16 kbps", "opus 8 kbps", "stretch 1.2"]
     assert [r["condition"] for r in rows[4:]] == others and all(0 <= r["unit_edit_distance"] <= 1 for r in rows)
     assert "frames_changed" not in rows[-1] and rows[-1]["unit_edit_distance"] > 0.05  # there are fewer of them
-    assert "3 of 3 recordings have no phones and are left out of purity" in capsys.readouterr().err
+    assert "3 of 3 recordings have no --alignment and are left out of purity" in capsys.readouterr().err
     printed = lines(found)
     assert any("unit error rate, pink 5 dB  0." in line for line in printed) and printed[0].split() == ["K", "6"]
     one = evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(first=1, conditions=("pink@0",)))
@@ -582,7 +582,7 @@ def test_an_alignment_gives_purity(folder, tmp_path, capsys):
     options = EvaluateOptions(alignment=tmp_path / "a.jsonl", conditions=())
     found = evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", options)
     assert 0 < found["pnmi"] < 1 and 0 < found["cluster_purity"] <= 1 and "stability" not in found
-    assert "1 of 3 recordings have no phones" in capsys.readouterr().err
+    assert "1 of 3 recordings have no --alignment" in capsys.readouterr().err
     (tmp_path / "b.jsonl").write_text(json.dumps(lines[0] | {"id": "other"}))
     with pytest.raises(InputError, match="b.jsonl has no recording of .*its first id is other"):
         evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(alignment=tmp_path / "b.jsonl"))
