@@ -17,7 +17,7 @@ import re
 import string
 import unicodedata
 from collections.abc import Callable, Hashable, Sequence
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -53,19 +53,24 @@ _APOSTROPHES = str.maketrans("’‘ʼ", "'''")
 def normalise(text: str, language: str, digits: bool = True) -> str:
     """The form in which recognised words are compared with the reference. digits: zh: numbers become digits.
 
-    en: Whisper's English normaliser (arXiv 2212.04356, appendix C) after typographic apostrophes are made plain. It
-    writes contractions out, drops hesitations, and turns number words into digits ("twenty one" and "21" are the same).
-    Apply it to both sides. It joins successive digit words ("two three" becomes "23") but not successive digits ("2 3"
-    stays), so a transcript of digit strings should be spelled out on both sides.
+    en: Whisper's English normaliser (arXiv 2212.04356, appendix C) after typographic apostrophes are made plain and what is
+    written in signs is written as it is said (`english_digits` says what). It writes contractions out, drops hesitations, and
+    turns number words into digits ("twenty one" and "21" are the same). Apply it to both sides. It joins successive digit words
+    ("two three" becomes "23") but not successive digits ("2 3" stays), so a transcript of digit strings should be spelled out on
+    both sides.
     zh: NFKC (full-width letters and digits are plain ones), lower case, the forms of a character folded to one of them (爲 and 為
     to 为, 裏 and 裡 to 里, 著 to 着: FORMS), punctuation removed, no white space but between Latin runs, numbers as digits (二十 is
     20: `chinese_digits`). Not folded: words that differ by region (計程車, 出租车).
     Raises InputError for another language.
     """
     if language_of(language) == "en":
-        words = _whisper()(text.translate(_APOSTROPHES)).split()
+        words = _whisper()(_as_said(text.lower().translate(_APOSTROPHES))).replace(_APART[0], "").replace(_OVER, "/").split()
         return " ".join(word for word in words if any(map(str.isalnum, word)))  # it leaves the last point of "a ..." behind
+    if digits:  # a grouping comma is ASCII, that of a list is not
+        text = _GROUPED.sub("", _split_vulgar(text, "又"))
     folded = unicodedata.normalize("NFKC", text).lower().translate(FORMS)
+    for pattern, new in _CHINESE_SIGNS if digits else ():
+        folded = pattern.sub(new, folded)
     found = _ZH_TOKEN.findall(_MARK.sub(" ", folded))
     joined = found[:1]
     for left, right in pairwise(found):  # no white space but for one space between two Latin runs, which would merge
@@ -119,14 +124,17 @@ def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
     """What the F1 of an answer counts, and exact match compares: words (en) or characters (zh).
 
     en: numbers as digits ("nineteen eighty-four" is 1984: `english_digits`), then SQuAD v1.1's evaluation script: lower
-    case, ASCII punctuation and articles removed, white space collapsed. Texts without number words have the tokens of that script.
+    case, ASCII punctuation and articles removed, white space collapsed. Texts without numbers have the tokens of that script, and
+    with numbers also where they are plain digits, $ and % ("3.5" is 35). What differs: a fraction is one token (1/2, not 12), and
+    signs, units and Roman numerals are as `english_digits` has them.
     zh: `tokens`, so that exact match does not see white space. digits: False leaves numbers as they are written. Raises InputError
     for another language.
     """
     if language_of(language) == "zh":
         return _ZH_TOKEN.findall(normalise(text, "zh", digits))
-    text = english_digits(text.lower()) if digits else text.lower()
-    return _ARTICLES.sub(" ", "".join(c for c in text if c not in string.punctuation)).split()
+    text = _english_digits(text.lower()) if digits else text.lower()
+    plain = _ARTICLES.sub(" ", "".join(c for c in text if c not in string.punctuation))
+    return (plain.replace(_OVER, "/") if digits else plain).split()
 
 
 def language_of(tag: str) -> str:
@@ -186,6 +194,19 @@ FORMS = str.maketrans({form: group[0] for group in _GROUPS for form in group[1:]
 
 # ---- numbers written out, as digits: "nineteen eighty-four" and 一九八四 are 1984, whichever a recogniser or an annotator wrote
 
+_PARTS = (*range(2, 11), 12, 16, 20)  # what a fraction may have below: 9/11 is a date
+_VULGAR = re.compile("([0-9]?)([¼-¾⅐-⅞])")
+_GROUPED = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+_OVER, _APART = "ǀ", "ǁ "  # letters, which survive all rules: the stroke of a fraction, and what keeps two numbers apart
+
+
+def _split_vulgar(text: str, between: str) -> str:
+    """½ as 1/2, and 3½ as 3, between, 1/2."""
+    return _VULGAR.sub(
+        lambda found: f"{found[1]}{between if found[1] else ''}{unicodedata.normalize('NFKC', found[2]).replace('⁄', '/')}", text
+    )
+
+
 _DIGITS = {c: str(i) for i, c in enumerate("零一二三四五六七八九")} | {"〇": "0", "两": "2"}
 _UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "亿": 10**8}
 _DIGIT, _UNIT = "".join(_DIGITS), "".join(_UNITS)
@@ -197,18 +218,44 @@ _DECIMAL = re.compile(
 )  # 三点五, 一点五亿; 三点五分 is 3:05
 _PERCENT = re.compile(rf"(?<![0-9{_DIGIT}{_UNIT}])百分之(?=[0-9{_DIGIT}十])")
 _WHOLE = re.compile(rf"(?<![0-9{_DIGIT}{_UNIT}])百分之?百(?![0-9{_DIGIT}{_UNIT}])")  # 100 %
+_TENS = re.compile(rf"(?<![0-9{_DIGIT}{_UNIT}])[廿卅卌]")  # but 五卅 is the 30th of May
+_TEN_TIMES = {"廿": "二十", "卅": "三十", "卌": "四十"}
+_FINANCIAL = "零壹贰叁肆伍陆柒捌玖拾佰仟"  # on cheques; alone they are names and verbs
+_CHEQUE = re.compile(rf"(?<![{_FINANCIAL}万亿])[{_FINANCIAL[1:10]}][拾佰仟][{_FINANCIAL}万亿]*")
+_FROM_CHEQUE = str.maketrans(_FINANCIAL, "零一二三四五六七八九十百千")
+# 两 begins a number (两百, 两个), or stands before a unit in one (一千两百); elsewhere it is a weight, 三两
+_INSIDE = rf"(?:[0-9{_UNIT}{_DIGIT.replace('两', '')}]|两(?=[百千万亿]))*"
 _NUMBER = re.compile(
-    rf"([{_LATIN}]?)((?:[0-9]+(?:\.[0-9]+)?|[{_DIGIT}十])[0-9{_DIGIT}{_UNIT}]*(?:\.[{_DIGIT}]+(?:[万亿][0-9{_DIGIT}{_UNIT}]*)?)?)([{_LATIN}]?)"
+    rf"([{_LATIN}]?)((?:[0-9]+(?:\.[0-9]+)?|[{_DIGIT.replace('两', '')}十]|(?<![0-9{_DIGIT}{_UNIT}])两){_INSIDE}"
+    rf"(?:\.[{_DIGIT}]+(?:[万亿]{_INSIDE})?)?)([{_LATIN}]?)"
+)
+_ABOUT = re.compile(r"(?<![零〇])(?:一二|二三|两三|三四|三五|四五|五六|六七|七八|八九)")  # 二三十 is 20 or 30, 十七八 17 or 18
+_CHINESE_SIGNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"(?<![0-9a-z/.])([0-9]{1,2})/([0-9]{1,2})(?![0-9a-z/])"), lambda found: _fraction(found, "{1}分之{0}")),
+    (re.compile(r"(?<![^\s(])(?<![0-9] )[-−](?=[0-9])"), "负"),
+    (re.compile(r"([0-9]+(?:\.[0-9]+)?) ?‰"), r"千分之\1"),
+    (re.compile(r"(?<![0-9:])([01]?[0-9]|2[0-4]):([0-5][0-9])(?![0-9:])"), r"\1点\2分"),
+    *(
+        (re.compile(rf"{sign} ?((?>[0-9]+(?:\.[0-9]+)?[百千万亿]*))(?!.?元|英镑)"), rf"\1{name}")
+        for sign, name in (("€", "欧元"), ("£", "英镑"), ("¥", "元"))
+    ),
 )
 
 
-def chinese_digits(text: str) -> str:
-    """Simplified Chinese with its numbers as digits: 三千零二十四 and 3千零24 are 3024, 三点五 is 3.5, 两 is 2.
+def _fraction(found: re.Match[str], written: str) -> str:
+    above, below = int(found[1]), int(found[2])
+    return written.format(above, below) if 0 < above < below in _PARTS else found.group()
 
-    百分之五 is 5 and 百分之百 100: normal forms have no percent sign.
+
+def chinese_digits(text: str) -> str:
+    """Simplified Chinese with its numbers as digits: 三千零二十四 and 3千零24 are 3024, 三点五 is 3.5, 两 is 2, 廿一 21, 贰佰 200.
+
+    百分之五 is 5 and 百分之百 100: normal forms have no percent sign. 二三十 (20 or 30) and the weight in 三两 are no digits.
 
     一 is a number wherever it stands (一起 is 1起), as it is on the other side of a comparison.
     """
+    text = _CHEQUE.sub(lambda found: found.group().translate(_FROM_CHEQUE), text)
+    text = _TENS.sub(lambda found: _TEN_TIMES[found.group()], text)
     return _NUMBER.sub(_chinese, _PERCENT.sub("", _WHOLE.sub("一百", _DECIMAL.sub(".", text))))
 
 
@@ -222,10 +269,16 @@ def _chinese(found: re.Match[str]) -> str:
 
 
 def _value(number: str) -> str:
-    if len(number) > _LONGEST:
+    about = _ABOUT.search(number.split(".")[0])
+    if len(number) > _LONGEST or (about and ("两" in about.group() or set(number) & set(_UNITS))):
         return number
     if not set(number) & set(_UNITS):  # 一九八四
         return number.translate(_TO_DIGITS)
+    with localcontext(prec=9 * _LONGEST):  # no digit is rounded
+        return _sum(number)
+
+
+def _sum(number: str) -> str:
     total, section, digits, unit = Decimal(0), Decimal(0), "", 1
     for c in number:
         if c not in _UNITS:
@@ -244,16 +297,153 @@ def _value(number: str) -> str:
     return format(value if "." in digits else value.normalize(), "f")  # 十点五零 is 10.50, and 3.5万 is 35000
 
 
+_ONES = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+).split()
+_ONE = "|".join(_ONES)
+_DECADES = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_BIG = "hundred|thousand|million|billion|trillion"
+_SAID = f"zero|{_ONE}|{'|'.join(_DECADES)}|{_BIG}"
+_ORDINAL = (
+    "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|thirteenth|fourteenth|fifteenth|sixteenth|"
+    "seventeenth|eighteenth|nineteenth"
+)
+_BELOW = {
+    **{"half": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9},
+    **{"tenth": 10, "twelfth": 12, "sixteenth": 16, "twentieth": 20},
+}
+_AMOUNT = r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?"
+_SCALE = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion", "tn": "trillion"}
+_CURRENCIES = {"£": "pounds", "€": "euros", "¥": "yen"}
+_MEASURES = {
+    **{"km": "kilometer", "cm": "centimeter", "mm": "millimeter", "kg": "kilogram", "mg": "milligram", "ml": "milliliter"},
+    **{"mph": "mile per hour", "kph": "kilometer per hour", "km/h": "kilometer per hour"},
+}
+# Roman numerals stand only after names of rulers and after words that count; I alone is none
+_RULERS = (
+    "alexander|alfonso|benedict|boniface|catherine|charles|christian|clement|constantine|edward|elizabeth|emmanuel|ferdinand|"
+    "francis|frederick|george|gregory|gustav|henry|innocent|ivan|james|john paul|leo|leopold|louis|mehmed|murad|napoleon|nicholas|"
+    "otto|pedro|peter|philip|pius|ptolemy|ramesses|ramses|richard|sigismund|urban|wilhelm|william|xerxes"
+)
+_COUNTED = "act|apollo|article|book|canto|chapter|part|phase|scene|stage|super bowl|title|type|volume|world war"
+_ROMAN = r"(?=[ivxl]{2}|[vx](?! [ivxl]\b))(?:xl|l?x{0,3})(?:ix|iv|v?i{0,3})"  # 2 to 89; "x l i" is spelt
+
+
+def _arabic(numeral: str) -> int:
+    values = [{"i": 1, "v": 5, "x": 10, "l": 50}[c] for c in numeral]
+    return sum(-left if left < right else left for left, right in pairwise([*values, 0]))
+
+
+def _rank(number: int) -> str:
+    return f"{number}{'th' if number // 10 % 10 == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
+def _spoken_fraction(found: re.Match[str]) -> str:
+    """ "three quarters" is 3/4; "three quarter" and "one thirds" are not."""
+    above = int(found[1]) if found[1].isdigit() else _ONES.index(found[1]) + 1
+    below = _BELOW[found[2]]
+    return f"{above}{_OVER}{below}" if 0 < above < below and (above == 1) != bool(found[3]) else found.group()
+
+
+def _money(found: re.Match[str]) -> str:
+    """£5 million is 5 million pounds. The sign of dollars stays, since SQuAD's script does not see it."""
+    one = found[2] == "1" and not found[3]
+    return f"{found[2]}{found[3] or ''} {_CURRENCIES[found[1]][: -1 if one and found[1] != '¥' else None]}"
+
+
+def _measure(found: re.Match[str]) -> str:
+    one, number, unit = found.groups()
+    name, *rest = _MEASURES[unit].split(" ", 1)
+    return " ".join((one or number, name if one else f"{name}s", *rest))
+
+
+_QUARTERS = {"1": "two five", "2": "five", "3": "seven five"}  # quarters -> decimals
+_SIGNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
+    (re.compile(pattern), new)
+    for pattern, new in (
+        (r"[0-9]{1000}(?=[0-9])", r"\g<0> "),  # Python reads no number of more than 4300
+        # percent, decades, times
+        (r"(?<=[0-9]) %", "%"),
+        (r"(?<=[0-9]0)['’]s\b", "s"),
+        (rf"\b({'|'.join(ten[:-1] for ten in _DECADES)})y['’]s\b", r"\1ies"),
+        (r"\b([ap])\. ?m\b\.?", r"\1m"),
+        (r"(?<=[0-9])(?=[ap]m\b)", " "),
+        (r"(?<![\w:.])([0-9]{1,2}):00(?= [ap]m\b)", r"\1"),
+        (r"(?<![\w:.])([0-9]{1,2}):([0-5][0-9])(?![\w:]|\.[0-9])", r"\1\2"),
+        # money
+        (r"([$£€¥]) (?=\.?[0-9])", r"\1"),
+        (r"(?<![\w.,'])([$£€¥]?)\.(?=[0-9])", r"\g<1>0."),
+        (rf"(?<!\w)([$£€¥](?:{_AMOUNT})) ?(k|mn?|bn?|tn)(?!\w)", lambda found: f"{found[1]} {_SCALE[found[2]]}"),
+        (rf"(?<!\w)[$£€]0\.([0-9])(?![0-9]| (?:{_BIG}))", r"\g<1>0 cents"),
+        (rf"(?<!\w)[$£€]0\.([0-9]{{2}})(?![0-9]| (?:{_BIG}))", r"\1 cents"),
+        (rf"(?<!\w)([£€¥])({_AMOUNT})( (?:{_BIG})\b)?(?!\w)", _money),
+        (r"(?<=[0-9]) ?¢", " cents"),
+        # less than nothing: Whisper's rules would write "minus five dollars" as $5
+        (r"(?<![^\s(])(?<![0-9] )[-−](?=[$£€]?[0-9])", "minus "),
+        (rf"\b(?:minus|negative) (?=[$£€]?[0-9]|(?:{_SAID})\b)", f"minus {_APART}"),
+        # fractions
+        (r"(?<![\w/.,:])([0-9]{1,2})/([0-9]{1,2})(?:rds?|ths?)?(?![\w/])", lambda found: _fraction(found, f"{{0}}{_OVER}{{1}}")),
+        (
+            rf"{''.join(f'(?<!{ten} )' for ten in _DECADES)}(?<![\w.,:/$£€'’-])({_ONE}|[0-9]{{1,2}})[ -]"
+            rf"({'|'.join(_BELOW)})(s?)(?![\w'’-])",
+            _spoken_fraction,
+        ),
+        (
+            rf"(?<![\w.,'])({_AMOUNT}|{_SAID}) +and +an? +(half|quarter)(?![\w'’])",
+            lambda found: f"{found[1]} and 1{_OVER}{_BELOW[found[2]]}",
+        ),
+        (
+            rf"(?<![\w.,'])(?:({_AMOUNT}|{_SAID}) +and +|([0-9]{{1,3}})[ -])([13]){_OVER}([24])(?!\w)",
+            lambda found: f"{found[1] or found[2]} point {_QUARTERS[str(4 // int(found[4]) * int(found[3]))]}",
+        ),
+        # numbers beside each other that Whisper's rules would join: "one second" is not 12nd, "20 a million" not 21 million
+        # (but "30 second" is 32nd, as "thirty second" has to be)
+        (rf"([0-9](?<![2-9]0)|\b(?:{_ONE}))[ -](?=(?:{_ORDINAL})\b)", rf"\1 {_APART}"),
+        (rf"(?<!half )\ba (?=(?:{_BIG})\b)", f"{_APART}one "),
+        # measures
+        (r"\b(kilo|centi|milli)(met|lit)re(?=s?\b)", r"\1\2er"),
+        (
+            rf"(?:(?<![\w.,])(1|one)|([0-9]|\b(?:{_SAID})))[ -]?({'|'.join(sorted(_MEASURES, key=len, reverse=True))})(?![\w/])",
+            _measure,
+        ),
+        (r"(?<=[0-9]) ?(?:° ?c|℃)(?!\w)", " degrees celsius"),
+        (r"(?<=[0-9]) ?(?:° ?f|℉)(?!\w)", " degrees fahrenheit"),
+        # Roman numerals
+        (rf"\b({_RULERS}) (?:the )?({_ROMAN})(?!\w)", lambda found: f"{found[1]} the {_rank(_arabic(found[2]))}"),
+        (rf"\b({_COUNTED}) (?!x\b|(?<!bowl )xl\b)({_ROMAN})(?!\w)", lambda found: f"{found[1]} {_arabic(found[2])}"),
+    )
+)
+_CENTS = re.compile(r"(\$[0-9]+|[0-9]+(?= (?:euro|pound)s? ))( euros?| pounds?|) (?:and )?([0-9]{1,2}) (?:cents?|pence)(?!\w)")
+
+
+def _as_said(text: str) -> str:
+    """Lower-case English in which what stands in signs is written as it is said, or as `_OVER` and `_APART` have it."""
+    text = _split_vulgar(text.replace(_OVER, " ").replace(_APART[0], " "), " ")
+    for pattern, new in _SIGNS:
+        text = pattern.sub(new, text)
+    return text
+
+
 def english_digits(text: str) -> str:
     """Lower-case English with its numbers as digits: "nineteen eighty-four" is 1984, "20 million" 20000000, "third" 3rd, "two and a
-    half" 2.5, "thirty-one point five percent" 31.5%, "five dollars" $5.
+    half" 2.5, "three quarters" 3/4, "thirty-one point five percent" 31.5%, "five dollars" $5.
 
     Only what spells a number is rewritten, by the rules of Whisper's normaliser (arXiv 2212.04356, appendix C): successive digit
-    words are one number ("two three" is 23); "one" is 1.
+    words are one number ("two three" is 23); "one" is 1. And what is written in signs is written as it is said: ½ and 1/2
+    (below: 2 to 10, 12, 16, 20), $5bn, £5 ("5 pounds"), 50¢, 7:30 (730: "seven thirty"), 7 p.m., -5, 5km ("5 kilometers"), 20°C,
+    and Roman numerals after some forty names of rulers ("Henry VIII" is "henry the 8th") and words that count ("chapter IV"), but
+    never I.
     """
-    halves, pattern, normaliser = _english()
-    text = halves.sub(r"\1 point five", text)
-    return pattern.sub(lambda found: " ".join(normaliser.process_words(re.split("[ -]+", found.group().replace(",", "")))), text)
+    return _english_digits(text).replace(_OVER, "/")
+
+
+def _english_digits(text: str) -> str:
+    """As `english_digits`, with `_OVER` in fractions."""
+    pattern, normaliser = _english()
+    digits = pattern.sub(
+        lambda found: " ".join(normaliser.process_words(re.split("[ -]+", found.group().replace(",", "")))), _as_said(text)
+    )
+    return _CENTS.sub(lambda found: f"{found[1]}.{found[3]:0>2}{found[2]}", digits).replace(_APART, "")
 
 
 def whisper_numbers() -> Any:
@@ -268,8 +458,8 @@ def whisper_numbers() -> Any:
 
 
 @lru_cache(1)
-def _english() -> tuple[re.Pattern[str], re.Pattern[str], Any]:
-    """What "and a half" follows, what spells a number, and Whisper's rules."""
+def _english() -> tuple[re.Pattern[str], Any]:
+    """What spells a number, and Whisper's rules."""
     made = whisper_numbers()
     plain = {*made.ones, *made.tens, *made.multipliers, "zero"}
     last = {*made.ones_suffixed, *made.tens_suffixed, *made.multipliers_suffixed}  # an ordinal or a plural ends the number
@@ -282,8 +472,7 @@ def _english() -> tuple[re.Pattern[str], re.Pattern[str], Any]:
     between = rf"(?:[ -]+(?:oh[ -]+)?| +{point}(?:oh +)*|{hundred_and})"
     begin = rf"(?:(?:{plains})|(?:{digits})(?= +{point}|[ -]+(?:{units}|{sign})\b))"
     number = rf"{begin}(?:{between}(?:{plains}))*(?:{between}(?:{lasts})| +(?:{sign}))?|(?:{lasts})"
-    halves = re.compile(rf"(?<![\w.,'])({digits}|{plains}) +and +a +half(?![\w'])")
-    return halves, re.compile(rf"(?<![\w.,'])(?:{number})(?![\w'])"), made
+    return re.compile(rf"(?<![\w.,'])(?:{number})(?:(?![\w'])|(?<=th|rd)(?='s\b))"), made
 
 
 # ---- which documents share the rare terms of a query. A term is a word, or an n-gram of letters or units.

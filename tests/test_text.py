@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections import Counter
 
 import numpy as np
@@ -34,6 +35,129 @@ from speechssl.text import (
 )
 
 from .files import refused
+
+SAID_ENGLISH = [  # as it is written, as it is said
+    ("$5", "five dollars"),
+    ("£5", "five pounds"),
+    ("£1", "one pound"),
+    ("€3.50", "three point five zero euros"),
+    ("€3.50", "three euros and fifty cents"),
+    ("$3.50", "three dollars and fifty cents"),
+    ("$1,200", "twelve hundred dollars"),
+    ("¥500", "five hundred yen"),
+    ("50¢", "fifty cents"),
+    ("$0.50", "fifty cents"),
+    ("$0.5", "fifty cents"),
+    ("£5 million", "five million pounds"),
+    ("$5bn", "five billion dollars"),
+    ("€2.5m", "two and a half million euros"),
+    ("5 %", "five per cent"),
+    ("31.5%", "thirty-one point five percent"),
+    ("1/2", "one half"),
+    ("½", "one-half"),
+    ("3/4", "three quarters"),
+    ("3/4", "three fourths"),
+    ("1/3 of it", "one third of it"),
+    ("2/3", "two-thirds"),
+    ("9/10", "nine tenths"),
+    ("3½", "three and a half"),
+    ("3 1/2 men", "three and a half men"),
+    ("2¼", "two and a quarter"),
+    ("2¾", "two and three quarters"),
+    ("the 21st", "the twenty-first"),
+    ("the 1980s", "the nineteen eighties"),
+    ("the 1980's", "the nineteen eighty's"),
+    ("the '80s", "the eighties"),
+    ("at 7:30", "at seven thirty"),
+    ("at 7:05", "at seven oh five"),
+    ("7pm", "seven p.m."),
+    ("7:00 P.M.", "seven pm"),
+    ("Henry VIII", "Henry the eighth"),
+    ("Henry VIII's", "Henry the Eighth's"),
+    ("Henry V", "Henry the fifth"),
+    ("LOUIS XIV", "louis the fourteenth"),
+    ("World War II", "world war two"),
+    ("chapter IV", "chapter four"),
+    ("Super Bowl XLIX", "Super Bowl forty-nine"),
+    ("5km", "five kilometres"),
+    ("1 km", "one kilometer"),
+    ("five kg", "five kilograms"),
+    ("5 mm", "five millimeters"),
+    ("60 mph", "sixty miles per hour"),
+    ("20°C", "twenty degrees Celsius"),
+    ("-5", "minus five"),
+    ("−5", "negative five"),
+    (".5", "zero point five"),
+    ("1 second", "one second"),
+    ("100 people", "a hundred people"),
+    ("1,000,000", "a million"),
+    ("half a million", "half a million"),
+]
+SAID_CHINESE = [
+    ("21", "廿一"),
+    ("卅", "三十"),
+    ("2,500人", "兩千五百人"),
+    ("2024年", "二〇二四年"),
+    ("5%", "百分之五"),
+    ("5‰", "千分之五"),
+    ("1/2", "二分之一"),
+    ("¾", "四分之三"),
+    ("3½", "三又二分之一"),
+    ("3.5億", "三亿五千万"),
+    ("第2", "第二"),
+    ("-5度", "負五度"),
+    ("7:30", "七點三十分"),
+    ("3:05", "三点零五分"),
+    ("€5", "五歐元"),
+    ("£3.5億", "三點五億英鎊"),
+    ("￥500", "五百元"),
+    ("￥500元", "五百元"),
+    ("230元", "貳佰叁拾元"),
+]
+OTHER_ENGLISH = [  # what is not the same
+    ("one fifth", "fifteenth"),
+    ("one third", "thirteenth"),
+    ("1/3", "13"),
+    ("one half", "twelve"),
+    ("1/2", "1 2"),
+    ("-5", "5"),
+    ("-$5", "$5"),
+    ("minus five dollars", "five dollars"),
+    ("5 mm", "5"),
+    ("£5", "€5"),
+    ("5 yen", "5 dollars"),
+    ("50 cents", "50 dollars"),
+    ("21st", "21"),
+    ("1980s", "1980"),
+    ("3 1/2", "31/2"),
+    ("Henry VIII", "Henry VII"),
+    ("Henry V", "Henry the sixth"),
+    ("Elizabeth I am", "Elizabeth the first am"),
+    ("did he mix it", "did he 1009 it"),
+    ("the civil war", "the 104 war"),
+    ("type XL", "type 40"),
+    ("5 km", "5 kg"),
+    ("7 am", "7 pm"),
+    ("20 a million", "21 million"),
+    ("one second", "twelfth"),
+    ("in 2010 third", "in 20103rd"),
+    ("2 halves", "2/2"),
+]
+OTHER_CHINESE = [
+    ("二三十人", "二百三十人"),
+    ("十七八岁", "八十八岁"),
+    ("两三个", "23个"),
+    ("三两", "三十二"),
+    ("十两银子", "12银子"),
+    ("一百两", "120"),
+    ("五卅", "530"),
+    ("1/2", "12"),
+    ("3½", "31/2"),
+    ("-5", "5"),
+    ("€5", "£5"),
+    ("100，200", "100200"),
+    ("9" * 38 + "万", "9" * 37 + "8万"),
+]
 
 ENGLISH = [
     ("Hello, World!", "hello world"),
@@ -287,6 +411,81 @@ def test_it_does_not_matter_who_wrote_digits() -> None:
     assert answer_tokens("31.5%", "en") == answer_tokens("thirty-one point five percent", "en") == ["315"]
     assert answer_tokens("$5 million", "en") == answer_tokens("five million dollars", "en")
     assert answer_tokens("三百二十", "zh") == answer_tokens("320", "zh")
+
+
+@pytest.mark.parametrize(("written", "said", "language"), [(*p, "en") for p in SAID_ENGLISH] + [(*p, "zh") for p in SAID_CHINESE])
+def test_what_is_written_in_signs_is_what_is_said(written: str, said: str, language: str) -> None:
+    assert tokens(written, language) == tokens(said, language)
+    assert answer_tokens(written, language) == answer_tokens(said, language)
+
+
+@pytest.mark.parametrize(("one", "other", "language"), [(*p, "en") for p in OTHER_ENGLISH] + [(*p, "zh") for p in OTHER_CHINESE])
+def test_different_numbers_stay_different(one: str, other: str, language: str) -> None:
+    assert tokens(one, language) != tokens(other, language)
+    if "$" not in one + other:  # which SQuAD's script does not see
+        assert answer_tokens(one, language) != answer_tokens(other, language)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("two thirds of £5", "2/3 of 5 pounds"),
+        ("two third", "2 3rd"),
+        ("9/11, 24/7 and 4/2", "9/11, 24/7 and 4/2"),
+        ("1/2/2003", "1/2/2003"),
+        ("1990-2000", "1990-2000"),
+        ("louis x i became", "louis x i became"),  # spelt
+        ("us$5", "us$5"),
+        ("ten pounds of flour", "10 pounds of flour"),
+        ("5 km² and 3 km/s", "5 km² and 3 km/s"),
+        ("a ǀ ǁ b", "a     b"),
+    ],
+)
+def test_only_what_is_certain_is_rewritten(text: str, wanted: str) -> None:
+    assert english_digits(text) == wanted
+
+
+PIECES = (
+    "one two five nineteen twenty thirty hundred million a and half quarter thirds second third point oh minus dollars cents "
+    "percent henry viii v chapter x i km mm pm p.m. 1 5 20 1984 3.5 1/2 ½ 7:30 $ £ € ¥ -5 .5 °c 's , . bn"
+).split()
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8), st.lists(st.sampled_from(["", " ", "-"]), min_size=8, max_size=8))
+def test_english_normal_form_is_stable(words: list[str], gaps: list[str]) -> None:
+    once = normalise("".join(word + gap for word, gap in zip(words, gaps, strict=False)), "en")
+    assert normalise(once, "en") == once
+
+
+@given(st.integers(2, 10**6), st.integers(1, 19), st.sampled_from([2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20]))
+def test_numbers_money_and_fractions_are_one_to_one(number: int, above: int, below: int) -> None:
+    """The normal form of every way to write a number has exactly its digits."""
+    said = cardinal(str(number))
+    assert tokens(f"£{number:,}", "en") == tokens(f"{said} pounds", "en") == [f"£{number}"]
+    assert answer_tokens(f"€{number:,}", "en")[0] == answer_tokens(f"{said} euros", "en")[0] == str(number)
+    assert tokens(f"-{number}", "zh") == tokens(f"负{mandarin(str(number))}", "zh") == ["负", str(number)]
+    if above < below:
+        parts_of = {2: "half", 4: "quarter"}.get(below, ordinal(str(below))) + "s" * (above > 1)
+        spoken = f"{cardinal(str(above))} {parts_of}"
+        assert tokens(f"{above}/{below}", "en") == tokens(spoken, "en") == answer_tokens(spoken, "en") == [f"{above}/{below}"]
+        chinese = f"{mandarin(str(below))}分之{mandarin(str(above))}"
+        assert tokens(f"{above}/{below}", "zh") == tokens(chinese, "zh") == [str(below), "分", "之", str(above)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "piece", ["1", "nine ", "a hundred ", "1/2", "-", "7:", "$", "$1,000", "henry ", "廿", "三两", "壹", "1,", "½", "3 "]
+)
+def test_long_texts_take_time_by_their_length_and_long_numbers_are_cut(piece: str) -> None:
+    def taken(size: int) -> float:
+        text, language = piece * (size // len(piece)), "zh" if piece > "一" else "en"
+        begun = time.process_time()
+        normalise(text, language)
+        answer_tokens(text, language)
+        return time.process_time() - begun
+
+    taken(100)
+    assert taken(20_000) < 20 * max(taken(5_000), 0.005)  # 4 times where it is linear, 16 where it is quadratic
 
 
 # ---- terms that are shared
