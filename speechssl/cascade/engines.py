@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -241,12 +242,13 @@ class PocketSphinxRecogniser:
 
 
 class _Decoder:
-    """A process that decodes one utterance at a time (`sphinx.py`). It ends when its input does."""
+    """A process that decodes one utterance at a time (`sphinx.py`). It ends with this object, or where its input does."""
 
     def __init__(self) -> None:
         program = [sys.executable, "-P", str(Path(__file__).with_name("sphinx.py"))]
         options = json.dumps({"samprate": SAMPLE_RATE, "loglevel": "FATAL"} | DECODER)
         self.process = subprocess.Popen([*program, options], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        weakref.finalize(self, _end, self.process)
         found = self._answer()
         if "error" in found:
             raise InputError(f"PocketSphinx does not accept {DECODER} ({found['error']}); reinstall it")
@@ -266,3 +268,8 @@ class _Decoder:
         if not (line := self.process.stdout.readline()):
             raise RuntimeError(f"the process of PocketSphinx ended ({self.process.wait()})")
         return json.loads(line)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with process:  # its pipes are closed and it is waited for
+        process.kill()
