@@ -429,7 +429,7 @@ class Attention:
                 if bool(low > SMALLEST and high < 1 / SMALLEST):
                     torch.div(onednn._linear_pointwise(scores, values, None, *NOTHING), total, out=room)
                 else:
-                    scores = onednn._linear_pointwise(some, keys, None, *NOTHING).mul_(LN_2).softmax(-1)
+                    scores = torch.softmax(onednn._linear_pointwise(some, keys, None, *NOTHING).mul_(LN_2), -1)
                     room.copy_(onednn._linear_pointwise(scores, values, None, *NOTHING))
         return found.transpose(0, 1).reshape(len(x), -1)
 
