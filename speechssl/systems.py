@@ -21,6 +21,7 @@ import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
 from speechssl.cascade.config import ReaderOptions
+from speechssl.cascade.data import Recogniser
 from speechssl.cascade.readers import TextQa, find_reader, load_text_qa
 from speechssl.cascade.system import (
     SIMULATED,
@@ -38,7 +39,7 @@ from speechssl.data.records import Passage, Question
 from speechssl.dual.system import Dual, TimedAnswer, load_dual
 from speechssl.encoders.checkpoints import BUNDLE
 from speechssl.encoders.export import convert
-from speechssl.encoders.load import SharedEncoder, load_encoder, shared_encoder
+from speechssl.encoders.load import SharedEncoder, load_encoder, remember_last, shared_encoder
 from speechssl.errors import InputError
 from speechssl.io import (
     DEFAULT,
@@ -123,6 +124,13 @@ def load_systems(
     def text_qa() -> TextQa:
         return load_text_qa(models, reading, bf16)
 
+    @cache
+    def recogniser(engine: str) -> Recogniser:
+        found = load_recogniser(models, engine, shared, language)
+        # systems with one recogniser get one and the same array: the first decodes it, the others get what it found
+        found.transcribe = remember_last(found.transcribe)  # type: ignore[assignment, method-assign]
+        return found
+
     def load(name: str) -> System:
         if few := FEW.fullmatch(name):
             system: Any = load(few[1])
@@ -137,7 +145,7 @@ def load_systems(
         if name.startswith("dual"):
             return load_dual(models / name, extractor_of(shared, load_codebook(models / "units.safetensors")), name, bf16)
         if name.startswith("cascade-"):
-            return load_cascade(text_qa(), load_recogniser(models, name.removeprefix("cascade-"), shared, language))
+            return load_cascade(text_qa(), recogniser(name.removeprefix("cascade-")))
         folder = models / "speechbert"
         if (folder / "card.json").is_file() and read_json(folder / "card.json").get("options", {}).get("spans") is False:
             raise InputError(
@@ -146,8 +154,7 @@ def load_systems(
         from speechssl.speechbert.system import load_speechbert  # its alignment takes half a second to import
 
         # words begin and end where the CTC head finds them, or (a bound) where the manifest has them
-        recogniser = None if name == "speechbert-aligned" else load_recogniser(models, "ctc", shared)
-        return load_speechbert(folder, shared, recogniser, bf16)
+        return load_speechbert(folder, shared, None if name == "speechbert-aligned" else recogniser("ctc"), bf16)
 
     return [load(name) for name in names]
 

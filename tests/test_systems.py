@@ -13,6 +13,7 @@ import torch
 
 from speechssl import systems
 from speechssl.audio import SAMPLE_RATE
+from speechssl.cascade.model import CtcRecogniser
 from speechssl.cli import main
 from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
@@ -37,6 +38,19 @@ def models(tmp_path: Path) -> Path:
 def test_the_shipped_set_loads_whole():
     names = ["dual", "cascade-ctc", "speechbert", "speechbert-aligned"]
     assert [s.name for s in load_systems(model_folder(), names)] == names
+
+
+@pytest.mark.slow
+def test_systems_with_one_recogniser_decode_a_recording_once(monkeypatch):
+    samples, decoded = np.random.default_rng(0).normal(0, 0.1, (2, SAMPLE_RATE)).astype(np.float32), []
+    transcribe = CtcRecogniser.transcribe
+    monkeypatch.setattr(CtcRecogniser, "transcribe", lambda self, x: decoded.append(x) or transcribe(self, x))
+    loaded = load_systems(model_folder(), ["cascade-ctc", "cascade-ctc@2", "speechbert"])
+    first, second = samples
+    for x in (first, second, first):
+        for system in loaded:
+            system.encode(None, x)
+    assert [x is first for x in decoded] == [True, False, True]
 
 
 @pytest.mark.slow
@@ -130,7 +144,7 @@ def test_a_reader_with_other_windows_or_longest_answers_is_another_system(models
 
 def test_recognisers_of_their_own_need_no_encoder(models: Path, monkeypatch: pytest.MonkeyPatch):
     shutil.rmtree(models / "encoder")
-    other = SimpleNamespace(name="whisper-base", card={})
+    other = SimpleNamespace(name="whisper-base", card={}, transcribe=None)
     monkeypatch.setattr(systems, "load_recogniser", lambda *_: other)
     assert [system.name for system in load_systems(models, ["cascade-openai/whisper-base", "text"])] == [
         "cascade-whisper-base",

@@ -7,11 +7,14 @@ punctuation. PocketSphinx makes many errors: the bad end of a cascade.
 
 from __future__ import annotations
 
+import json
 import re
-import threading
-import warnings
+import subprocess
+import sys
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from transformers import AutoConfig, AutoFeatureExtractor, AutoModelForCTC, Auto
 from speechssl.cascade.data import TimedWord, Transcript, check_samples, transcribe_pieces
 from speechssl.cascade.model import greedy_spans, timed_words
 from speechssl.dual.system import device_of
+from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import WEIGHTS, checkpoint_folder, hash_files
 from speechssl.timing import FrameGrid
@@ -184,6 +188,7 @@ def _model(loader: Any, source: str, device: str) -> Any:
     model, found = _load(loader, source, "weights", output_loading_info=True)
     if lacking := sorted(k for k in found["missing_keys"] if not k.endswith(_NOT_NEEDED)):
         raise InputError(f"{source} lacks the weight {lacking[0]} (of {len(lacking)} missing); give a fine-tuned checkpoint")
+    for_inference(model)
     return model.eval().to(device)
 
 
@@ -205,49 +210,66 @@ DECODER = {"fwdflat": False, "bestpath": True, "maxhmmpf": 3000, "topn": 4, "ds"
 
 
 class PocketSphinxRecogniser:
-    """English only. Raises MissingExtra without the package, InputError for settings that the decoder refuses."""
+    """English only, in as many processes as threads ask at once: PocketSphinx holds Python's lock while it decodes.
+
+    Raises MissingExtra without the package, InputError for settings that the decoder refuses.
+    """
 
     name = "pocketsphinx"
 
     def __init__(self) -> None:
+        if find_spec("pocketsphinx") is None:
+            raise MissingExtra("recognition with PocketSphinx", "pocketsphinx")
         self.card: Mapping[str, Any] = {"asr": "pocketsphinx en-us"}
-        self._own = threading.local()
-        self._frame_rate = int(self._thread_decoder().config["frate"])
+        self._idle = [_Decoder()]
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """samples: (N,) float32 at 16 kHz. The words depend on these samples alone, not on what was decoded before."""
         return Transcript(transcribe_pieces(check_samples(samples), LONGEST, SAMPLE_RATE, self._decode))
 
-    def _thread_decoder(self) -> Any:
-        """This thread's decoder: it holds one utterance at a time. Noise comes first: the first utterance is unlike all others."""
-        if not hasattr(self._own, "decoder"):
-            try:
-                import pocketsphinx
-            except ImportError as error:
-                raise MissingExtra("recognition with PocketSphinx", "pocketsphinx") from error
-            try:
-                decoder = pocketsphinx.Decoder(samprate=SAMPLE_RATE, loglevel="FATAL", **DECODER)
-            except (RuntimeError, ValueError, KeyError) as error:
-                raise InputError(f"PocketSphinx does not accept {DECODER} ({error}); reinstall it") from error
-            _utter(decoder, np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE))
-            self._own.decoder = decoder
-        return self._own.decoder
-
     def _decode(self, samples: np.ndarray) -> list[TimedWord]:
-        decoder = self._thread_decoder()
-        _utter(decoder, samples)
-        words = []
-        for segment in decoder.seg() if decoder.hyp() is not None else ():
-            if not _FILLER.match(segment.word):
-                start, end = segment.start_frame / self._frame_rate, (segment.end_frame + 1) / self._frame_rate
-                words.append(TimedWord(_ALTERNATE.sub("", segment.word), start, end, min(float(segment.prob), 1.0)))
-        return words
+        try:
+            decoder = self._idle.pop()
+        except IndexError:
+            decoder = _Decoder()
+        segments = decoder.segments(samples)
+        self._idle.append(decoder)
+        return [
+            TimedWord(_ALTERNATE.sub("", word), first / decoder.frame_rate, (last + 1) / decoder.frame_rate, min(probability, 1.0))
+            for word, first, last, probability in segments
+            if not _FILLER.match(word)
+        ]
 
 
-def _utter(decoder: Any, samples: np.ndarray) -> None:
-    with warnings.catch_warnings():  # it is called unnecessary, but without it the noise tracker remembers the last utterance
-        warnings.simplefilter("ignore", DeprecationWarning)
-        decoder.start_stream()
-    decoder.start_utt()
-    decoder.process_raw((np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes(), full_utt=True)
-    decoder.end_utt()
+class _Decoder:
+    """A process that decodes one utterance at a time (`sphinx.py`). It ends with this object, or where its input does."""
+
+    def __init__(self) -> None:
+        program = [sys.executable, "-P", str(Path(__file__).with_name("sphinx.py"))]
+        options = json.dumps({"samprate": SAMPLE_RATE, "loglevel": "FATAL"} | DECODER)
+        self.process = subprocess.Popen([*program, options], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        weakref.finalize(self, _end, self.process)
+        found = self._answer()
+        if "error" in found:
+            raise InputError(f"PocketSphinx does not accept {DECODER} ({found['error']}); reinstall it")
+        self.frame_rate = int(found["frate"])
+        self.segments(np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE))  # the first utterance is unlike all others
+
+    def segments(self, samples: np.ndarray) -> list[tuple[str, int, int, float]]:
+        """Words and fillers with their first and last frame and a probability. samples: (N,) float32."""
+        assert self.process.stdin
+        data = (np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes()
+        self.process.stdin.write(b"%d\n" % len(data) + data)
+        self.process.stdin.flush()
+        return [(str(word), int(first), int(last), float(share)) for word, first, last, share in self._answer()]
+
+    def _answer(self) -> Any:
+        assert self.process.stdout
+        if not (line := self.process.stdout.readline()):
+            raise RuntimeError(f"the process of PocketSphinx ended ({self.process.wait()})")
+        return json.loads(line)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with process:  # its pipes are closed and it is waited for
+        process.kill()

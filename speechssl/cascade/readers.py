@@ -26,6 +26,7 @@ from speechssl.config import TEXT_FAMILIES, shipped
 from speechssl.dual.data import Window
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import Reader, best_span_of_windows, device_of, most_alike, run_model
+from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError
 from speechssl.io import FILES, WEIGHTS, checkpoint_folder, hash_files, read_json
 from speechssl.textlm import (
@@ -182,6 +183,7 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
     if lacking := sorted(info["missing_keys"]):
         raise InputError(f"the reader {folder} lacks {len(lacking)} weights ({', '.join(lacking[:3])}); {remedy}")
     tokenizer = read_tokenizer(folder, remedy)
+    for_inference(model)
     reader = HuggingFaceReader(model.eval().requires_grad_(False), tokenizer, options, bf16)
     question, passage = (
         Transcript(tuple(TimedWord(w, math.nan, math.nan, math.nan) for w in text.split())) for text in ("who is it", "it is anna")

@@ -50,7 +50,7 @@ class Kernels(Protocol):
     def dropout(self, dropout: nn.Module) -> Map: ...  # of the input of the first layer
     def linear(self, linear: nn.Linear, dropout: nn.Module) -> Product: ...  # of a transformer layer
 
-    # weighted values of all heads, (..., T, D) -> (..., T, D), given x and which frames to attend to, or room to work in
+    # weighted values of all heads, (..., T, D) -> (..., T, D), given x and which frames to attend to; None: all
     def attention(self, attention: Any) -> Callable[[torch.Tensor, Any], torch.Tensor]: ...
 
 
@@ -134,10 +134,34 @@ class Hubert:
             yield x
 
 
-class Unset(nn.Linear):
-    """A linear map whose weights are read from a file: none are drawn, which takes a while."""
+class OneDnnLinear(nn.Linear):
+    """A linear map that oneDNN computes where it can: in fp32 on a CPU, without gradients. MKL, which torch takes, needs more than
+    twice the time on processors of AMD.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return onednn._linear_pointwise(x, self.weight, self.bias, *NOTHING) if self._fits(x) else super().forward(x)
+
+    def gelu(self, x: torch.Tensor) -> torch.Tensor:
+        """The GELU of the product."""
+        return onednn._linear_pointwise(x, self.weight, self.bias, *GELU) if self._fits(x) else F.gelu(super().forward(x))
+
+    def _fits(self, x: torch.Tensor) -> bool:
+        plain = not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and torch.backends.mkldnn.is_available()
+        return plain and x.device.type == "cpu" and x.dtype == self.weight.dtype == torch.float32 and x.numel() > 0
+
+
+class Unset(OneDnnLinear):
+    """One whose weights are read from a file: none are drawn, which takes a while."""
 
     def reset_parameters(self) -> None: ...
+
+
+def for_inference(model: nn.Module) -> None:
+    """Let oneDNN compute the linear maps of a model that is not trained further."""
+    for module in model.modules():
+        if type(module) is nn.Linear:
+            module.__class__ = OneDnnLinear  # weights and hooks stay as they are
 
 
 def modules_of(config: Any) -> nn.Module:
@@ -281,7 +305,7 @@ WINDOWS = 1 << 16  # windows of samples whose moments are taken at a time
 MEANS = 1 << 22  # samples that are summed at a time
 LN_2 = math.log(2)
 SMALLEST = 1e-30  # sum of attention weights that is neither too small nor, inverted, too large
-SCORES = 6 << 20  # bytes of attention scores that are worked on at a time, for the cache
+SCORES = 2 << 20  # bytes of attention scores that are worked on at a time, for the cache
 NOTHING: tuple[str, list[float], str] = ("none", [], "")  # what follows a product
 GELU: tuple[str, list[float], str] = ("gelu", [], "none")
 
@@ -377,7 +401,10 @@ class Convolution:
 
 
 class Attention:
-    """Plain products and exponentials that stay in the cache: faster than the fused attention of a CPU, above all in bf16."""
+    """Plain products and exponentials that stay in the cache: faster than the fused attention of a CPU, above all in bf16.
+
+    The products are oneDNN's, as `OneDnnLinear` has them and why.
+    """
 
     def __init__(self, attention: Any, dtype: torch.dtype, linear: type[Linear] | type[Quantised]):
         self.heads = attention.num_heads
@@ -386,27 +413,24 @@ class Attention:
         weight, bias = torch.cat([q.weight * scale, k.weight, v.weight]), torch.cat([q.bias * scale, k.bias, v.bias])
         self.qkv = linear(weight, bias, dtype)
 
-    def __call__(self, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """(T, D) -> (T, D). scores: (h, T, T) to work in, for h heads at a time.
+    def __call__(self, x: torch.Tensor, beside: None) -> torch.Tensor:
+        """(T, D) -> (T, D), for so many frames of one head at a time that their scores stay in the cache.
 
         A softmax without its maximum and its division: powers of two of the scores, in place, and their sums. Where a sum leaves
         the range in which nothing has overflowed or vanished that counts, torch's own takes over.
         """
-        q, k, v = self.qkv(x).view(len(x), 3, self.heads, -1).permute(1, 2, 0, 3)
-        found = x.new_empty(q.shape)
-        for first in range(0, self.heads, len(scores)):
-            some = slice(first, min(first + len(scores), self.heads))
-            room = scores[: some.stop - first]
-            torch.bmm(q[some], k[some].transpose(1, 2), out=room)
-            total = torch.exp2(room, out=room).sum(-1)
-            low, high = torch.aminmax(total)
-            in_range = bool(low > SMALLEST and high < 1 / SMALLEST)
-            if not in_range:
-                torch.bmm(q[some], k[some].transpose(1, 2), out=room)
-                torch.softmax(room.mul_(LN_2), -1, out=room)
-            torch.bmm(room, v[some], out=found[some])
-            if in_range:
-                found[some] /= total[..., None]
+        q, k, v = self.qkv(x).view(len(x), 3, self.heads, -1).permute(1, 2, 0, 3).contiguous()
+        found, rows = torch.empty_like(q), max(SCORES // (len(x) * x.element_size()), 1)
+        for queries, keys, values, out in zip(q, k, v.transpose(1, 2).contiguous(), found, strict=True):
+            for some, room in zip(queries.split(rows), out.split(rows), strict=True):
+                scores = onednn._linear_pointwise(some, keys, None, *NOTHING)  # some @ keys.T
+                total = torch.exp2(scores, out=scores).sum(-1, keepdim=True)
+                low, high = torch.aminmax(total)
+                if bool(low > SMALLEST and high < 1 / SMALLEST):
+                    torch.div(onednn._linear_pointwise(scores, values, None, *NOTHING), total, out=room)
+                else:
+                    scores = torch.softmax(onednn._linear_pointwise(some, keys, None, *NOTHING).mul_(LN_2), -1)
+                    room.copy_(onednn._linear_pointwise(scores, values, None, *NOTHING))
         return found.transpose(0, 1).reshape(len(x), -1)
 
 
@@ -467,7 +491,7 @@ class FastEngine:
         group = config.feat_extract_norm == "group"
         self.group_norm = deepcopy(first.layer_norm) if group else None
         self.norm = None if group else kernels.norm(first.layer_norm)
-        self.hubert, self.heads = Hubert(model, kernels), config.num_attention_heads
+        self.hubert = Hubert(model, kernels)
         self.grid = FrameGrid.of_convolutions(16_000, config.conv_kernel, config.conv_stride)
 
     @torch.inference_mode()
@@ -516,6 +540,4 @@ class FastEngine:
                 windows = block.unfold(0, self.weight.shape[1], self.stride).contiguous()
             x = linear.gelu(windows) if self.norm is None else F.gelu(self.norm(linear(windows)))
             blocks.append(self.hubert.convolved(x))
-        x = self.hubert.projected(torch.cat(blocks))
-        at_once = max(min(SCORES // (len(x) ** 2 * x.element_size()), self.heads), 1)
-        yield from self.hubert.states(x, x.new_empty(at_once, len(x), len(x)), last)
+        yield from self.hubert.states(self.hubert.projected(torch.cat(blocks)), None, last)

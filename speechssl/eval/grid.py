@@ -23,7 +23,7 @@ from speechssl.config import PLAIN, TrainingOptions
 from speechssl.data.files import list_recordings, source_card
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, known_voices, load_corpus, voices_of
 from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
-from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder, shared_encoder
+from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder, remember_last, shared_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Robustness
 from speechssl.eval.run import (
@@ -39,7 +39,6 @@ from speechssl.eval.run import (
     file_size,
     name_utterances,
     normalised,
-    remember_last,
     trained_noises,
 )
 from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_questions, word_errors

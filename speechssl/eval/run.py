@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -95,18 +94,6 @@ class Encoding(Generic[Key]):
     encode: Callable[[Key, np.ndarray | None], Any]
     needs_audio: bool = True
     recordings: Collection[Key] | None = None
-
-
-def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
-    """Every thread remembers the last recording, so that whoever gets the same samples after it encodes nothing again."""
-    last = threading.local()
-
-    def encode_once(samples: np.ndarray) -> Any:
-        if getattr(last, "samples", None) is not samples:  # all systems of a recording get one and the same array
-            last.found, last.samples = encode(samples), samples
-        return last.found
-
-    return encode_once
 
 
 def encode_recordings(

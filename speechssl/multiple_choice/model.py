@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import PreTrainedModel
 
 from speechssl.data.records import Question
 from speechssl.dual.data import Layout, collate, window_mask
@@ -30,7 +29,9 @@ from speechssl.dual.system import device_of, run_model
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens
 
-if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
+if TYPE_CHECKING:  # both take long to import, and who only answers needs neither
+    from transformers import PreTrainedModel
+
     from speechssl.trainer import Batch
 
 Combination = Literal["attention", "log-sum-exp"]

@@ -18,10 +18,11 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.data.records import Corpus, corpus_card, data_hash, load_corpus, synthetic_note
-from speechssl.encoders.load import load_encoder
+from speechssl.data.records import Corpus, Question, corpus_card, data_hash, load_corpus, synthetic_note
+from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
+from speechssl.eval.config import CORES
 from speechssl.eval.published import published_table
 from speechssl.eval.scores import answer_type
 from speechssl.eval.spoken_qa import METRICS, by_length, rows_of, score_questions
@@ -332,9 +333,9 @@ def _examples(
     random.Random(f"examples {condition.label} {seed}").shuffle(questions)
     drawn = list({q.passage: q for q in questions}.values())[:count]
     ff1 = {system: {s.id: s.ff1 for s in score_questions(p, data)} for system, p in answers.items()}
-    examples = []
     shown = ShownCondition(full_condition(condition.short, distorter.card(condition).get("snr_over")), condition.snr_db)
-    for question in tqdm(drawn, desc="examples", unit="question", disable=not drawn):
+
+    def example(question: Question) -> Example:
         passage, predicted = data.passages[question.passage], []
         for system, predictions in answers.items():
             if a := predictions["answers"].get(question.id):
@@ -352,24 +353,24 @@ def _examples(
             ends = [round(extractor.grid.seconds(int(frame)), 3) for frame in runs.borders]
             blocks = tuple((str(u), a, b) for u, (a, b) in zip(runs.units, pairwise(ends), strict=True))
             strips.append(Strip("Units", blocks, coloured=True))
-        examples.append(
-            Example(
-                id=question.id,
-                question_text=question.text,
-                question_audio=encode_audio(asked),
-                passage_text=passage.text,
-                passage_audio=encode_audio(samples),
-                seconds=len(samples) / SAMPLE_RATE,
-                envelope=envelope(samples, max(600, round(POINTS * len(samples) / SAMPLE_RATE))),
-                gold=tuple((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
-                answer_text=question.answers[0].text,
-                predictions=tuple(predicted),
-                condition=shown.label,
-                badges=(
-                    *([("voice of the passage", passage.speaker)] if passage.speaker else []),
-                    ("type of the answer", answer_type(question.written, question.answers[0].text, question.language)),
-                ),
-                strips=tuple(strips),
-            )
+        return Example(
+            id=question.id,
+            question_text=question.text,
+            question_audio=encode_audio(asked),
+            passage_text=passage.text,
+            passage_audio=encode_audio(samples),
+            seconds=len(samples) / SAMPLE_RATE,
+            envelope=envelope(samples, max(600, round(POINTS * len(samples) / SAMPLE_RATE))),
+            gold=tuple((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
+            answer_text=question.answers[0].text,
+            predictions=tuple(predicted),
+            condition=shown.label,
+            badges=(
+                *([("voice of the passage", passage.speaker)] if passage.speaker else []),
+                ("type of the answer", answer_type(question.written, question.answers[0].text, question.language)),
+            ),
+            strips=tuple(strips),
         )
-    return examples
+
+    with single_threaded(CORES) as pool:
+        return list(tqdm(pool.map(example, drawn), total=len(drawn), desc="examples", unit="question", disable=not drawn))

@@ -23,16 +23,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder, hash_json, read_text
 from speechssl.text import syllables
 from speechssl.textlm import read_tokenizer, special_tokens
+
+if TYPE_CHECKING:  # here and below: it takes seconds to import
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 Stream = Callable[[np.random.Generator, int], np.ndarray]  # (generator, L) -> (L,) int64
 NAMES = ("random", "unigram", "bigram", "nested", "flat", "shuffle-N", "dyck-K", "copy", "set")
@@ -288,6 +291,8 @@ def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast
     pieces that are equally frequent by their ids. Named to it as special tokens, which they are no longer afterwards, they have
     ids in order.
     """
+    from transformers import PreTrainedTokenizerFast
+
     core = Tokenizer(models.WordPiece(unk_token=SPECIALS["unk_token"]))
     core.normalizer = normalizer = normalizers.BertNormalizer(lowercase=True)
     core.pre_tokenizer = splitter = pre_tokenizers.BertPreTokenizer()
@@ -302,6 +307,8 @@ def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast
 
 def symbol_vocabulary(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
     """A vocabulary of symbols, which have no blanks in them, behind the specials."""
+    from transformers import PreTrainedTokenizerFast
+
     listed = [*SPECIALS.values(), *symbols]
     core = Tokenizer(models.WordLevel({token: i for i, token in enumerate(listed)}, unk_token=SPECIALS["unk_token"]))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

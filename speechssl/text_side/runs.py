@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
@@ -24,7 +24,9 @@ from speechssl.io import hash_json, hash_of_weights, read_json, write_json
 from speechssl.results import Row, append_rows
 from speechssl.stats import RESAMPLES, Estimate, Interval, Units, choose_units, drawn_counts
 from speechssl.text_side.tasks import ACCURACY, MCC, SPEARMAN
-from speechssl.trainer import Batch, fit
+
+if TYPE_CHECKING:  # it takes long to import, and who only reads what runs left needs it not
+    from speechssl.trainer import Batch
 
 _QA = re.compile(r"(?:dual|text\+text)-([^~]+)-(\d+)(~.+)?")  # what stands behind ~ is a shift
 CONDITION = "text side"  # of the rows of this room
@@ -101,6 +103,8 @@ def fit_and_score(
     """Train, and score the model every so many steps (0: never before the end): what `fit` gives, and a curve of steps, training
     loss and score, which lies in `folder` as curve.json too. The schedule is that of the whole training. A killed run goes on.
     """
+    from speechssl.trainer import fit
+
     path, steps = folder / "curve.json", training.steps
     curve: list[dict[str, float]] = read_json(path) if path.is_file() else []
     result: dict[str, Any] = {}

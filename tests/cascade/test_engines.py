@@ -240,6 +240,7 @@ def test_words_depend_neither_on_what_came_before_nor_on_other_threads(recognise
     alone = [recogniser.transcribe(samples) for samples in speech]
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(recogniser.transcribe, speech * 3)) == alone * 3
+    assert len({decoder.process.pid for decoder in recogniser._idle}) == 2  # each thread had one of its own
 
 
 @pytest.mark.slow
@@ -265,10 +266,8 @@ def test_stereo_is_refused(recogniser):
 
 def test_fillers_and_alternate_marks_are_removed(recogniser, monkeypatch):
     names = ("<s>", "the(2)", "<sil>", "[NOISE]", "++UM++", "it's", "</s>")
-    segments = [SimpleNamespace(word=w, start_frame=10 * i, end_frame=10 * i + 9, prob=1.1) for i, w in enumerate(names)]
-    nothing = {name: lambda *_, **__: None for name in ("start_stream", "start_utt", "process_raw", "end_utt")}
-    fake = SimpleNamespace(hyp=lambda: "something", seg=lambda: iter(segments), **nothing)
-    monkeypatch.setattr(recogniser._own, "decoder", fake)
+    segments = [(word, 10 * i, 10 * i + 9, 1.1) for i, word in enumerate(names)]
+    monkeypatch.setattr(recogniser, "_idle", [SimpleNamespace(frame_rate=100, segments=lambda samples: segments)])
     words = recogniser.transcribe(np.zeros(RATE)).words
     assert [(w.text, w.start, w.end, w.confidence) for w in words] == [("the", 0.1, 0.2, 1.0), ("it's", 0.5, 0.6, 1.0)]
 

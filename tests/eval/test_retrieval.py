@@ -22,7 +22,6 @@ from speechssl.eval.retrieval import (
     score_ranks,
     shared_terms,
 )
-from speechssl.eval.run import remember_last
 from speechssl.eval.spoken_qa import Setup
 from speechssl.io import model_folder, read_json
 from speechssl.report.build import write_report
@@ -229,13 +228,6 @@ def test_what_reads_text_needs_no_models_and_no_audio(tmp_path):
     assert loaded[0].encode(record(text="a red boat"), None).text == "a red boat"
     with pytest.raises(ValueError, match="no reference text"):
         loaded[0].encode(record(), None)
-
-
-def test_systems_with_one_source_encode_a_recording_once():
-    encoded = []
-    encode = remember_last(lambda samples: encoded.append(samples) or len(encoded))
-    first, second = np.zeros(3), np.zeros(3)
-    assert [encode(x) for x in (first, first, second, first)] == [1, 1, 2, 3]
 
 
 @pytest.mark.slow

@@ -40,6 +40,7 @@ MODULES = (
     "speechssl.eval.superb",
     "speechssl.pretrain.run",
     "speechssl.report.build",
+    "speechssl.trainer",
     "jsonargparse",
     "librosa.effects",
     "matplotlib.pyplot",
