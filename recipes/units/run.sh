@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Units that are alike for people, synthesisers and noise: encoders trained without parallel speech, measured on voices that none of
+# Units that are alike for people, synthesisers and noise: encoders trained with and without parallel speech, measured on voices that none of
 # them had in training.
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/units/run.sh                                 the published run (README.md has its times)

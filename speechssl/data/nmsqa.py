@@ -60,8 +60,8 @@ PUBLISHED = {  # train is all of SQuAD 1.1 (87.6k rows at Hugging Face); passage
 }
 SOURCES = {"squad": ("SQuAD", 51), "newsqa": ("NewsQA", 104), "quac": ("QuAC", 16)}  # of test, by how recordings are called
 LAYOUT = (
-    "give the folder (or one table) of the Parquet release ({split}.parquet), of the original release ({split}-answer-span.csv and "
-    "meta-{split}.csv), or of voidful/NMSQA at Hugging Face (data/{split}-*.parquet)"
+    "give the folder (or one table) of the Parquet release (dev.parquet and the like), of the original one (dev-answer-span.csv "
+    "and meta-dev.csv), or of voidful/NMSQA at Hugging Face (data/dev-*.parquet)"
 )
 ABOUT = {
     "source": "NMSQA, github.com/DanielLin94144/DUAL-textless-SQA, huggingface.co/datasets/voidful/NMSQA",
