@@ -47,7 +47,7 @@ def draw(scores: Scores, out: Path) -> None:
         by_snr.set_ylabel("FF1 (%)")
         by_snr.set_ylim(0, 100)
         by_errors.set_xlabel("WER of the recogniser in the same condition (%)")
-        by_errors.set_xlim(40, 100)
+        by_errors.set_xlim(min(wer.values()) // 10 * 10, 100)
         figure.legend(*by_errors.get_legend_handles_labels(), loc="outside upper center", ncols=3)
         save_figure(figure, out)
 
