@@ -14,25 +14,25 @@ SEED=${SEED:-1}
 SYSTEMS="dual cascade-ctc speechbert"
 
 # Another synthesiser: festival, which no model was trained on, or flite, two of whose voices the models learned from. It runs beside
-# the rest, in a folder of its own; what it says is kept until it is through.
+# the rest, in a folder of its own; what it prints is kept until it is through.
 other_synthesiser() {
   for other in festival flite; do
     if command -v $other > /dev/null; then
       speechssl prepare minisqa "$EXP/$other/corpus" --synthesiser $other --passages 0 --dev-passages 0 \
-        --test-passages "${OTHER_PASSAGES:-15}" --seed "$SEED" || continue # a voice of it is missing, and this was said
+        --test-passages "${OTHER_PASSAGES:-15}" --seed "$SEED" || continue # a voice of it is missing, and this was printed
       speechssl evaluate qa "$EXP/$other/corpus" "$EXP/$other" --systems $SYSTEMS --conditions clean
       speechssl report "$EXP/$other" "$EXP/$other/corpus" --conditions clean
-      echo "$other=$EXP/$other" > "$said/group"
+      echo "$other=$EXP/$other" > "$kept/group"
       break
     fi
   done
 }
-said=$(mktemp -d)
+kept=$(mktemp -d)
 set -m # a process group of its own, all of which can be ended
-OMP_NUM_THREADS=1 other_synthesiser < /dev/null > "$said/log" 2>&1 &
+OMP_NUM_THREADS=1 other_synthesiser < /dev/null > "$kept/log" 2>&1 &
 beside=$!
 set +m
-trap 'kill -- -$beside 2> /dev/null || true; rm -rf "$said"' EXIT
+trap 'kill -- -$beside 2> /dev/null || true; rm -rf "$kept"' EXIT
 
 speechssl prepare minisqa "$EXP/corpus" --passages 0 --dev-passages 0 --test-passages "${PASSAGES:-30}" --seed "$SEED"
 speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $SYSTEMS
@@ -45,9 +45,9 @@ WHISPERS=$(python "$(dirname "$0")/../whispers.py" openai/whisper-tiny.en openai
 
 code=0
 wait "$beside" || code=$?
-cat "$said/log"
+cat "$kept/log"
 [ "$code" = 0 ] || exit "$code"
 groups=()
-[ ! -e "$said/group" ] || groups+=("$(cat "$said/group")")
+[ ! -e "$kept/group" ] || groups+=("$(cat "$kept/group")")
 python "$(dirname "$0")/groups.py" "$EXP" ${groups[@]+"${groups[@]}"}
 speechssl report "$EXP" "$EXP/corpus" --tables "$EXP/groups.json"

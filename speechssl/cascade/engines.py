@@ -259,14 +259,17 @@ class _Decoder:
         """Words and fillers with their first and last frame and a probability. samples: (N,) float32."""
         assert self.process.stdin
         data = (np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes()
-        self.process.stdin.write(b"%d\n" % len(data) + data)
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(b"%d\n" % len(data) + data)
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended, which `_answer` says
         return [(str(word), int(first), int(last), float(share)) for word, first, last, share in self._answer()]
 
     def _answer(self) -> Any:
         assert self.process.stdout
         if not (line := self.process.stdout.readline()):
-            raise RuntimeError(f"the process of PocketSphinx ended ({self.process.wait()})")
+            raise InputError(f"the process of PocketSphinx ended with {self.process.wait()}; see if memory is short, and try again")
         return json.loads(line)
 
 

@@ -283,3 +283,14 @@ def test_settings_the_decoder_refuses_are_named(monkeypatch):
     monkeypatch.setitem(DECODER, "topn", "many")
     with pytest.raises(InputError, match="does not accept"):
         PocketSphinxRecogniser()
+
+
+def test_a_decoder_whose_process_is_killed_is_one_sentence():
+    pytest.importorskip("pocketsphinx")
+    recogniser = PocketSphinxRecogniser()
+    process = recogniser._idle[0].process
+    process.kill()
+    process.wait()
+    with pytest.raises(InputError, match="the process of PocketSphinx ended with -9; see if memory is short"):
+        recogniser.transcribe(np.zeros(RATE, np.float32))
+    assert recogniser.transcribe(np.zeros(RATE, np.float32)).words == ()  # by another process
