@@ -47,6 +47,7 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
     assert packed and all(path in (exp / "speech.txt").read_text() for path in packed)
     for book in ("words", "units"):
         assert load_codebook(exp / f"people-en/{book}.safetensors").card["encoder"] == load_encoder(exp / "people-en/encoder").hash
+    assert all((exp / f"distances-{book}.svg").read_text().count("people: digits") == 1 for book in ("units", "words"))
     answers = list(exp.glob("answers*/*/predictions/dual/*.json"))  # of DUAL on every encoder
     assert {path.parents[2].name for path in answers} == {"start", "hubert-synthesisers", "r-spin-reference", "r-spin-ctc-more"}
     made = {p: p.stat().st_mtime_ns for p in [*exp.glob("quality/*.json"), *exp.rglob("*.safetensors"), *answers]}
