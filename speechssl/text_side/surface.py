@@ -340,7 +340,7 @@ def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str,
 
             def scores() -> list[float]:
                 model.eval()
-                spans = Reader(model, layout, bf16=o.training.bf16).read(pairs)  # as it is trained: fp32 takes longer than the training
+                spans = Reader(model, layout, bf16=o.training.bf16).read(pairs)  # in fp32 scoring takes longer than training
                 found = [interval_of_units(grid, runs[q.passage], s.first, s.last) for q, s in zip(asked, spans, strict=True)]
                 return [frame_f1(answer, gold) for answer, gold in zip(found, golds, strict=True)]
 
