@@ -345,20 +345,23 @@ def _scored(found: Gains, tasks: Sequence[str], baseline: str) -> list[tuple[Any
 
 
 def plateau_table(runs: Sequence[Run]) -> list[Table]:
-    """After how many steps DUAL reaches FF1 50; none where no run was scored as it learned."""
+    """After how many steps DUAL reaches FF1 25 and 50; none where no run was scored as it learned."""
     curves = {(run.arm, run.seed): run.curve for run in runs if run.task == "dual" and len(run.curve) > 1}
     if not curves:
         return []
     seeds = sorted({seed for _, seed in curves})
-    rows = []
-    for arm in in_order(arm for arm, _ in curves):
-        reached = {seed: steps_to(curves[arm, seed]) for seed in seeds if (arm, seed) in curves}
-        steps = [n for n in reached.values() if n is not None]
-        mean = f"{sum(steps) / len(steps):.0f}" if steps and len(steps) == len(reached) else "–"
-        rows.append((arm, *(str(reached.get(seed) or "–") for seed in seeds), mean))
     longest = max(int(curve[-1]["step"]) for curve in curves.values())
     note = f"–: not within {longest} steps, or no such run. A mean stands where all seeds got there."
-    return [Table("Steps of DUAL to FF1 50", ("start", *(f"seed {seed}" for seed in seeds), "mean"), tuple(rows), note)]
+    tables = []
+    for score in (25, 50):  # half of the way shows a shorter plateau where training ends too soon for 50
+        rows = []
+        for arm in in_order(arm for arm, _ in curves):
+            reached = {seed: steps_to(curves[arm, seed], score / 100) for seed in seeds if (arm, seed) in curves}
+            steps = [n for n in reached.values() if n is not None]
+            mean = f"{sum(steps) / len(steps):.0f}" if steps and len(steps) == len(reached) else "–"
+            rows.append((arm, *(str(reached.get(seed) or "–") for seed in seeds), mean))
+        tables.append(Table(f"Steps of DUAL to FF1 {score}", ("start", *(f"seed {seed}" for seed in seeds), "mean"), tuple(rows), note))
+    return tables
 
 
 def language_tables(results: Path, runs: Sequence[Run], seed: int) -> list[Table]:

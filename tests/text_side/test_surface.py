@@ -161,9 +161,11 @@ def test_a_curve_ends_in_the_score_of_its_items(corpus: Path, checkpoint: Any, t
     assert scores["curve"][-1]["score"] == pytest.approx(np.mean(shares))
     (row,) = (r for r in read_rows(results / "results.jsonl") if (r.encoder, r.seed) == ("random", 0))
     assert row.metric == "ff1" and row.value == pytest.approx(100 * np.mean(shares))
-    steps = gains_tables(results, (), "scratch", 0)[-1]
-    assert steps.title == "Steps of DUAL to FF1 50" and len(steps.rows) == 2
-    assert steps.columns == ("start", "seed 0", "seed 1", "mean")
+    for steps, score in zip(gains_tables(results, (), "scratch", 0)[-2:], (0.25, 0.5), strict=True):
+        assert steps.title == f"Steps of DUAL to FF1 {100 * score:.0f}"
+        assert steps.columns == ("start", "seed 0", "seed 1", "mean")
+        reached = {row[0]: row[1] for row in steps.rows}
+        assert reached["random"] == str(steps_to(scores["curve"], score) or "–") and len(reached) == 2
 
 
 def test_questions_without_units_count_as_wrong(
