@@ -352,6 +352,7 @@ def plateau_table(runs: Sequence[Run]) -> list[Table]:
     seeds = sorted({seed for _, seed in curves})
     longest = max(int(curve[-1]["step"]) for curve in curves.values())
     note = f"–: not within {longest} steps, or no such run. A mean stands where all seeds got there."
+    columns = ("start", *(f"seed {seed}" for seed in seeds), "mean")
     tables = []
     for score in (25, 50):  # half of the way shows a shorter plateau where training ends too soon for 50
         rows = []
@@ -360,7 +361,7 @@ def plateau_table(runs: Sequence[Run]) -> list[Table]:
             steps = [n for n in reached.values() if n is not None]
             mean = f"{sum(steps) / len(steps):.0f}" if steps and len(steps) == len(reached) else "–"
             rows.append((arm, *(str(reached.get(seed) or "–") for seed in seeds), mean))
-        tables.append(Table(f"Steps of DUAL to FF1 {score}", ("start", *(f"seed {seed}" for seed in seeds), "mean"), tuple(rows), note))
+        tables.append(Table(f"Steps of DUAL to FF1 {score}", columns, tuple(rows), note))
     return tables
 
 
