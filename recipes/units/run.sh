@@ -77,9 +77,9 @@ hubert() { # NAME LIST: two iterations from random weights, without parallel rea
   speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1-first" --no-reference $(with hubert-1)
   speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1" --no-reference --teacher "$EXP/$1-first/encoder" $(with hubert-2)
 }
-ctc() { # NAME LIST BEFORE: goes on; the units that the reader of the start knows, of the neutral reading, in order, wherever each begins
+known() { # NAME LIST BEFORE: goes on; labels are the units that the reader of the start knows, of the neutral reading
   speechssl pretrain spin "$EXP/$2.txt" "$EXP/$1" --start "$EXP/$3/encoder" --teacher "$START/encoder" \
-    --codebook "$START/units.safetensors" --reference --label-loss ctc $(with "$1")
+    --codebook "$START/units.safetensors" --reference $(with "$1")
 }
 for arm in $ARMS; do
   case $arm in
@@ -96,10 +96,10 @@ for arm in $ARMS; do
     r-spin-reference) # the teacher's clusters of espeak-ng's neutral reading for all who read the same text
       speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" --reference $(with "$arm") ;;
-    r-spin-ctc) ctc "$arm" speech r-spin-reference ;;
+    r-spin-ctc) known "$arm" speech r-spin-reference ;;
     r-spin-ctc-more) # and goes on, with more of some speech
-      ctc r-spin-ctc speech r-spin-reference
-      ctc "$arm" speech-more r-spin-ctc ;;
+      known r-spin-ctc speech r-spin-reference
+      known "$arm" speech-more r-spin-ctc ;;
     teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
       speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
