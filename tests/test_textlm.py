@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
-from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, ModernBertConfig, PreTrainedTokenizerFast
 
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.train import train_text
@@ -21,6 +21,7 @@ from speechssl.data.records import Answer, Passage, Question, load_corpus, write
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import Reader
 from speechssl.dual.train import QaOptions
+from speechssl.encoders.training import Attention
 from speechssl.errors import InputError
 from speechssl.io import SHIPPED
 from speechssl.textlm import (
@@ -31,12 +32,14 @@ from speechssl.textlm import (
     assign_tokens,
     character_encoder,
     character_tokenizer,
+    fast_attention,
     licences,
     load_tokenizer,
     plain_words,
     special_ids,
     subword_units,
     symbol_encoder,
+    without_dropout,
     word_pieces,
 )
 
@@ -181,6 +184,46 @@ def test_a_tokeniser_without_marks_is_refused(text_encoder):
 
 
 TEXT = "他在北京，買了 iPhone。"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        BertConfig(vocab_size=60, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96),
+        ModernBertConfig(  # a layer that sees all, and one that sees 8 tokens on either side
+            vocab_size=60, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96, pad_token_id=0,
+            local_attention=16, global_attn_every_n_layers=2,
+        ),
+    ],
+    ids=["BERT", "ModernBERT"],
+)  # fmt: skip
+def test_training_attention_has_the_gradient_of_pytorchs(config, monkeypatch):
+    torch.manual_seed(0)
+    model = without_dropout(AutoModel.from_config(config)).train()
+    ids, mask = torch.randint(1, 60, (5, 37)), torch.ones(5, 37, dtype=torch.long)
+    mask[1, 20:] = mask[3, 1:] = 0
+    weigh = torch.randn(5, 37, 64) * mask[..., None]
+
+    def gradient() -> torch.Tensor:
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state
+        (hidden.float() * weigh).sum().backward()
+        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    theirs = gradient()
+    model.float().set_attn_implementation("eager")
+    eager = gradient()
+    model.set_attn_implementation("sdpa")
+    calls, apply = [], Attention.apply
+    monkeypatch.setattr(Attention, "apply", lambda *given: calls.append(given) or apply(*given))
+    with fast_attention(model):
+        ours = gradient()
+        with torch.no_grad():
+            model(input_ids=ids)  # without a gradient: PyTorch's
+    assert len(calls) == 2 and model.config._attn_implementation == "sdpa"
+    noise = (theirs - eager).norm()  # two ways to round
+    assert 0 < (ours - theirs).norm() < 2 * noise < 0.1 * theirs.norm()
 
 
 def test_tokens_are_characters_from_the_commonest_and_the_specials_follow(tmp_path):

@@ -1,11 +1,12 @@
-"""Steps of training DUAL on long passages, the published Longformer beside exact attention.
+"""Steps of training DUAL: on long passages, the published Longformer beside exact attention; on windows, SDPA beside our attention.
 
     python recipes/speed/reading.py CONFIG EXP
 
 The published setting (arXiv 2203.04911) is Longformer with global attention on the question, all sequences padded to 4,096 tokens.
 Ours is the model of `train dual`, a sequence at a time and so without padding (`--batch 1 --accumulation 4`), on encoders with
 exact attention (SDPA). All have random weights of the base shape; a step is forward, backward and AdamW (fused), without dropout.
-bf16 is autocast.
+bf16 is autocast. The windows are those of recipes/text_side, read by a BERT of MiniLM's shape, with our attention (what `train`
+takes on a CPU in bf16) and with PyTorch's, in turn.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from torch import nn
 
 from speechssl.dual.data import collate
 from speechssl.dual.model import SpanModel
-from speechssl.textlm import make_encoder, without_dropout
+from speechssl.textlm import fast_attention, make_encoder, without_dropout
 
+SDPA = "transformers, SDPA"
 PUBLISHED = "transformers Longformer, padded"
 UNITS, QUESTION = 500, 100  # of a codebook; tokens of a question
 ENCODERS: dict[str, dict[str, Any]] = {
@@ -77,8 +79,29 @@ class Step:
         return self.clock() - start
 
 
+def windows(step: Any) -> None:
+    """Short sequences, many a batch: attention of both kinds in turn, in one model."""
+    for count, length in step.values["windows"]:
+        batch = {name: torch.cat([x[name] for x in sequences([length] * count)]) for name in sequences([length])[0]}
+        batch["mask"][::3, length * 9 // 10 :] = 0  # a third of them is shorter
+        contender = Step("BERT", "bf16", step.values["window-shape"], step.values["clock"])
+        times: dict[str, list[float]] = {SDPA: [], "speechssl": []}
+        contender([batch])
+        for _ in range(step.values["repeats"]):
+            times[SDPA].append(contender([batch]))
+            with fast_attention(contender.model.encoder):
+                times["speechssl"].append(contender([batch]))
+        rows = []
+        for system, values in times.items():
+            given = system, "MiniLM's shape", f"reading {count} windows of {length} tokens"
+            rows.append(row(*given, "seconds_a_step", median(values), (min(values), max(values)), len(values)))
+            rows.append(row(*given, "over_sdpa", median(times[SDPA]) / median(values), None, len(values)))
+        save(step.exp, rows)
+
+
 def main() -> None:
     step = settings("reading")
+    windows(step)
     longest = max(map(max, step.values["lengths"]))
     for lengths in step.values["lengths"]:
         batches = sequences(lengths)

@@ -33,6 +33,7 @@ from speechssl.metrics import frame_f1, token_f1
 from speechssl.processes import is_main, main_first
 from speechssl.textlm import (
     checkpoint_gradients,
+    fast_attention,
     licences,
     load_text_encoder,
     longest_sequence,
@@ -354,7 +355,8 @@ def fit_reader(
         without_dropout(model.encoder)
     if options.gradient_checkpointing:
         checkpoint_gradients(model.encoder, options.text_encoder)
-    result = fit(model, batches, options.training, out / "checkpoints", evaluation=evaluation)
+    with fast_attention(model.encoder):
+        result = fit(model, batches, options.training, out / "checkpoints", evaluation=evaluation)
     card = card | {"trained_parameters": trained_parameters(model)}
     with main_first():
         if is_main():

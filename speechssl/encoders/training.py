@@ -184,30 +184,38 @@ class Samples(Function):
 
 
 class Attention(Function):
-    """softmax(Q K^T / sqrt(d)) V, all heads. qkv: (B, T, 3 D) -> (B, T, D)."""
+    """softmax(Q K^T / sqrt(d) + bias) V, all heads. qkv: (B, T, 3 D) -> (B, T, D). bias: (B, 1 or T, T) or None, a constant."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: torch.Tensor, heads: int) -> torch.Tensor:
+    def forward(ctx: Any, qkv: torch.Tensor, heads: int, bias: torch.Tensor | None = None) -> torch.Tensor:
         q, k, v = of_heads(qkv, 3 * heads).view(3, -1, qkv.shape[1], qkv.shape[2] // (3 * heads))
         q = q * q.shape[-1] ** -0.5
-        weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)), -1)
+        weights = attention_weights(q, k, bias)
         kept = weights.numel() * weights.element_size() <= KEPT
-        ctx.save_for_backward(q, k, v, weights if kept else None)
+        ctx.save_for_backward(q, k, v, bias, weights if kept else None)
         ctx.heads = heads
         return of_frames(torch.bmm(weights, v), heads)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        q, k, v, weights = ctx.saved_tensors
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        q, k, v, bias, weights = ctx.saved_tensors
         if weights is None:
-            weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)), -1)
+            weights = attention_weights(q, k, bias)
         gradient = of_heads(gradient, ctx.heads)
         parts = q.new_empty(3, *q.shape)
         torch.bmm(weights.transpose(1, 2), gradient, out=parts[2])
         scores = torch._softmax_backward_data(torch.bmm(gradient, v.transpose(1, 2)), weights, -1, weights.dtype)
         torch.bmm(scores, k, out=parts[0]).mul_(q.shape[-1] ** -0.5)
         torch.bmm(scores.transpose(1, 2), q, out=parts[1])
-        return of_frames(parts.flatten(0, 1), 3 * ctx.heads), None
+        return of_frames(parts.flatten(0, 1), 3 * ctx.heads), None, None
+
+
+def attention_weights(q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """q, k: (h B, T, d) -> (h B, T, T), which sum to 1. bias: as of `Attention`."""
+    scores = torch.bmm(q, k.transpose(1, 2))
+    if bias is not None:
+        scores.view(-1, len(bias), *scores.shape[1:]).add_(bias)
+    return torch.softmax(scores, -1)
 
 
 def of_heads(x: torch.Tensor, heads: int) -> torch.Tensor:

@@ -45,7 +45,7 @@ from speechssl.stats import Units
 from speechssl.text_side.config import SurfaceOptions
 from speechssl.text_side.runs import NATS, encoder_named, fit_and_score, run_folder, steps_to, write_scores
 from speechssl.text_side.tables import END_DEV, END_TRAIN, HILL, RISE, SURFACE
-from speechssl.textlm import SHIFT, TextCodec, load_shift, load_tokenizer, special_ids, without_dropout
+from speechssl.textlm import SHIFT, TextCodec, fast_attention, load_shift, load_tokenizer, special_ids, without_dropout
 from speechssl.timing import interval_of_units
 from speechssl.trainer import Batch, check_share
 from speechssl.units.storage import load_units
@@ -348,7 +348,8 @@ def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str,
                 return sum(scores()) / len(timed)  # a question without units counts as wrong, as in `evaluate qa`
 
             batches = example_batches(examples, layout, o)
-            result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", mean, every)
+            with fast_attention(model.encoder):
+                result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", mean, every)
             items = {q.id: (1.0, 0.0) for q in timed} | {q.id: (1.0, s) for q, s in zip(asked, scores(), strict=True)}
             about: dict[str, Any] = named | {"assignment": assignment, "options": options, "training": result, "curve": curve}
             about |= {"trained": o.trained, "trained_parameters": trained_parameters(model)}
