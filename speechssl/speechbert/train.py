@@ -56,7 +56,7 @@ from speechssl.speechbert.model import (
 )
 from speechssl.speechbert.system import SpeechBertSystem, answer_codes, speechbert_features
 from speechssl.text import pieces
-from speechssl.textlm import TextCodec, licences, load_text_encoder, load_tokenizer, special_tokens, without_dropout
+from speechssl.textlm import TextCodec, fast_attention, licences, load_text_encoder, load_tokenizer, special_tokens, without_dropout
 from speechssl.trainer import Evaluation, check_share, fit
 from speechssl.units.features import Features, encoder_features
 
@@ -171,7 +171,8 @@ def train_speechbert(
             special = *special_tokens(tokenizer), tokenizer.mask_token_id
             sizes = len(embeddings), len(codes), options.masked_batch, options.masked_window
             batches = MaskedBatches(texts, spoken, special, *sizes, seed=options.masked.seed)
-            results["masked"] = fit(model, batches, options.masked, checkpoints / "masked")
+            with fast_attention(reader.encoder):
+                results["masked"] = fit(model, batches, options.masked, checkpoints / "masked")
         if options.spans:  # 3
             reader.embedding.codes = codes
             batches = example_batches(examples, layout, options.qa)
@@ -179,7 +180,8 @@ def train_speechbert(
             if dev is not None:
                 system = SpeechBertSystem(features, encoder, Reader(reader, layout), recogniser, {})
                 evaluation = spoken_evaluation(system, dev, options.qa)
-            results["spans"] = fit(reader, batches, options.qa.training, checkpoints / "spans", evaluation=evaluation)
+            with fast_attention(reader.encoder):
+                results["spans"] = fit(reader, batches, options.qa.training, checkpoints / "spans", evaluation=evaluation)
         facts = {"audio_words": len(codes), "examples": len(examples), "left_out": len(left_out), "training": results}
         card = made | text_card | facts | {"options": settings(options), "corpus": corpus_card(corpus)}
         card |= licences(corpus, options.qa.text_encoder, start)
