@@ -232,6 +232,13 @@ def hash_files(paths: Iterable[Path]) -> str:
     return hash_bytes(*map(digest, map(Path, paths)))
 
 
+def check_kept(folder: Path, card: Mapping[str, Any]) -> None:
+    """Raises InputError where a file that is kept in a folder, for runs to come, is not what its card has under `files`."""
+    for name, wanted in card.get("files", {}).items():  # older cards have none
+        if not (folder / name).is_file() or hash_files([folder / name]) != wanted:
+            raise InputError(f"{folder / name} is not the file that its card describes; delete {folder}, and it is made again")
+
+
 def hash_json(value: Any) -> str:
     return hash_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 

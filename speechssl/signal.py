@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+import zlib
 
 import numpy as np
 
@@ -255,6 +257,7 @@ def band_reject(samples: np.ndarray, low: float, high: float) -> np.ndarray:
 
 FLOOR, CEILING = 75.0, 500.0  # Hz, of the voices whose pitch is found
 LOWEST_PITCH = 40.0  # Hz, of a changed voice
+_PRAAT = threading.Lock()
 EQUALISER = np.geomspace(60, 7600, 10)  # Hz, the bands of ContentVec's code (arXiv 2204.09224), used by Spin and R-Spin too
 
 
@@ -283,7 +286,9 @@ def other_voice(samples: np.ndarray, formants: float, pitch: float, pitch_range:
         )
         if pitch_range <= 0:  # the median itself is as low
             pitch_range = 1.0
-        changed = parselmouth.praat.call([sound, found], "Change gender", formants, median, pitch_range, 1.0).values[0]
+        with _PRAAT:  # it draws numbers where there is no pitch, and one sound is to give one result
+            parselmouth.praat.run(f"random_initializeWithSeedUnsafelyButPredictably ({zlib.crc32(sound.values)})")
+            changed = parselmouth.praat.call([sound, found], "Change gender", formants, median, pitch_range, 1.0).values[0]
     except parselmouth.PraatError:  # too short for a period of the lowest pitch
         return guard(samples)
     return guard(np.pad(changed, (0, max(len(samples) - len(changed), 0)))[: len(samples)])

@@ -279,6 +279,16 @@ def test_another_voice_has_other_formants_and_another_pitch_at_the_same_times() 
     assert np.abs(higher[:6000]).max() < 0.01 and np.abs(higher[-6000:]).max() < 0.01
 
 
+def test_another_voice_is_the_same_every_time() -> None:
+    """Praat draws where it repeats the voiceless parts, by a seed of its own."""
+    pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
+    hiss = np.random.default_rng(3).normal(0, 0.03, 6_000).astype(np.float32)
+    speech = np.concatenate([vowel(120), hiss, vowel(130)])
+    first, second = (other_voice(speech, 1.1, 1.2, 1.1) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(first, speech)
+
+
 def test_what_has_no_pitch_keeps_its_voice() -> None:
     pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
     for samples in (np.zeros(8000, np.float32), speechlike(50), steady(400, level=0.1)):

@@ -21,7 +21,7 @@ from speechssl import signal
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, to_int16
 from speechssl.augment.noise import CLIPS, SECONDS, SHARES, TALKERS_RANGE, VERSION, noise_files, stand_in
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import hash_json, locked, read_json, replacing, write_json
+from speechssl.io import check_kept, hash_files, hash_json, locked, read_json, replacing, write_json
 
 HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a part of each file
 LEAST = 10.0  # seconds that are kept of a file however many there are
@@ -128,8 +128,11 @@ def _kept(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache:
             library = made()
             with replacing(folder / "noise.int16") as temporary:
                 library.samples.tofile(temporary)
-            write_json(folder / "card.json", {**card, "edges": library.edges.tolist()})  # last: it says that the rest is whole
-        edges = np.asarray(read_json(folder / "card.json")["edges"], np.int64)
+            more = {"edges": library.edges.tolist(), "files": {"noise.int16": hash_files([folder / "noise.int16"])}}
+            write_json(folder / "card.json", {**card, **more})  # last: it says that the rest is whole
+        found = read_json(folder / "card.json")
+        check_kept(folder, found)
+        edges = np.asarray(found["edges"], np.int64)
     return _mapped(folder / "noise.int16", edges, card)
 
 

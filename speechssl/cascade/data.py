@@ -18,7 +18,8 @@ from speechssl.data.records import Corpus, Passage, Question
 from speechssl.dual.data import Example, answer_times
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import read_json, replacing, write_json
+from speechssl.io import CARD, check_kept, hash_files, read_json, replacing, write_json
+from speechssl.processes import is_main
 from speechssl.text import pieces
 from speechssl.textlm import TextCodec
 
@@ -129,7 +130,7 @@ def features_on_disk(
 
     encode: recording -> rows (T, ...) and something that JSON can hold. A recording for which it raises InputError or ValueError
     has no rows, and is listed. what: they are for. Raises InputError where that is all of them; nothing is kept then, so that the
-    next call reads mended ones.
+    next call reads mended ones; and where the file has changed since it was written.
     """
 
     def one(recording: T) -> tuple[np.ndarray, Any] | str:
@@ -139,7 +140,7 @@ def features_on_disk(
         except (InputError, ValueError) as error:
             return str(error)
 
-    path, index = folder / "features.f16", folder / "index.json"
+    path, index = folder / "features.f16", folder / f"index.{CARD}"
     if not index.is_file():
         stops, facts, failed, shape = [0], {}, {}, (0,)
         with replacing(path) as temporary, temporary.open("wb") as file, single_threaded(torch.get_num_threads()) as pool:
@@ -160,8 +161,11 @@ def features_on_disk(
             name, why = next(iter(failed.items()))
             first = f"(the first, {name}: {why})"
             raise InputError(f"no recording of {len(failed)} can be used for {what} {first}; mend that and give the same command")
-        write_json(index, {"stops": stops, "shape": shape, "facts": facts, "failed": failed})
+        files = {path.name: hash_files([path])}
+        write_json(index, {"stops": stops, "shape": shape, "facts": facts, "failed": failed, "files": files})
     found = read_json(index)
+    if is_main():
+        check_kept(folder, found)
     sizes = found["stops"][-1], *found["shape"]
     array = np.memmap(path, np.float16, "r", shape=sizes) if sizes[0] else np.zeros(sizes, np.float16)
     return array, dict(zip(recordings, itertools.pairwise(found["stops"]), strict=True)), found["facts"]

@@ -25,7 +25,7 @@ from speechssl.data.files import Recording, draw, hash_contents, recordings_of
 from speechssl.data.records import corpus_card, data_hash
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import hash_files, read_json, read_lines, replacing, write_json
+from speechssl.io import check_kept, hash_files, read_json, read_lines, replacing, write_json
 from speechssl.processes import is_main, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch
@@ -107,10 +107,12 @@ def training_data(source: Path, recordings: int | None = None, reference: bool =
 def pack_audio(data: TrainingData, out: Path) -> Path:
     """The folder of a run's audio: one raw array, samples.s16 (int16), with bounds.npy; written once, beside `out`, for all runs.
 
-    Raises InputError where no recording can be read.
+    Raises InputError where no recording can be read, and where a file that was written before has changed since.
     """
     folder, made_from = out.parent / f"packed-{data.hash}", {"corpus": data.hash}
-    if (folder / "card.json").is_file() and read_json(folder / "card.json") == made_from:
+    if (folder / "card.json").is_file() and made_from.items() <= (card := read_json(folder / "card.json")).items():
+        if is_main():
+            check_kept(folder, card)
         return folder
     bounds, failed = [0], {}
 
@@ -131,7 +133,8 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
     if bounds[-1] == 0:
         raise InputError(f"none of {len(data.recordings)} recordings can be read ({next(iter(failed.values()))}); give others")
     _save(folder / "bounds.npy", np.array(bounds))
-    write_json(folder / "card.json", made_from)
+    files = {name: hash_files([folder / name]) for name in ("samples.s16", "bounds.npy")}
+    write_json(folder / "card.json", made_from | {"files": files})
     return folder
 
 
@@ -170,7 +173,8 @@ def write_targets(
     """Write `out`/labels.npy (int16, all frames of all recordings in order) with its bounds and card; once.
 
     lengths: samples of every recording as `pack_audio` found it, 0 for those it set aside.
-    Raises InputError for labels at another rate than the frames they are for, and where hardly any cluster is used.
+    Raises InputError for labels at another rate than the frames they are for, where hardly any cluster is used, and where a file
+    that was written before has changed since.
     """
     _check_clusters(codebook.size)
     rate = codebook.card.get("frame_rate", grid.frame_rate)
@@ -180,7 +184,9 @@ def write_targets(
             f"give a teacher or codebook of {grid.frame_rate:g} a second"
         )
     made_from = {"codebook": codebook.hash} | made_from
-    if (out / "card.json").is_file() and made_from.items() <= read_json(out / "card.json").items():
+    if (out / "card.json").is_file() and made_from.items() <= (card := read_json(out / "card.json")).items():
+        if is_main():
+            check_kept(out, card)
         return
     failed: dict[str, str] = {}
     uses = Counter(recording.audio for recording in recordings)
@@ -211,7 +217,8 @@ def write_targets(
         )
     _save(out / "labels.npy", np.concatenate(labels))
     _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))
-    write_json(out / "card.json", made_from | {"frame_rate": grid.frame_rate, "card": codebook.card})
+    files = {name: hash_files([out / name]) for name in ("labels.npy", "bounds.npy")}
+    write_json(out / "card.json", made_from | {"frame_rate": grid.frame_rate, "card": codebook.card, "files": files})
 
 
 def _progress(function: Callable, items: Sequence, what: str) -> Iterator:

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import cache, partial
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +146,10 @@ def _of_list(
         draw_violins(options.violins, rows)
         _note(f"{options.violins}: distances of the same text and of other texts")
     plain = [{k: v for k, v in row.items() if k != "distances"} for row in rows]
+    measured, some = {row["groups"] for row in rows}, sorted(set(groups))
+    for pair in combinations_with_replacement(some, 2):
+        if (name := " - ".join(pair if pair[0] != pair[1] else pair[:1])) not in measured:
+            _note(f"same-text distance, {name}: nan (no text is said by two speakers, who say another text as well)")
     probe = speaker_probe([units[name] for name in names], speakers, size, options.seed)
     return {"same_text": plain} | abx(sequences, texts, speakers, options.seed) | probe
 
@@ -251,19 +256,25 @@ def _measured(
         places = np.unique(np.linspace(0, len(items) - 1, min(options.noisy, len(items))).round().astype(int))
         chosen = [items[i] for i in places]
 
-        def encode_distorted(item: Recording) -> list[RunLength]:
+        def encode_distorted(item: Recording) -> list[RunLength] | str:
+            """Or why not: faster, a short recording has not one frame."""
             from librosa import effects  # type: ignore[attr-defined]  # slow to import
 
             samples = read_audio(item.path)
-            changed = [distorter.apply(samples, condition, item.id) for condition in conditions]
-            changed += [effects.time_stretch(samples, rate=rate) for rate in stretches]
-            return [extractor.units(one) for one in changed]
+            try:
+                changed = [distorter.apply(samples, condition, item.id) for condition in conditions]
+                changed += [effects.time_stretch(samples, rate=rate) for rate in stretches]
+                return [extractor.units(one) for one in changed]
+            except ValueError as error:
+                return str(error)
 
-        distorted = list(tqdm(pool.map(encode_distorted, chosen), total=len(chosen), desc="units of distorted speech", unit="file"))
-        clean = [units[item.id] for item in chosen]
+        found = list(tqdm(pool.map(encode_distorted, chosen), total=len(chosen), desc="units of distorted speech", unit="file"))
+        pairs = list(zip(chosen, found, strict=True))
+        tell_set_aside({item.id: why for item, why in pairs if isinstance(why, str)}, "stability of units")
+        clean = [units[item.id] for item, encoded in pairs if not isinstance(encoded, str)]
         values["stability"] = []
-        for number, encoded in enumerate(zip(*distorted, strict=True)):
-            row: dict[str, Any] = {"recordings": len(chosen), "unit_edit_distance": unit_edit_distance(clean, encoded)}
+        for number, encoded in enumerate(zip(*(x for x in found if not isinstance(x, str)), strict=True)):
+            row: dict[str, Any] = {"recordings": len(clean), "unit_edit_distance": unit_edit_distance(clean, encoded)}
             if number < len(conditions):
                 condition = conditions[number]
                 row |= {"condition": condition.short, "snr_db": condition.snr_db} | stability(clean, encoded)
@@ -314,8 +325,18 @@ def _same_text(
     return found if extractor else {"K": len(names)} | found
 
 
+WHY = {  # a value is missing
+    "abx_within": "no speaker says a text twice, and another one",
+    "abx_across": "no text is said by two speakers, one of whom says another one",
+    "speaker_accuracy": "fewer than two speakers have five recordings",
+    "speaker_chance": "fewer than two speakers have five recordings",
+    "pnmi": "all frames have one phone",
+    "oracle_ff1": "no question has an answer with times",
+}
+
+
 def lines(values: dict[str, Any]) -> list[str]:
-    """The figures as text."""
+    """The figures as text; beside one that is missing, why it is."""
     flat = {k: v for k, v in values.items() if not isinstance(v, list)}
     flat |= {f"unit {u['unit']}": u["share"] for u in values.get("most_used", [])}
     for row in values.get("stability", []):
@@ -326,7 +347,9 @@ def lines(values: dict[str, Any]) -> list[str]:
     for row in values.get("same_text", []):
         names = {"same_text_distance": "same-text distance", "other_text_distance": "other-text distance", "same_text_auc": "AUC"}
         flat |= {f"{text}, {row['groups']}": row[name] for name, text in names.items()}
-    return [f"{name:>46}  {value:.3f}" if isinstance(value, float) else f"{name:>46}  {value}" for name, value in flat.items()]
+    shown = {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in flat.items()}
+    shown |= {name: f"nan ({why})" for name, why in WHY.items() if math.isnan(flat.get(name, 0))}
+    return [f"{name:>46}  {value}" for name, value in shown.items()]
 
 
 def _note(line: str) -> None:

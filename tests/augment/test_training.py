@@ -75,8 +75,10 @@ def test_clips_are_the_recordings_and_kept_for_the_next_process(
 def test_a_damaged_cache_is_refused(files: list[Path], tmp_path: Path) -> None:
     recorded(files, "street", cache=tmp_path / "cache")
     (kept,) = (tmp_path / "cache").glob("*/noise.int16")
-    kept.write_bytes(kept.read_bytes()[:-2])
-    refused("delete the folder", recorded, files, "street", cache=tmp_path / "cache")
+    whole = kept.read_bytes()
+    for content in (whole[:-2], whole[:99] + bytes([whole[99] ^ 1]) + whole[100:]):
+        kept.write_bytes(content)
+        refused("noise.int16 is not the file that its card describes; delete", recorded, files, "street", cache=tmp_path / "cache")
 
 
 def test_bad_files_are_set_aside_and_named(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechssl.cascade.data import TimedWord, Transcript, split_at_pauses, transcribe_pieces
+from speechssl.cascade.data import TimedWord, Transcript, features_on_disk, split_at_pauses, transcribe_pieces
+from speechssl.errors import InputError
 
 RATE = 1_000
 
@@ -50,3 +51,15 @@ def test_words_come_back_where_they_were_said_and_inside_their_piece():
     assert [(w.start, w.end) for w in words] == [(0.1, 0.5), (1.2, 1.5), (1.6, 2.0), (2.7, 3.0)]
     assert Transcript(words).text == "one late one late"
     assert Transcript(words[:2], "").text == "onelate"
+
+
+def test_a_flipped_bit_in_kept_features_is_noticed(tmp_path):
+    recordings = {"a": np.ones((3, 2)), "b": np.zeros((5, 2))}
+    for _ in range(2):
+        array, bounds, facts = features_on_disk(recordings, lambda rows: (rows, len(rows)), tmp_path, "tests")
+        assert array.shape == (8, 2) and bounds == {"a": (0, 3), "b": (3, 8)} and facts == {"a": 3, "b": 5}
+    kept = tmp_path / "features.f16"
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:7] + b"!" + whole[8:])
+    with pytest.raises(InputError, match=r"features.f16 is not the file that its card describes; delete .* made again"):
+        features_on_disk(recordings, lambda rows: (rows, len(rows)), tmp_path, "tests")

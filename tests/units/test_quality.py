@@ -532,6 +532,31 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
     assert any("AUC, machine - people" in line for line in lines(found)) and "stability" not in found
 
 
+def test_why_a_value_of_a_list_is_missing_is_said(folder, tmp_path, capsys):
+    rows = [("r0", "low", "ann", "a"), ("r1", "high", "ann", "a"), ("r2", "low", "bob", "b")]
+    listed = ["audio,text,speaker,group", *(f"audio/{name}.flac,{text},{who},{group}" for name, text, who, group in rows)]
+    (tmp_path / "list.csv").write_text("\n".join(listed) + "\n")
+    assert main(["units", "evaluate", str(tmp_path / "list.csv"), "mfcc", str(tmp_path / "book.safetensors"), "--conditions"]) == 0
+    printed, told = capsys.readouterr()
+    assert "abx_within  nan (no speaker says a text twice" in printed and "abx_across  nan" not in printed
+    assert printed.count("nan (fewer than two speakers have five recordings)") == 2
+    assert "same-text distance, a: nan (no text is said by two" in told and "same-text distance, a - b" not in told
+
+
+def test_a_recording_that_is_too_short_when_it_is_faster_is_set_aside(folder, tmp_path, capsys):
+    from speechssl.audio import read_audio, write_flac
+
+    write_flac(folder / "short.flac", read_audio(folder / "r0.flac")[:800])
+    fast = EvaluateOptions(conditions=("pink@10", "stretch@2.5"))
+    found = evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", fast)
+    assert [row["recordings"] for row in found["stability"]] == [3, 3]
+    assert "set aside short: 320 samples are fewer than the 745 that one frame needs" in capsys.readouterr().err
+    shutil.copytree(folder, tmp_path / "only")
+    for path in (tmp_path / "only").glob("r*.flac"):
+        path.unlink()
+    assert evaluate_units(tmp_path / "only", "mfcc", tmp_path / "book.safetensors", fast)["stability"] == []
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
