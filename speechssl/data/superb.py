@@ -21,6 +21,7 @@ from typing import Any
 from tqdm import tqdm
 
 from speechssl.audio import duration
+from speechssl.data.records import check_inside
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, read_lines
 from speechssl.stats import Units, choose_units
@@ -200,6 +201,7 @@ def _utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
         for path in (values["audio"], *values.get("sources", ())):
             if not isinstance(path, str):
                 raise TypeError("a path is not text")
+            check_inside(root, path, place)
             if not (root / path).is_file():
                 raise InputError(f"{place} names {root / path}, which does not exist; restore it or remove the line")
         values = {"id": str(PurePath(values["audio"]).with_suffix(""))} | values

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from speechssl.audio import read_audio, to_int16
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.files import Recording, draw, hash_contents, recordings_of
-from speechssl.data.records import corpus_card, data_hash
+from speechssl.data.records import check_inside, corpus_card, data_hash
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import check_kept, hash_files, read_json, read_lines, replacing, write_json
@@ -84,11 +84,13 @@ def training_data(source: Path, recordings: int | None = None, reference: bool =
     if recordings is not None:
         found = draw(found, seed, count=recordings)[0]
     path = source / "train" / "reference.jsonl" if is_corpus else source.with_suffix(".reference.jsonl")
+    root = source if is_corpus else source.parent
     known: dict[str, tuple[Path, np.ndarray]] = {}  # id of a recording -> audio and anchors
     if reference and path.is_file() and (is_corpus or source.is_file()):
         for number, values in read_lines(path):
             try:
-                name, audio = values["id"], (source if is_corpus else source.parent) / values["audio"]
+                check_inside(root, values["audio"], f"{path}:{number}")
+                name, audio = values["id"], root / values["audio"]
                 anchors = np.array(values["anchors"], float)
                 if anchors.ndim != 2 or anchors.shape[1] != 2 or not len(anchors) or not np.isfinite(anchors).all():
                     raise ValueError(f"anchors of the shape {anchors.shape}")

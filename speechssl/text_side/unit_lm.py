@@ -34,7 +34,7 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.data.records import check_inside, data_hash, load_corpus
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, read_lines, stage, write_json, write_text
 from speechssl.processes import is_main, main_first
@@ -624,6 +624,7 @@ def read_spoken_words(folder: Path) -> list[SpokenWord]:
         if not all(isinstance(value, bool if name == "real" else str) for name, value in fields.items()):
             place = f"{folder / MANIFEST}:{number}"
             raise InputError(f"{place} is no line of `speechssl prepare spoken-words`; make the words again")
+        check_inside(folder, fields["audio"], f"{folder / MANIFEST}:{number}")
         found.append(SpokenWord(**fields))
     return found
 

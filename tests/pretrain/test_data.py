@@ -546,6 +546,7 @@ def test_targets_that_cannot_be_are_one_sentence(mini_corpus, tmp_path):
         ('{"id": "p0"}', "not a reference reading"),
         ('{"id": "p0", "audio": "x.flac", "anchors": [[0, 0, 0]]}', "not a reference reading"),
         ('{"id": "p0", "audio": "x.flac", "anchors": [[0, 0], [1, 1]]}', "x.flac, which does not exist"),
+        ('{"id": "p0", "audio": "../x.flac", "anchors": [[0, 0]]}', "../x.flac, which leads out of"),
     ],
 )
 def test_a_damaged_reference_is_named(mini_corpus, line, message):

@@ -278,6 +278,13 @@ def test_the_commonest_words_get_non_words_that_no_word_sounds_like() -> None:
         choose_pairs({"silver": 1}, 4, 4, [])
 
 
+def test_spoken_words_lie_in_their_folder(tmp_path: Path) -> None:
+    line = '{"id": "a", "audio": "../a.flac", "word": "a", "real": true, "voice": "v", "phones": "a"}'
+    (tmp_path / "words.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match=r"words.jsonl:1 names ../a.flac, which leads out of"):
+        read_spoken_words(tmp_path)
+
+
 @needs_espeak
 @pytest.mark.slow
 def test_words_and_non_words_are_spoken_by_the_same_voices(mini_corpus: object, tmp_path: Path) -> None:
