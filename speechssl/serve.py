@@ -123,14 +123,16 @@ def answered(qa: QA, passage: np.ndarray, question: np.ndarray | str, noise: str
 
 
 def _shown(qa: QA, part: str, samples: np.ndarray, details: Mapping[str, Detail], colours: Mapping[str, str]) -> Shown:
+    """part: passage or question; samples: (N,) of it; details, colours: by system."""
     seconds = len(samples) / SAMPLE_RATE
     regions, units, transcripts = [], [], []
     for system in qa.systems:
         if system.name not in details:
             continue
-        detail, name, there = details[system.name], system.name, part == "passage" and details[system.name].answer.text != ""
-        start, end = (detail.answer.start, detail.answer.end) if there else (np.inf, -np.inf)
-        if there:
+        name, detail = system.name, details[system.name]
+        answered_here = part == "passage" and detail.answer.text != ""  # "": a reader of words found no answer
+        start, end = (detail.answer.start, detail.answer.end) if answered_here else (np.inf, -np.inf)  # no word lies in the latter
+        if answered_here:
             regions.append((name, colours[name], region(start, end, seconds)))
         read: Any = getattr(detail, part)
         if isinstance(read, RunLength):

@@ -80,6 +80,7 @@ def options_of(config: type, default: Any = None, title: str = "", without: Sequ
 
 
 def build(config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()) -> Any:
+    """The dataclass of the values that were parsed, by option, and of its groups; default, without: as of `options_of`."""
     made, hints = {}, get_type_hints(config)
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)

@@ -455,12 +455,12 @@ class Layout:
 def placed(timed: Timed, layout: Layout, expected: float | None) -> tuple[Interval | None, Done]:
     """The time in the passage's recording, or None, and how it was found. expected: seconds at which its text should come."""
     piece, joined = layout.piece(timed.segment), layout.joined
-    near = None
+    near = None  # the time in the segment, moved by the lengths of the segments before; far: that in the passage, as released
     if piece is not None and joined is not None and (inside := _inside(timed.within, joined.length(piece))):
         near = joined.moved(piece, inside[0]), min(joined.moved(piece, inside[1]), layout.seconds)
     far = _inside(timed.whole, layout.seconds) if layout.comparable else None
     copied = _copied(timed)
-    if near is None:
+    if near is None:  # a time in the passage that repeats one in a later segment is not one in the passage
         adrift = copied and timed.segment not in ("", *layout.names[:1])
         return (None, ADRIFT) if adrift and far else (far, WHOLE if far else OUTSIDE)
     if far is None or (copied and piece):
@@ -530,7 +530,11 @@ def spoken_answers(row: Row, layout: Layout, words: Sequence[Span], remark: Call
 
 
 def _paired(row: Row, answers: Sequence[Answer], layout: Layout, remark: Callable[[Done], None]) -> list[Answer | None]:
-    """The answer at every time of the row, None where there are no texts."""
+    """The answer at every time of the row, None where there are no texts.
+
+    A time whose table names its words has the answer of these words. Else the times are those of the texts in the sentence, in
+    order, or those of all texts, in order, where there are as many; else each has the text that stands nearest to it.
+    """
     if not answers or not row.times:
         return [None] * len(row.times)
 

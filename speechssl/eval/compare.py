@@ -222,11 +222,12 @@ def compare(
 
 
 def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int) -> Compared | None:
+    """One corpus; None where nothing has the metric. Raises InputError for scores that cannot be paired."""
     metric = next((m for m in ([metric] if metric else METRICS) if any(s.values(m) for s in found)), "")
     if not metric:
         return None
     having = [s for s in found if s.values(metric)]
-    over: dict[Where, Scores] = {}
+    over: dict[Where, Scores] = {}  # the first scores of every condition, whose SNR is over the same part of the signal
     for other in having:
         first = having[0]
         if other.card["data"] != first.card["data"]:
@@ -248,12 +249,14 @@ def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: in
         )
     kept = [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in having]
 
-    known: dict[str, set[str]] = {}  # lines without a voice say nothing: where others of the same data have one, it holds
+    # the voice of every question, "" where none is known or two contradict each other: lines of some systems have none, and those
+    # of others, on the same data, say it
+    known: dict[str, set[str]] = {}
     for scores in kept:
         for i, line in scores.lines.items():
             known.setdefault(i, set()).update([str(line["voice"])] if "voice" in line else [])
     voices = {i: some.pop() if len(some) == 1 else "" for i, some in known.items()}
-    cells: dict[tuple[str, Where, str], list[ItemScore]] = {}
+    cells: dict[tuple[str, Where, str], list[ItemScore]] = {}  # what is drawn together: the metric, and WER where there is one
     for s in kept:
         values = s.values(metric)
         items = [ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i]) for i, line in s.lines.items()]
@@ -261,8 +264,9 @@ def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: in
     for s in kept:
         if not s.recognises:
             continue
+        # a passage is transcribed once and asked about several times: its errors and words count at the first of its questions
         seen: set[str] = set()
-        items = []  # errors and words of every passage, at the first of its questions
+        items = []
         for i, line in s.lines.items():
             again = line["passage"] in seen
             seen.add(line["passage"])

@@ -114,8 +114,8 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     spoken = [task for task, where in data.items() if synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
     notes = [ON_DEV if o.split == "dev" else "", synthetic, snr_note(o.noise.snr_over)]
-    lecture = lecture_table(grid, o.noise.at, o.holm)
-    found = [lecture, *degradation_tables(values), *score_tables(grid, o.noise.at, o.holm)]
+    lecture = lecture_table(grid, o.noise.at)
+    found = [lecture, *degradation_tables(values), *score_tables(grid, o.noise.at)]
     noted = [replace(t, note=" ".join(filter(None, [t.note, *notes]))) for t in found]
     tables = noted[1:]  # the lecture's stands in Markdown alone: its cells have several lines
     write_json(out / "degradation.json", values | {"tables": [t.values for t in tables]})
@@ -413,8 +413,8 @@ def against_cascade(grid: Grid) -> list[dict[str, Any]]:
 
 # ---- tables of scores: the lecture's (encoders x tasks, clean | seen | unseen), and what lies behind it
 #
-# A star marks a score that differs from the baseline's in the same column (p < 0.05, two-sided; by Holm's procedure over all such
-# tests of the table, where that is asked for). A column is the mean over its conditions.
+# A star marks a score that differs from the baseline's in the same column (p < 0.05, two-sided, by Holm's procedure over all such
+# tests of the table). A column is the mean over its conditions.
 
 Columns = Mapping[str, Sequence[Setting]]
 Place = tuple[str, ...]  # task, metric, encoder and column
@@ -429,19 +429,19 @@ def lecture_columns(grid: Grid, at: float) -> dict[str, list[Setting]]:
     return columns
 
 
-def lecture_table(grid: Grid, at: float, corrected: bool) -> Table:
+def lecture_table(grid: Grid, at: float) -> Table:
     """As the lecture has it: a line an encoder, a column a task, clean above seen above unseen in every cell."""
     columns = lecture_columns(grid, at)
-    cells = _score_cells(grid, grid.tasks, columns, corrected)
+    cells = _score_cells(grid, grid.tasks, columns)
     rows = [
         (e, *("<br>".join(cells.get((*t, e, c), "-") for c in columns) if grid.has(t, e) else "-" for t in grid.tasks))
         for e in grid.encoders
     ]
     head = ("encoder", *(f"{task} {metric}" for task, metric in grid.tasks))
-    return Table(f"Encoders and tasks: {', '.join(columns)}", head, tuple(rows), _note(grid, grid.tasks, corrected))
+    return Table(f"Encoders and tasks: {', '.join(columns)}", head, tuple(rows), _note(grid, grid.tasks))
 
 
-def score_tables(grid: Grid, at: float, corrected: bool) -> list[Table]:
+def score_tables(grid: Grid, at: float) -> list[Table]:
     """The lecture's table, a line an encoder in a task, and for each task all conditions."""
     columns = lecture_columns(grid, at)
     over = []
@@ -453,7 +453,7 @@ def score_tables(grid: Grid, at: float, corrected: bool) -> list[Table]:
     wanted += [([task], every, f"{task[0]}, {task[1]}") for task in grid.tasks]
     tables = []
     for tasks, some, title in wanted:
-        cells, several = _score_cells(grid, tasks, some, corrected), len(tasks) > 1
+        cells, several = _score_cells(grid, tasks, some), len(tasks) > 1
         rows = [
             ((f"{t[0]} {t[1]}, {e}" if several else e), *(cells[(*t, e, c)] for c in some))
             for t in tasks
@@ -461,11 +461,11 @@ def score_tables(grid: Grid, at: float, corrected: bool) -> list[Table]:
             if grid.has(t, e)
         ]
         head = ("task, encoder" if several else "encoder", *some)
-        tables.append(Table(title, head, tuple(rows), _note(grid, tasks, corrected)))
+        tables.append(Table(title, head, tuple(rows), _note(grid, tasks)))
     return tables
 
 
-def _score_cells(grid: Grid, tasks: Sequence[Task], columns: Columns, corrected: bool) -> dict[Place, str]:
+def _score_cells(grid: Grid, tasks: Sequence[Task], columns: Columns) -> dict[Place, str]:
     """Value, interval, and a star where it differs from the baseline's."""
     scores: dict[Place, Estimate] = {}
     tests: dict[Place, Estimate] = {}
@@ -473,19 +473,18 @@ def _score_cells(grid: Grid, tasks: Sequence[Task], columns: Columns, corrected:
         scores[*t, e, c] = mean_of([grid.scores[t, e, s] for s in columns[c]])
         if e != grid.baseline and grid.has(t, grid.baseline):
             tests[*t, e, c] = mean_of([gain(grid, t, e, s) for s in columns[c]])
-    p_values = [test.p_value for test in tests.values()]
-    stars = {place for place, p in zip(tests, holm(p_values) if corrected else p_values, strict=True) if p < 1 - LEVEL}
+    p_values = holm([test.p_value for test in tests.values()])
+    stars = {place for place, p in zip(tests, p_values, strict=True) if p < 1 - LEVEL}
     return {place: interval_text(score.interval.percent) + "*" * (place in stars) for place, score in scores.items()}
 
 
-def _note(grid: Grid, tasks: Sequence[Task], corrected: bool) -> str:
+def _note(grid: Grid, tasks: Sequence[Task]) -> str:
     lower = [metric for _, metric in tasks if metric in LOWER_IS_BETTER]
     if len(lower) == len(tasks):
         better = "less is better"
     else:
         better = f"more is better, but for {', '.join(dict.fromkeys(lower))}" if lower else "more is better"
-    how = "by Holm's procedure over this table" if corrected else "not corrected for the number of tests"
-    return f"Percent; {better}. {grid.drawn(tasks)} * differs from the baseline, p < 0.05, {how}."
+    return f"Percent; {better}. {grid.drawn(tasks)} * differs from the baseline, p < 0.05, by Holm's procedure over this table."
 
 
 # ---- tables of what noise costs

@@ -84,9 +84,9 @@ class ChoiceModel(nn.Module):
         loss: the mean negative log-likelihood of the right options. exact: the share of questions whose options are all right.
         """
         present = mask.any(-1)
-        found = self.evidence(ids[present], mask[present], segments[present])
+        found = self.evidence(ids[present], mask[present], segments[present])  # (N, 1 or 2) of the N windows that are there
         evidence = found.new_zeros(*present.shape, found.shape[-1]).masked_scatter(present[..., None], found)
-        scores, sizes = self.scores(evidence, present), correct.sum(-1)
+        scores, sizes = self.scores(evidence, present), correct.sum(-1)  # (B, O), and (B,): how many options are right
         loss = (log_sum_of_sets(scores, sizes) - (scores * correct).sum(-1)).mean()
         best = [torch.zeros_like(row).index_fill(0, row.topk(int(k)).indices, 1) for row, k in zip(scores, sizes, strict=True)]
         return {"loss": loss, "exact": (torch.stack(best) == correct).all(-1).float().mean().detach()}

@@ -18,7 +18,7 @@ import numpy as np
 
 from speechssl.data.superb import Turn
 from speechssl.errors import InputError
-from speechssl.eval.published import CHECKED, MARK, published
+from speechssl.eval.published import MARK, figures, published
 from speechssl.io import read_json
 from speechssl.report.figures import (
     CLEAN,
@@ -378,7 +378,7 @@ def _published(columns: Sequence[Measured]) -> Placed | None:
     columns = [c for c in columns if any(c in values for values in known.values())]
     if not columns:
         return None
-    marks, lines = ["" if task in CHECKED else "†" for task, _ in columns], []
+    marks, lines = ["" if task in figures()["superb"]["checked"] else "†" for task, _ in columns], []
     for name, values in known.items():
         cells = zip(map(values.get, columns), marks, strict=True)
         lines.append((Cell(name), *(None if v is None else Cell(f"{v:.2f}", mark) for v, mark in cells)))

@@ -17,7 +17,7 @@ from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.cli import main
 from speechssl.encoders.load import load_encoder
-from speechssl.superb.export import TASKS, export_upstream, variables
+from speechssl.superb.export import TASKS, export_upstream
 
 from ..files import refused
 
@@ -257,4 +257,4 @@ def test_the_script_says_what_it_misses(exported, tmp_path):
         done = run_script(exported[0], tasks, {"FLUENT_COMMANDS": ""}, tmp_path)
         assert done.returncode == 2 and message in done.stderr
     assert run_script(exported[0], [], {}, tmp_path).returncode == 2
-    assert variables(TASKS[0]) == ["LIBRISPEECH", "S3PRL"]
+    assert TASKS[0].variables == ["LIBRISPEECH", "S3PRL"]

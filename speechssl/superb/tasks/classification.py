@@ -104,7 +104,7 @@ class Classification:
 
     def choose(self, log_probs: Sequence[float]) -> dict[str, str]:
         """The likeliest label of every slot."""
-        found, at = {}, 0
+        found, at = {}, 0  # at: where the classes of a slot begin
         for slot, names in self.data.classes.items():
             part = log_probs[at : at + len(names)]
             found[slot], at = names[max(range(len(names)), key=part.__getitem__)], at + len(names)
