@@ -3,7 +3,7 @@ symbols, heads) is always trained; the rows of tokens that an encoder was pre-tr
 
 all           every weight
 frozen        layer norms and positions: the frozen pre-trained transformer (arXiv 2103.05247)
-biases        bias vectors: BitFit (arXiv 2106.10199)
+biases        bias vectors: BitFit (arXiv 2106.10199); T5 and ModernBERT have none
 adapters      a bottleneck behind the attention and one behind the feed-forward of every layer, with the layer norms (Houlsby et
               al., arXiv 1902.00751); they stay in the model that is saved
 lora          a low rank added to the matrices of queries and values (arXiv 2106.09685), by peft; `merged` into them for saving

@@ -404,8 +404,8 @@ def padded(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
 
 
 def check_length(length: int, model: PreTrainedModel, of: str, name: str, fewest: int = 2) -> None:
-    """Raises InputError for sequences of symbols or tokens (`of`) that are longer than the positions of a model (`name`), or shorter
-    than `fewest`, which leave no room beside specials.
+    """Raises InputError for sequences of symbols or tokens (`of`) longer than the positions of a model (`name`), or shorter than
+    `fewest`, which leave no room beside specials.
     """
     if length < fewest:
         raise InputError(f"--length {length} is too short, specials included; give {fewest} {of} or more")

@@ -179,9 +179,9 @@ def test_a_few_broken_lines_of_glue_are_left_out_and_more_refused(tmp_path: Path
     (folder / "train.tsv").write_text(head + "".join(rows) + "200\t1\t2\tWho\n")
     (folder / "dev.tsv").write_text(head + "".join(rows[:5]))
     task = load_task(folder)
-    assert len(task.splits["train"]) + len(task.splits["dev"]) == 200 and "train.tsv:201" in capsys.readouterr().err
+    assert len(task.splits["train"]) + len(task.splits["dev"]) == 200 and "train.tsv:202" in capsys.readouterr().err
     (folder / "dev.tsv").write_text(head + "".join(rows[:5]) + "5\t1\t2\t\tWhy?\t1\n")
-    with pytest.raises(InputError, match="1 of 6 lines, such as dev.tsv:6, lack a text or a label in .*QQP; give GLUE's folder"):
+    with pytest.raises(InputError, match="1 of 6 lines, such as dev.tsv:7, lack a text or a label in .*QQP; give GLUE's folder"):
         load_task(folder)
     (folder / "dev.tsv").write_text(head + "".join(rows[:5]))
     (folder / "train.tsv").write_text(head + rows[0] + rows[2])
