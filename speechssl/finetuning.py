@@ -3,7 +3,7 @@ symbols, heads) is always trained; the rows of tokens that an encoder was pre-tr
 
 all           every weight
 frozen        layer norms and positions: the frozen pre-trained transformer (arXiv 2103.05247)
-biases        bias vectors: BitFit (arXiv 2106.10199)
+biases        bias vectors: BitFit (arXiv 2106.10199); T5 and ModernBERT have none
 adapters      a bottleneck behind the attention and one behind the feed-forward of every layer, with the layer norms (Houlsby et
               al., arXiv 1902.00751); they stay in the model that is saved
 lora          a low rank added to the matrices of queries and values (arXiv 2106.09685), by peft; `merged` into them for saving
@@ -26,6 +26,7 @@ from speechssl.config import Trained
 from speechssl.errors import InputError, MissingExtra
 
 METHODS = get_args(Trained)
+OTHERS = "--trained all, frozen or none"  # that suit every encoder
 BOTTLENECK = 64  # A
 RANK, SCALE = 8, 16  # of LoRA: rank, and alpha
 # the last matrix of attention and of feed-forward: what its output is added to is the residual stream
@@ -44,12 +45,16 @@ def train_only(encoder: nn.Module, trained: str) -> None:
     if trained == "adapters":
         add(encoder, {"adapters": BOTTLENECK})
     elif trained == "weighted-sum":
+        if not _alike(encoder):
+            raise InputError(f"the layers of {type(encoder).__name__} do not all give outputs of one size; choose {OTHERS}")
         add(encoder, {"weighted_sum": True})
     elif trained == "lora":
         _add_lora(encoder)
     for name, module in encoder.named_modules():
         norm = "norm" in type(module).__name__.lower()
-        position = "position" in name.rpartition(".")[2] or "relative_attention" in name
+        position = (
+            "position" in (own := name.rpartition(".")[2]) or "relative_attention" in name or own == "rel_embeddings"
+        )  # DeBERTa's
         for weight, values in module.named_parameters(recurse=False):
             values.requires_grad_(
                 {
@@ -62,11 +67,14 @@ def train_only(encoder: nn.Module, trained: str) -> None:
                     "none": False,
                 }[trained]
             )
+    if trained == "biases" and not trained_parameters(encoder):  # T5 and ModernBERT have none
+        raise InputError(f"{type(encoder).__name__} has no biases to train; choose {OTHERS}")
 
 
 def trained_parameters(model: nn.Module) -> int:
-    """Numbers that training changes."""
-    return sum(values.numel() for values in model.parameters() if values.requires_grad)
+    """Numbers that training changes; a pooler is never read."""
+    named = model.named_parameters()
+    return sum(values.numel() for name, values in named if values.requires_grad and "pooler" not in name.split("."))
 
 
 def added(encoder: nn.Module) -> dict[str, Any]:
@@ -81,7 +89,7 @@ def add(encoder: nn.Module, what: dict[str, Any]) -> None:
     if (width := what.get("adapters")) and "adapters" not in there:
         found = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and _BACK.search(n)]
         if not found:
-            raise InputError(f"adapters find no place in {type(encoder).__name__}; choose --trained biases or lora")
+            raise InputError(f"adapters find no place in {type(encoder).__name__}; choose {OTHERS}")
         for matrix in found:
             matrix.adapter = Bottleneck(matrix.out_features, width)
             matrix.register_forward_hook(_through)
@@ -121,6 +129,18 @@ def _through(matrix: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tens
     return matrix.adapter(output)  # type: ignore[no-any-return, operator]
 
 
+@torch.inference_mode()
+def _alike(encoder: Any) -> bool:
+    """Whether all layers give outputs of one size: Funnel's grow shorter. An encoder of speech is not tried."""
+    table = encoder.get_input_embeddings() if hasattr(encoder, "get_input_embeddings") else None
+    if not isinstance(table, nn.Embedding):
+        return True
+    with torch.random.fork_rng(devices=[]):  # of dropout
+        zeros = torch.zeros(1, 16, table.embedding_dim, device=table.weight.device)
+        states = encoder(inputs_embeds=zeros, output_hidden_states=True).hidden_states
+    return len(states) == encoder.config.num_hidden_layers + 1 and len({state.shape for state in states}) == 1
+
+
 def _ask_all(encoder: nn.Module, inputs: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     return inputs, given | {"output_hidden_states": True}
 
@@ -142,4 +162,4 @@ def _add_lora(encoder: nn.Module) -> None:
     try:
         inject_adapter_in_model(LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=rf"(.*\.)?{_ASKED}"), encoder)
     except ValueError as error:  # peft's for a pattern that no module has
-        raise InputError(f"lora finds no place in {type(encoder).__name__}; choose --trained biases or adapters") from error
+        raise InputError(f"lora finds no place in {type(encoder).__name__}; choose {OTHERS}") from error

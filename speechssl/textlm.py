@@ -568,7 +568,8 @@ Change = Callable[[torch.Tensor], torch.Tensor]  # (B, S, H) -> (B, S, H)
 def layers_of(encoder: nn.Module) -> nn.ModuleList:
     """Its layers, in order. Raises InputError where they are not a list of their own, as ALBERT's, which are one."""
     config: Any = encoder.config
-    found = [m for m in encoder.modules() if isinstance(m, nn.ModuleList) and len(m) == config.num_hidden_layers]
+    lists = (m for m in encoder.modules() if isinstance(m, nn.ModuleList) and len(m) == config.num_hidden_layers)
+    found = [m for m in lists if not isinstance(m[0], nn.ModuleList)]  # Funnel's are blocks, lists of layers
     if not found:
         raise InputError(
             f"the layers of this encoder ({config.model_type}) are not {config.num_hidden_layers} modules of their own; choose an "

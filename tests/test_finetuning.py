@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from transformers import FunnelConfig
 
 from speechssl.config import TEXT_FAMILIES
 from speechssl.errors import InputError, MissingExtra
 from speechssl.finetuning import BOTTLENECK, METHODS, RANK, add, added, merged, train_only, trained_parameters
 from speechssl.text_side.frozen import Computer, load_puzzle
-from speechssl.textlm import load_text_encoder
+from speechssl.textlm import load_text_encoder, make_encoder
 
 LAYERS = ("query", "key", ".q.", ".wi", "wqkv", "ffn.lin", "dense")  # in the names of matrices
 PEFT = pytest.param("lora", marks=pytest.mark.skipif(not find_spec("peft"), reason="no peft"))
@@ -32,6 +33,10 @@ def test_devices_train_what_they_say_and_always_what_reads_and_writes(family: st
     counts = {}
     for device in (d for d in METHODS if d != "lora"):
         model = computer(family, checkpoint)
+        if device == "biases" and family in ("T5", "ModernBERT"):
+            with pytest.raises(InputError, match="has no biases to train; choose --trained all, frozen or none"):
+                train_only(model.encoder, device)
+            continue
         train_only(model.encoder, device)
         learnt = {name for name, weight in model.named_parameters() if weight.requires_grad}
         assert {"read.weight", "read.bias", "write.weight", "write.bias"} <= learnt
@@ -47,10 +52,11 @@ def test_devices_train_what_they_say_and_always_what_reads_and_writes(family: st
         elif device == "weighted-sum":
             assert inside == {"encoder.layer_shares"}
         counts[device] = trained_parameters(model)
-        assert (device == "none") == (not inside) or (device == "biases" and family in ("T5", "ModernBERT"))
+        assert (device == "none") == (not inside)
         if device == "all":
-            assert counts["all"] == sum(weight.numel() for weight in model.parameters())
-    assert counts["none"] <= counts["biases"] < counts["all"] and counts["none"] < counts["frozen"] < counts["all"]
+            assert counts["all"] == sum(w.numel() for name, w in model.named_parameters() if ".pooler." not in name)
+    assert counts["none"] < counts.get("biases", 1e9) and counts.get("biases", 0) < counts["all"]
+    assert counts["none"] < counts["frozen"] < counts["all"]
 
 
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
@@ -74,6 +80,19 @@ def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family
     }
     model.logits(SHOWN).sum().backward()
     assert model.encoder.layer_shares.grad is not None and model.encoder.layer_shares.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("family", "positions"), [("BERT", "position_embeddings"), ("DeBERTa", "rel_embeddings"), ("DeBERTa-v2", "rel_embeddings")]
+)
+def test_frozen_trains_positions_and_no_pooler_is_counted(family: str, positions: str, checkpoint: Any) -> None:
+    encoder = load_text_encoder(str(checkpoint(family)))[0]
+    train_only(encoder, "frozen")
+    learnt = {name: weight for name, weight in encoder.named_parameters() if weight.requires_grad}
+    assert any(name.endswith(f"{positions}.weight") for name in learnt)
+    assert trained_parameters(encoder) == sum(weight.numel() for weight in learnt.values())
+    encoder.pooler = nn.Linear(2, 2)
+    assert trained_parameters(encoder) == sum(weight.numel() for weight in learnt.values())
 
 
 def test_all_shares_on_the_last_layer_give_its_output(checkpoint: Any) -> None:
@@ -106,8 +125,13 @@ def test_lora_merges_into_the_encoder(family: str, device: str, checkpoint: Any)
 
 def test_what_a_device_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = nn.Sequential(nn.Linear(2, 2))
-    with pytest.raises(InputError, match="adapters find no place in Sequential; choose --trained biases or lora"):
+    with pytest.raises(InputError, match="adapters find no place in Sequential; choose --trained all, frozen or none"):
         train_only(plain, "adapters")
+    sizes = {"d_model": 8, "n_head": 1, "d_head": 8, "d_inner": 8, "vocab_size": 9}
+    blocks = {"architectures": ["FunnelModel"], "block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1}
+    funnel = make_encoder(FunnelConfig(**sizes, **blocks).to_dict())
+    with pytest.raises(InputError, match="the layers of FunnelModel do not all give outputs of one size; choose --trained all"):
+        train_only(funnel, "weighted-sum")
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtra, match="--trained lora needs the extra peft"):
         train_only(plain, "lora")

@@ -4,39 +4,45 @@ of dependencies, optimisation and generalisation apart, and the tables that `spe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from speechssl.errors import InputError
-from speechssl.io import read_json
+from speechssl.io import CARD, MADE_FROM, read_json
 from speechssl.report.figures import Drawing, Series, axes_at, blank, draw_interval, legend, panels_in, shortened, svg_of
 from speechssl.report.page import Section
 from speechssl.results import INK, MUTED, Row, Table, interval_text, listed, table_of
+from speechssl.text_side.config import Objective
 from speechssl.text_side.data import dependency
-from speechssl.text_side.runs import CONDITION, PERPLEXITY
+from speechssl.text_side.runs import CONDITION, DECIMALS, PERPLEXITY
 from speechssl.text_side.tables import (
     ALIGNMENT,
     ARTIFICIAL,
+    CONVERTED,
+    FROZEN,
     GAIN,
     MEAN,
     PAPER,
+    PRECISION,
     SURFACE,
     SYMBOL_ARMS,
     SYMBOL_PAPER,
     SYMBOL_TITLE,
     SYMBOLS,
+    UNIT_LM,
     Point,
     family,
     has_own_table,
     in_order,
     mean_curve,
+    of_languages,
 )
 
 if TYPE_CHECKING:
@@ -49,12 +55,16 @@ CURVES = 10  # tasks whose curves are drawn
 
 @dataclass(frozen=True)
 class Lectures:
-    """curves: (task, arm) -> the points of every seed; tables: as `speechssl text gains` wrote them."""
+    """curves: (task, arm) -> the points of every seed; tables: as `speechssl text gains` wrote them; begun: what is not done yet;
+    ended: whether gains were taken.
+    """
 
     rows: tuple[Row, ...] = ()
     curves: Mapping[tuple[str, str], Sequence[Sequence[Point]]] = field(default_factory=dict)
     tables: tuple[Table, ...] = ()
     surfaces: tuple[SurfaceRun, ...] = ()
+    begun: tuple[str, ...] = ()
+    ended: bool = False
 
     def gains(self, task: str) -> dict[str, Row]:
         """By arm, in the order of the chart."""
@@ -82,7 +92,85 @@ def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
             tables += map(table_of, read_json(path)) if mine and path.is_file() else ()
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} is not what `speechssl text {verb}` writes ({error}); run it again") from error
-    return Lectures(mine, curves, tuple(tables), read_surfaces(out) if mine else ())
+    if not mine:
+        return Lectures()
+    ended = (out / "tables/text_side.json").is_file()
+    return Lectures(mine, curves, tuple(tables), read_surfaces(out), tuple(read_begun(out)), ended)
+
+
+def read_begun(out: Path) -> Iterator[str]:
+    """What was begun in a folder of results and is not done, with its steps where it was scored as it learned."""
+    for place in ("encoders/*", "models/*", "runs/*/*", "devices/readers/*", "devices/runs/*/*"):
+        for path in sorted(out.glob(f"{place}/{MADE_FROM}")):
+            folder, curve = path.parent, path.parent / "checkpoints/curve.json"
+            if not (folder / CARD).is_file():
+                points = read_json(curve) if curve.is_file() else []
+                steps = read_json(path).get("options", {}).get("training", {}).get("steps")
+                at = f" ({points[-1]['step']} of {steps} steps)" if points and steps else ""
+                yield f"{folder.relative_to(out).as_posix()}{at}"
+
+
+# ---- a run in progress
+
+PARTS = {  # of recipes/text_side -> what it is about
+    1: "artificial data",
+    2: "other symbols",
+    3: "the frozen transformer",
+    4: "languages",
+    5: "objectives and devices",
+    6: "a language model of units",
+    7: "loss surfaces",
+}
+
+
+def part_of(row: Row, symbols: Collection[str]) -> tuple[int, str]:
+    """The part of the recipe that a row is of, and the task without layers and measures. symbols: tasks of part 2."""
+    task, kind = row.system, row.system.partition("-")[0]
+    if task.endswith(", devices"):
+        return 5, task.removesuffix(", devices")
+    if of_languages(task):
+        return 4, {CONVERTED: "translation", PRECISION: "translation", ALIGNMENT: ALIGNMENT}.get(kind, task)
+    if has_own_table(task):
+        return (3, task) if task in FROZEN else (6, task) if task in UNIT_LM else (7, "dual" if kind == "dual" else "text-qa")
+    return (2, task) if task in symbols else (5, task) if row.encoder in get_args(Objective) else (1, task)
+
+
+def so_far(found: Lectures) -> list[Table]:
+    """What was run and what is still to come, where a run is in progress; then also its scores, until gains are taken."""
+    rows = [row for row in found.rows if row.metric != GAIN]
+    if not rows or (found.ended and not found.begun):
+        return []
+    symbols = {row.system for row in rows if row.encoder in ("specific", "bert", "re-emb")}
+    runs: dict[int, dict[str, set[tuple[str, str, int]]]] = {}
+    for row in rows:
+        part, task = part_of(row, symbols)
+        runs.setdefault(part, {}).setdefault(row.encoder, set()).add((task, row.encoder, row.seed))
+    lines = []
+    for part, about in PARTS.items():
+        arms = runs.get(part, {})
+        done = set().union(*arms.values())
+        tasks = ", ".join(dict.fromkeys(task for task, *_ in sorted(done)))
+        lines.append((f"{part} {about}", tasks or "still to come", ", ".join(in_order(arms)) or None, len(done)))
+    begun = f"Begun and not done: {', '.join(found.begun)}. " if found.begun else ""
+    note = f"{begun}Gains over scratch and the lectures' tables follow from `speechssl text gains`, which the recipe ends with."
+    tables = [Table("So far: what was run, part by part", ("part", "tasks", "starts", "runs"), tuple(lines), note)]
+    scored = [row for row in rows if not of_languages(row.system)]
+    if found.ended or not scored:
+        return tables
+    tasks_of = list(dict.fromkeys((row.system, row.metric) for row in scored))
+
+    def cell(arm: str, task: tuple[str, str]) -> str | None:
+        some = [row for row in scored if (row.encoder, row.system, row.metric) == (arm, *task)]
+        number = f"{fmean(row.value for row in some):.{DECIMALS.get(task[1], 1)}f}" if some else ""
+        return f"{number} ({len(some)} seed{'s' * (len(some) > 1)})" if some else None
+
+    arms_of = in_order({row.encoder for row in scored})
+    cells = tuple((arm, *(cell(arm, task) for task in tasks_of)) for arm in arms_of)
+    columns = ("start", *(f"{task} ({metric})" for task, metric in tasks_of))
+    return [
+        *tables,
+        Table("So far: scores", columns, cells, "Means over the seeds that are done; –: still to come, or not asked for."),
+    ]
 
 
 def text_side_section(found: Lectures) -> Section:
@@ -110,7 +198,7 @@ def text_side_section(found: Lectures) -> Section:
         )
         figures.append((f"{task}: optimisation and generalisation", caption, curves(found, task)))
     figures += surface_figures(found.surfaces)
-    return Section(summary(found, tasks), figures=figures, tables=found.tables)
+    return Section(summary(found, tasks), figures=figures, tables=(*so_far(found), *found.tables))
 
 
 def summary(found: Lectures, tasks: Sequence[str]) -> str:

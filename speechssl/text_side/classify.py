@@ -62,7 +62,8 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
             card = step.card
         else:
             loaded, tokenizer = load_text_encoder(encoder)
-            check_length(o.length, loaded, "tokens", encoder)
+            paired = any(e.pair is not None for some in task.splits.values() for e in some)
+            check_length(o.length, loaded, "tokens", encoder, 5 if paired else 3)
             body, table, encode, pad = starts(task, loaded, tokenizer, assignment, seed, o.length)
             train_only(body, o.trained)
             table.requires_grad_(o.trained == "all" or assignment != OWN or bool(task.known))

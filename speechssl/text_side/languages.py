@@ -281,8 +281,10 @@ def two_languages(first: Path, second: Path, o: LanguageOptions) -> Two:
 
 
 def room_of(body: Body, length: int) -> int:
-    """Tokens of a piece that fits, beside its specials."""
+    """Tokens of a piece that fits, beside its specials. Raises InputError for a length that has room for none."""
     longest = longest_sequence(body.encoder)
+    if length < 3:
+        raise InputError(f"--length {length} is too short for a token between two specials; give 3 or more")
     return (length if longest is None else min(length, longest)) - 2
 
 

@@ -253,9 +253,16 @@ class Pretraining(nn.Module):
 
 
 def smaller(config: Any) -> Any:
-    """The config of a generator: a quarter of the layers, at least one. Their number has one name in all configs."""
+    """The config of a generator: a quarter of the layers, at least one. Their number has one name in all configs but those, as
+    Funnel's, that have it as the sum of several; of them raises InputError.
+    """
     made = type(config).from_dict(config.to_dict())
-    made.num_hidden_layers = max(1, config.num_hidden_layers // 4)
+    try:
+        made.num_hidden_layers = max(1, config.num_hidden_layers // 4)
+    except NotImplementedError as error:
+        raise InputError(
+            f"replaced-token needs a generator of fewer layers, which a {config.model_type} cannot have; choose another --objective"
+        ) from error
     if getattr(made, "layer_types", None):  # ModernBERT lists the kind of each
         made.layer_types = made.layer_types[: made.num_hidden_layers]
     return made
@@ -284,7 +291,9 @@ def make_causal(values: dict[str, Any]) -> PreTrainedModel:
     try:
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values))
     except Exception as error:  # every kind has its own for sizes that do not fit
-        raise InputError(f"cannot make a language model of this config ({reason_of(error)}); give other sizes") from error
+        raise InputError(
+            f"cannot make a language model of this config ({reason_of(error)}); give other sizes, or one of the kind of GPT-2"
+        ) from error
     return checked(model, str(values.get("model_type")))
 
 
@@ -394,8 +403,12 @@ def padded(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
     return {"ids": ids, "mask": mask}
 
 
-def check_length(length: int, model: PreTrainedModel, of: str, name: str) -> None:
-    """Raises InputError for sequences of symbols or tokens (`of`) that are longer than the positions of a model (`name`)."""
+def check_length(length: int, model: PreTrainedModel, of: str, name: str, fewest: int = 2) -> None:
+    """Raises InputError for sequences of symbols or tokens (`of`) longer than the positions of a model (`name`), or shorter than
+    `fewest`, which leave no room beside specials.
+    """
+    if length < fewest:
+        raise InputError(f"--length {length} is too short, specials included; give {fewest} {of} or more")
     longest = longest_sequence(model)
     if longest is not None and length > longest:
         raise InputError(f"sequences of {length} {of} do not fit into the {longest} positions of {name}; give a smaller --length")

@@ -119,7 +119,8 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
         causal = o.objective == CAUSAL
         paragraphs = (*text.paragraphs, *(second.paragraphs if second else ())) if text else ()
         encoder, tokenizer = (_language_model if causal else _encoder)(o, paragraphs, symbols)
-        check_length(o.length, encoder, "tokens", "the encoder")
+        fewest = 5 if o.objective == "sentence-order" else 2 if causal else 3  # specials, and a token of every piece
+        check_length(o.length, encoder, "tokens", "the encoder", fewest)
         trained = o.data != NONE
         source = source_of(o, text, tokenizer, second, symbols) if trained else whole(make_stream("random", 1))
         specials = special_tokens(tokenizer)

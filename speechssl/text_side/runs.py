@@ -230,7 +230,8 @@ def estimate(runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, re
         other = {run.seed: run for run in against}
         pairs = [(run, other[run.seed]) for run in runs if run.seed in other]
     every = [run for pair in pairs for run in pair if run is not None]
-    common = [name for name in every[0].items if all(name in run.items for run in every)] if every else []
+    known = [set(run.items) for run in every]
+    common = [name for name in every[0].items if all(name in some for some in known)] if every else []
     if not common:
         raise ValueError("the runs have no seed or no item in common")
     labels = every[0].only(common).groups

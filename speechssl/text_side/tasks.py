@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import util
@@ -26,7 +28,7 @@ from speechssl.text_side.config import SentenceTasks, Symbols
 from speechssl.text_side.data import load_text, sentences
 
 SPLITS = ("train", "dev", "test")
-ACCURACY, MCC, SPEARMAN = "accuracy", "mcc", "spearman"
+METRICS = ACCURACY, MCC, SPEARMAN = "accuracy", "mcc", "spearman"
 FEWEST = 6  # words of a sentence that a task is made of
 PIECE = 4  # words of overlap
 
@@ -73,35 +75,65 @@ def load_task(folder: Path) -> Task:
 
 def _own(folder: Path) -> Task:
     about = read_json(folder / "task.json") if (folder / "task.json").is_file() else {}
+    task = str(about.get("task", Path(os.path.abspath(folder)).name)) if isinstance(about, dict) else ""
+    if not task or "/" in task or task.startswith("."):
+        raise InputError(f'{folder / "task.json"} has no name of a task ("task": a name of a folder); correct it')
     found: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {}  # split -> id, by which scores are kept -> place and line
     for split in SPLITS:
         path, found[split] = folder / f"{split}.jsonl", {}
         for number, values in read_lines(path):
-            if not ("label" in values and ("symbols" in values or isinstance(values.get("text"), str))):
-                raise InputError(f"{path}:{number} has no label, or neither text nor symbols; correct the line")
+            if reason := _amiss(values):
+                raise InputError(f"{path}:{number} {reason}; correct the line")
             name = str(values.get("id", len(found[split])))
             if name in found[split]:
                 raise InputError(f"{path}:{number}: the id {name} is also that of {found[split][name][0]}; make ids unique")
             found[split][name] = f"{path}:{number}", values
         if not found[split]:
             raise InputError(f"{path} has no examples; make the task again")
+    every = [values for some in found.values() for _, values in some.values()]
+    if len({"symbols" in values for values in every}) > 1:
+        raise InputError(f"{folder} has lines with text and lines with symbols; make two tasks of them")
     metric = str(about.get("metric", ACCURACY))
+    if metric not in METRICS:
+        raise InputError(f"{folder / 'task.json'} has the metric {metric}; choose one of {', '.join(METRICS)}")
     classes = [] if metric == SPEARMAN else sorted({str(values["label"]) for _, values in found["train"].values()})
-    if len(classes) == 1:
-        raise InputError(f"{folder / 'train.jsonl'} has one label alone; give examples of two at least")
+    _check_classes(classes, metric, folder / "train.jsonl")
     splits: dict[str, list[TaskExample]] = {split: [] for split in SPLITS}
     for split, lines in found.items():
         for name, (place, values) in lines.items():
             label = values["label"]
             if classes and str(label) not in classes:
                 raise InputError(f"{place} has the label {label!r}, which train.jsonl does not have; correct it")
-            if not classes and not isinstance(label, (int, float)):
+            if not classes and isinstance(label, str):
                 raise InputError(f"{place} has the label {label!r}, where task.json says numbers; correct it")
             symbols = tuple(map(str, values.get("symbols", ())))
             wanted = float(classes.index(str(label)) if classes else label)
             splits[split].append(TaskExample(name, wanted, values.get("text", ""), values.get("pair"), symbols))
     hashed = hash_files([folder / f"{split}.jsonl" for split in SPLITS])
-    return Task(str(about.get("task", folder.name)), tuple(classes), splits, hashed, metric, note=str(about.get("note", "")))
+    return Task(task, tuple(classes), splits, hashed, metric, note=str(about.get("note", "")))
+
+
+def _amiss(values: Mapping[str, Any]) -> str:
+    """What is wrong with the line of an example; "" where nothing is."""
+    label, text, pair, symbols = (values.get(name) for name in ("label", "text", "pair", "symbols"))
+    if label is None or label == "" or isinstance(label, (list, dict)):
+        return "has no label"
+    if isinstance(label, float) and not math.isfinite(label):
+        return f"has the label {label}"
+    if "symbols" in values:
+        named = isinstance(symbols, (str, list)) and symbols and all(isinstance(s, (str, int)) and s != "" for s in symbols)
+        return "" if named else "has no symbols, as a text or as a list of names"
+    if not (isinstance(text, str) and text.strip()):
+        return "has neither text nor symbols"
+    return "" if pair is None or (isinstance(pair, str) and pair.strip()) else "has an empty pair"
+
+
+def _check_classes(classes: Sequence[str], metric: str, path: Path) -> None:
+    """classes: none where numbers are predicted. Raises InputError for one alone, or for more than two of Matthews' correlation."""
+    if len(classes) == 1:
+        raise InputError(f"{path} has one label alone; give examples of two at least")
+    if metric == MCC and len(classes) != 2:
+        raise InputError(f"{path} has {len(classes)} labels, and {MCC} is of two; correct it")
 
 
 # ---- GLUE
@@ -136,10 +168,16 @@ def _glue(folder: Path, key: str) -> Task:
     files = {"train": folder / "train.tsv", "test": folder / form.dev}
     rows = {split: list(_tsv(path, form)) for split, path in files.items()}
     classes = () if form.metric == SPEARMAN else tuple(sorted({label for *_, label in rows["train"]}))
+    _check_classes(classes, form.metric, files["train"])
+    if len(rows["train"]) < 2:
+        raise InputError(f"{files['train']} has one example alone; give GLUE's folder as it is published")
 
     def example(name: str, text: str, pair: str | None, label: str) -> TaskExample:
         try:
-            return TaskExample(name, float(label) if form.metric == SPEARMAN else float(classes.index(label)), text, pair)
+            wanted = float(label if form.metric == SPEARMAN else classes.index(label))
+            if not math.isfinite(wanted):
+                raise ValueError(label)
+            return TaskExample(name, wanted, text, pair)
         except ValueError as error:
             raise InputError(f"{folder} has the label {label!r} at {name}; it is not {key.upper()} as it is published") from error
 
@@ -151,25 +189,34 @@ def _glue(folder: Path, key: str) -> Task:
 
 
 def _tsv(path: Path, form: GlueFormat) -> Iterator[tuple[str, str, str | None, str]]:
-    """id, text, pair, label of every line. Quotation marks are text in GLUE."""
+    """id, text, pair, label of every line. Quotation marks are text in GLUE.
+
+    A line that lacks a column or a text is listed and left out, as QQP has a few; more than one in a hundred are refused.
+    """
     lines = read_text(path, "give GLUE's folder as it is published").replace("\r\n", "\n").split("\n")
     rows = [line.split("\t") if line else [] for line in lines]
     wanted = [form.text, form.pair, form.label]
     head = {name: i for i, name in enumerate(rows[0])} if rows and isinstance(form.text, str) else {}
     try:
         text, pair, label = (None if w is None else w if isinstance(w, int) else head[w] for w in wanted)
-        assert text is not None and label is not None
-        found = [
-            (f"{path.name}:{n}", row[text], None if pair is None else row[pair], row[label])
-            for n, row in enumerate(rows[bool(head) :], 1 + bool(head))
-            if row
-        ]
-    except (KeyError, IndexError) as error:
+    except KeyError as error:
         raise InputError(
             f"{path} does not have the columns of GLUE's task ({error}); give its folder as it is published"
         ) from error
+    assert text is not None and label is not None
+    found, lacking = [], {}
+    for n, row in enumerate(rows[bool(head) :], 1 + bool(head)):
+        cells = [row[i].strip() if i < len(row) else "" for i in (text, pair, label) if i is not None]
+        if row and all(cells):
+            found.append((f"{path.name}:{n}", row[text], None if pair is None else row[pair], row[label]))
+        elif row:
+            lacking[f"{path.name}:{n}"] = "it has no text, or no label, in the columns of GLUE's task"
+    if len(lacking) * 100 > len(found):
+        places = f"{len(lacking)} of {len(lacking) + len(found)} lines, such as {next(iter(lacking))},"
+        raise InputError(f"{places} lack a text or a label in {path.parent}; give GLUE's folder as it is published")
     if not found:
         raise InputError(f"{path} has no examples; give GLUE's folder as it is published")
+    tell_set_aside(lacking, f"the task {path.parent.name}", "line")
     yield from found
 
 

@@ -9,7 +9,7 @@ import pytest
 from speechssl.cli import main
 from speechssl.io import write_json
 from speechssl.report.text_side import Lectures, curves, gain_by_length, mean_curve, read_lectures, text_side_section
-from speechssl.results import Row, append_rows
+from speechssl.results import Row, append_rows, read_rows
 from speechssl.text_side.runs import CONDITION
 from speechssl.text_side.tables import GAIN, MEAN
 
@@ -73,6 +73,33 @@ def test_a_folder_of_runs_has_a_page_without_a_corpus(tmp_path: Path, capsys: py
     (tmp_path / "tables/text_side.json").write_text("[1]")
     refused("is not what `speechssl text gains` writes", read_lectures, tmp_path, ROWS)
     assert not read_lectures(tmp_path, ()).tables
+
+
+def test_the_page_of_a_run_in_progress_says_what_is_there_and_what_is_to_come(tmp_path: Path) -> None:
+    tasks = {"dual": "scratch", "splice": "bert", "order": "span", "perplexity": "text", "converted-1x2": "a", "alignment-0": "a"}
+    append_rows(
+        tmp_path / "results.jsonl",
+        [Row(task, arm, CONDITION, None, "x", 8.0 + s, None, None, 9, s, "") for task, arm in tasks.items() for s in (0, 1)],
+    )
+    write_json(tmp_path / "runs/dual/nested-0/made_from.json", {"options": {"training": {"steps": 500}}})
+    write_json(tmp_path / "runs/dual/nested-0/checkpoints/curve.json", [{"step": 350, "loss": 1.0, "score": 0.1}])
+    found = read_lectures(tmp_path, read_rows(tmp_path / "results.jsonl"))
+    parts, scores = text_side_section(found).tables
+    assert [row[1:] for row in parts.rows] == [
+        ("dual", "scratch", 2),
+        ("splice", "bert", 2),
+        ("still to come", None, 0),
+        ("alignment, translation", "a", 4),
+        ("order", "span", 2),
+        ("perplexity", "text", 2),
+        ("still to come", None, 0),
+    ]
+    assert parts.note.startswith("Begun and not done: runs/dual/nested-0 (350 of 500 steps). Gains over scratch")
+    assert ("scratch", "8.5 (2 seeds)", None, None, None) in scores.rows
+    assert main(["report", str(tmp_path)]) == 0 and "350 of 500 steps" in (tmp_path / "report.html").read_text()
+    write_json(tmp_path / "tables/text_side.json", [])
+    (tmp_path / "runs/dual/nested-0/card.json").write_text("{}")
+    assert not text_side_section(read_lectures(tmp_path, found.rows)).tables
 
 
 def test_other_results_keep_their_page_beside_these(tmp_path: Path) -> None:

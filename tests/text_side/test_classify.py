@@ -132,6 +132,8 @@ def test_what_does_not_fit_is_one_sentence(pairs: Path, genes: Path, checkpoint:
         classify(genes, encoder, tmp_path / "r", "x", "own", options())
     with pytest.raises(InputError, match=r"sequences of 9999 tokens do not fit into the \d+ positions"):
         classify(pairs, encoder, tmp_path / "r", "x", "own", options(length=9999))
+    with pytest.raises(InputError, match="--length 4 is too short, specials included; give 5 tokens or more"):
+        classify(pairs, encoder, tmp_path / "r", "x", "own", options(length=4))
     write_lines(genes / "test.jsonl", [{"symbols": ["N"], "label": 0}])
     with pytest.raises(InputError, match="the symbol 'N' of the task genes is not in its training data"):
         classify(genes, encoder, tmp_path / "r", "x", "random", options())

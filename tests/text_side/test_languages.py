@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import FunnelConfig
 
 from speechssl.config import TrainingOptions
 from speechssl.data.records import data_hash
@@ -35,7 +36,7 @@ from speechssl.text_side.languages import (
 )
 from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.tables import gains_tables
-from speechssl.textlm import Shift, changed, layers_of, listening, load_shift, load_text_encoder
+from speechssl.textlm import Shift, changed, layers_of, listening, load_shift, load_text_encoder, make_encoder
 from speechssl.timing import FrameGrid, RunLength
 
 from ..files import change_lines, untouched
@@ -202,6 +203,10 @@ def test_a_shift_brings_one_mean_to_the_other(bilingual: Path, texts: tuple[Path
 def test_layers_that_are_one_are_refused(checkpoint: Any) -> None:
     with pytest.raises(InputError, match="albert.* are not 2 modules"):
         layers_of(load_text_encoder(str(checkpoint("ALBERT")))[0])
+    sizes = {"d_model": 8, "n_head": 1, "d_head": 8, "d_inner": 8, "vocab_size": 9}
+    blocks = {"architectures": ["FunnelModel"], "block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1}
+    with pytest.raises(InputError, match="funnel.* are not 2 modules"):
+        layers_of(make_encoder(FunnelConfig(**sizes, **blocks).to_dict()))
 
 
 # ---- verbs
@@ -232,6 +237,8 @@ def test_a_lexicon_of_other_texts_is_refused(bilingual: Path, texts: tuple[Path,
     lexicon = replace(OPTIONS, lexicon=str(tmp_path / "words.txt"))
     with pytest.raises(InputError, match="has 1 pairs whose words both texts hold 1 times or more"):
         align(*texts, str(bilingual), tmp_path / "out", "x", lexicon)
+    with pytest.raises(InputError, match="--length 2 is too short for a token between two specials"):
+        align(*texts, str(bilingual), tmp_path / "out", "x", replace(OPTIONS, length=2))
     with pytest.raises(InputError, match="give --units and --second-units"):
         align(*texts, str(bilingual), tmp_path / "out", "x", replace(OPTIONS, units=tmp_path))
     (tmp_path / "words.txt").write_text("unicorn\t独角兽\n", encoding="utf-8")

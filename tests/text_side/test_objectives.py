@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from transformers import FunnelConfig
 
 from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
@@ -31,6 +32,7 @@ from speechssl.text_side.objectives import (
     make_causal,
     save_causal,
     set_rows,
+    smaller,
 )
 from speechssl.text_side.pretrain import pretrain_text
 
@@ -193,3 +195,9 @@ def test_a_language_model_of_text_is_pre_trained_and_goes_on(tmp_path: Path) -> 
     assert load_causal(str(folder)).config.vocab_size == len(load_causal(str(folder)).get_input_embeddings().weight)
     more = pretrain_text(tmp_path / "more", TextPretraining(training, start=str(folder), **sizes))
     assert read_json(tmp_path / "more/card.json")["training"]["loss"] < card["training"]["loss"] and more.is_dir()
+
+
+def test_an_encoder_without_a_smaller_kin_has_no_generator() -> None:
+    sizes = {"d_model": 8, "n_head": 1, "d_head": 8, "d_inner": 8, "vocab_size": 9}
+    with pytest.raises(InputError, match="replaced-token needs a generator of fewer layers, which a funnel cannot have"):
+        smaller(FunnelConfig(**sizes, block_sizes=[1, 1], block_repeats=[1, 1], num_decoder_layers=1))

@@ -136,6 +136,14 @@ def test_tasks_of_glue_are_read_as_they_are_published(name: str, tmp_path: Path)
         ("", "has no examples"),
         ('{"id": "x", "text": "a", "label": 1}\n{"id": "x", "text": "b", "label": 2}', r"train.jsonl:2: the id x is also that of"),
         ('{"text": "a", "label": "x"}\n{"text": "a", "label": "y"}', r"test.jsonl:1 has the label 'z', which train.jsonl does not"),
+        ('{"text": " ", "label": 1}', "train.jsonl:1 has neither text nor symbols; correct the line"),
+        ('{"text": "a", "label": NaN}', "train.jsonl:1 has the label nan; correct the line"),
+        ('{"text": "a", "label": null}', "train.jsonl:1 has no label"),
+        ('{"text": "a", "pair": "", "label": 1}', "train.jsonl:1 has an empty pair"),
+        ('{"text": "a", "pair": 3, "label": 1}', "train.jsonl:1 has an empty pair"),
+        ('{"symbols": 5, "label": 1}', "train.jsonl:1 has no symbols"),
+        ('{"symbols": [], "label": 1}', "train.jsonl:1 has no symbols"),
+        ('{"symbols": "AC", "label": 1}', "has lines with text and lines with symbols; make two tasks of them"),
     ],
 )
 def test_a_damaged_task_is_one_sentence(lines: str, message: str, tmp_path: Path) -> None:
@@ -143,6 +151,42 @@ def test_a_damaged_task_is_one_sentence(lines: str, message: str, tmp_path: Path
         (tmp_path / f"{split}.jsonl").write_text(lines if split != "test" or not lines else '{"text": "a", "label": "z"}')
     with pytest.raises(InputError, match=message):
         load_task(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"metric": "f1"}, "has the metric f1; choose one of accuracy, mcc, spearman"),
+        ({"metric": "mcc"}, "has 3 labels, and mcc is of two"),
+        ({"metric": "spearman"}, "has the label 'x', where task.json says numbers"),
+        ({"task": "a/b"}, "has no name of a task"),
+        ([1], "has no name of a task"),
+    ],
+)
+def test_what_task_json_says_is_checked(about: Any, message: str, tmp_path: Path) -> None:
+    for split in SPLITS:
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps({"text": "a", "label": label}) + "\n" for label in "xyz"))
+    (tmp_path / "task.json").write_text(json.dumps(about))
+    with pytest.raises(InputError, match=message):
+        load_task(tmp_path)
+
+
+def test_a_few_broken_lines_of_glue_are_left_out_and_more_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The published QQP has a few."""
+    folder, head = tmp_path / "QQP", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    rows = [f"{n}\t1\t2\tWho?\tWhy?\t{n % 2}\n" for n in range(200)]
+    folder.mkdir()
+    (folder / "train.tsv").write_text(head + "".join(rows) + "200\t1\t2\tWho\n")
+    (folder / "dev.tsv").write_text(head + "".join(rows[:5]))
+    task = load_task(folder)
+    assert len(task.splits["train"]) + len(task.splits["dev"]) == 200 and "train.tsv:202" in capsys.readouterr().err
+    (folder / "dev.tsv").write_text(head + "".join(rows[:5]) + "5\t1\t2\t\tWhy?\t1\n")
+    with pytest.raises(InputError, match="1 of 6 lines, such as dev.tsv:7, lack a text or a label in .*QQP; give GLUE's folder"):
+        load_task(folder)
+    (folder / "dev.tsv").write_text(head + "".join(rows[:5]))
+    (folder / "train.tsv").write_text(head + rows[0] + rows[2])
+    with pytest.raises(InputError, match="has one label alone"):
+        load_task(folder)
 
 
 def test_what_is_no_task_is_named(tmp_path: Path) -> None:
