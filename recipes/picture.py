@@ -27,7 +27,7 @@ def scores_of(models: Path) -> Scores:
 
 def draw(scores: Scores, out: Path) -> None:
     wer = {where: score["value"] for (_, metric, where), score in scores.items() if metric == "wer"}
-    levels = sorted((float(found[1]) for where in wer if (found := re.fullmatch(r"pink (\S+) dB", where))))
+    levels = sorted(float(found[1]) for where in wer if (found := re.fullmatch(r"pink (\S+) dB", where)))
     by_level = [*(f"pink {level:g} dB" for level in levels), "clean"]
     with styled(svg_hashsalt="results", svg_fonttype="path", font_size=10) as figure_class:
         figure = figure_class(figsize=(9, 3.4), facecolor="white", layout="constrained")

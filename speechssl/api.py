@@ -109,8 +109,8 @@ class Dual:
         asked = question if isinstance(question, RunLength) else read_question(question)
         if isinstance(asked, str):
             raise InputError(
-                f"DUAL reads no text such as {asked!r}; give a recording of the question (a file, or samples at 16 kHz), its units, "
-                "or ask a Cascade, which reads texts"
+                f"DUAL reads no text such as {asked!r}; give a recording of the question (a file, or samples at 16 kHz) or its "
+                "units, or ask a Cascade, which reads texts"
             )
         passage, asked = (x if isinstance(x, RunLength) else self.units(x) for x in (passage, asked))
         return self.system.answer_all([(asked, passage)])[0]
