@@ -65,7 +65,7 @@ package: .venv/ready ## build sdist and wheel into dist/, and try them without t
 docs: .venv/ready ## build the pages into site/, and check their links
 	MKDOCS=$(BIN)/mkdocs .ci/docs
 
-.venv/ready: pyproject.toml constraints.txt ## only make the environment: 6 GB, some minutes
+.venv/ready: pyproject.toml constraints.txt ## only make the environment: 7.3 GB, some minutes
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "speechssl needs Python 3.11 to 3.13; say which with make PYTHON=...")'
 	@# Debian's python3 without python3-venv has no ensurepip; a pip or uv that is there can fill the environment instead
 	@$(PYTHON) -m venv .venv 2>/dev/null \

@@ -27,8 +27,8 @@ def scores_of(models: Path) -> Scores:
 
 def draw(scores: Scores, out: Path) -> None:
     wer = {where: score["value"] for (_, metric, where), score in scores.items() if metric == "wer"}
-    levels = sorted((float(found[1]) for where in wer if (found := re.fullmatch(r"pink (\S+) dB", where))), reverse=True)
-    by_level = ["clean", *(f"pink {level:g} dB" for level in levels)]
+    levels = sorted(float(found[1]) for where in wer if (found := re.fullmatch(r"pink (\S+) dB", where)))
+    by_level = [*(f"pink {level:g} dB" for level in levels), "clean"]
     with styled(svg_hashsalt="results", svg_fonttype="path", font_size=10) as figure_class:
         figure = figure_class(figsize=(9, 3.4), facecolor="white", layout="constrained")
         by_snr, by_errors = figure.subplots(1, 2, sharey=True)
@@ -42,8 +42,8 @@ def draw(scores: Scores, out: Path) -> None:
                 values = [cell["value"] for cell in cells]
                 errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
                 axes.errorbar(places, values, errors, linestyle=line, **style)
-        by_snr.set_xticks(range(len(by_level)), ["clean", *(f"{level:g}" for level in levels)])
-        by_snr.set_xlabel("SNR of pink noise (dB)")
+        by_snr.set_xticks(range(len(by_level)), [*(f"{level:g}" for level in levels), "clean"])
+        by_snr.set_xlabel("← more noise   SNR of pink noise (dB)   less noise →")
         by_snr.set_ylabel("FF1 (%)")
         by_snr.set_ylim(0, 100)
         by_errors.set_xlabel("WER of the recogniser in the same condition (%)")

@@ -104,10 +104,16 @@ class Dual:
     def answer(self, passage: Audio | RunLength, question: Audio | RunLength) -> TimedAnswer:
         """Start and end in seconds of the passage, and a confidence in [0, 1]. Either is a recording, or its units.
 
-        Raises InputError as `Units` does.
+        Raises InputError as `Units` does, and for a question that is a text.
         """
-        passage, question = (x if isinstance(x, RunLength) else self.units(x) for x in (passage, question))
-        return self.system.answer_all([(question, passage)])[0]
+        asked = question if isinstance(question, RunLength) else read_question(question)
+        if isinstance(asked, str):
+            raise InputError(
+                f"DUAL reads no text such as {asked!r}; give a recording of the question (a file, or samples at 16 kHz) or its "
+                "units, or ask a Cascade, which reads texts"
+            )
+        passage, asked = (x if isinstance(x, RunLength) else self.units(x) for x in (passage, asked))
+        return self.system.answer_all([(asked, passage)])[0]
 
 
 class Cascade:

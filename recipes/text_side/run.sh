@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The text side of the lectures: what does a text-pre-trained encoder know that units can use?
+# The text side of Hung-yi Lee's lectures: what does a text-pre-trained encoder know that units can use?
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/text_side/run.sh recipes/text_side/small.yaml exp/text_side texts/      small encoders: some hours of 2 cores
 #   bash recipes/text_side/run.sh recipes/text_side/base.yaml exp/text_side texts/       published size: GPUs

@@ -26,6 +26,10 @@ class Answer:
     Whisper and a reader of real questions where there are some (`speechssl models get whisper-base`; recipes/real_questions), else
     cascade-ctc. In a long passage dual@5 or cascade-ENGINE@5 reads only the 5 windows that share most with the question.
 
+    The confidence, 0 to 1, is the share of the chosen span in a softmax over the best span of every window of the passage and "no
+    answer". It is no probability of being right: in a short passage, which is one window, wrong answers are often near 1 as well.
+    It ranks answers of one system, and does not compare systems.
+
       speechssl answer --passage lecture.mp3 --question question.wav --clip answer.wav
       speechssl answer --passage lecture.mp3 --question "When was the university founded?" "Who founded it?" --json
       speechssl answer --passage lecture.mp3 --question "Who founded it?" --reader deepset/minilm-uncased-squad2 --null-threshold 0

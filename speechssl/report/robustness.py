@@ -137,7 +137,7 @@ def robustness_section(found: Sequence[Panel], summarised: Sequence[Panel]) -> S
         ("What noise costs, task by task", heat, heat_map(found)),
         ("What noise costs, in decibels", other, heat_map(found, "dB")),
         ("What noise costs, on PESQ's scale", other, heat_map(found, "")),
-        ("Scores as the noise grows", curve, curves(found)),
+        ("Scores against the signal-to-noise ratio (SNR)", curve, curves(found)),
         ("What DUAL and the cascade keep", share, relative_curves(found)),
     ]
     return Section(
@@ -258,7 +258,7 @@ def _name_columns(axes: Sequence[Sequence[Axes]], noises: Sequence[str]) -> None
     for noise, ax in zip(noises, axes[0], strict=True):
         ax.set_title(ShownCondition(noise).family, loc="left", fontsize=8.5, color=MUTED, pad=4)
     for ax in axes[-1]:
-        ax.set_xlabel("Signal-to-noise ratio (dB)", fontsize=8.5)
+        ax.set_xlabel("← more noise   SNR (dB)   less noise →", fontsize=8.5)
 
 
 # ---- the heat map

@@ -110,7 +110,7 @@ def qa_section(
     )
     what = "as written" if ShownCondition("written") in results.conditions("ff1") else "clean speech"
     figures: list[tuple[str, str, Drawing | None]] = [
-        ("FF1 as the noise grows", snr, score_against_snr(results)),
+        ("FF1 against the signal-to-noise ratio (SNR)", snr, score_against_snr(results)),
         ("FF1 against the recognition errors of the cascade", crossing, score_against_wer(results)),
         (f"FF1 by the length of the answer, {what}", interval_note("Upright lines", drawn), bars(results, breakdowns)),
     ]
@@ -203,7 +203,7 @@ def score_against_snr(results: Results) -> Drawing | None:
                 aside = (number - (len(lines) - 1) / 2) * (high - low) / 98
                 xs = [(clean if c.snr_db is None else c.snr_db) + aside for c, _ in points]
                 _draw_line(ax, xs, [cell for _, cell in points], series)
-            ax.set_xlabel(f"Signal-to-noise ratio, {ShownCondition(noise).family.lower()}")
+            ax.set_xlabel(f"← more noise   SNR of {ShownCondition(noise).family.lower()}   less noise →")
             ax.set_ylim(0, top)
         axes[0].set_ylabel("FF1 (%)")
         lines = panels[-1][1]  # names at the right ends of the lines, instead of a legend

@@ -1,5 +1,5 @@
-"""The text side's section of a page: the lecture's chart of gains over scratch with what was published, the gain against the length
-of dependencies, optimisation and generalisation apart, and the tables that `speechssl text gains` left.
+"""The text side's section of a page: the chart of gains over scratch of Hung-yi Lee's lecture with what was published, the gain
+against the length of dependencies, optimisation and generalisation apart, and the tables that `speechssl text gains` left.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def text_side_section(found: Lectures) -> Section:
     tasks = [MEAN] * (MEAN in tasks) + [task for task in tasks if task != MEAN]
     figures: list[tuple[str, str, Drawing | None]] = []
     if tasks:
-        published = f"Below the bars: what the lecture says of the chart of {PAPER} (GLUE, published size)."
+        published = f"Below the bars: what Hung-yi Lee's lecture says of the chart of {PAPER} (GLUE, published size)."
         caption = f"Points over training from scratch, with 95 % intervals over seeds and items. {published}"
         figures.append(("Gain over scratch", caption, gain_bars(found, tasks)))
         caption = "Runs that are shuffled, pairs and copies whose parts lie further and further apart."

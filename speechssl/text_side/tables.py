@@ -1,4 +1,4 @@
-"""All tables of RESULTS: what every start scores, what it gains over scratch, and what the lectures and papers have beside it.
+"""All tables of RESULTS: what every start scores, what it gains over scratch, and what Hung-yi Lee's lectures and papers have.
 
 Gains of arXiv 2109.03537 are a bar chart (GLUE, points over training from scratch, an axis from 0 to 25) whose bars the lecture
 describes in words; no number is read off it here.

