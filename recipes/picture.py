@@ -43,7 +43,7 @@ def draw(scores: Scores, out: Path) -> None:
                 errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
                 axes.errorbar(places, values, errors, linestyle=line, **style)
         by_snr.set_xticks(range(len(by_level)), [*(f"{level:g}" for level in levels), "clean"])
-        by_snr.set_xlabel("← more noise   SNR of pink noise (dB)   less noise →")
+        by_snr.set_xlabel("← more noise\N{EM SPACE}SNR of pink noise (dB)\N{EM SPACE}less noise →")
         by_snr.set_ylabel("FF1 (%)")
         by_snr.set_ylim(0, 100)
         by_errors.set_xlabel("WER of the recogniser in the same condition (%)")

@@ -258,7 +258,7 @@ def _name_columns(axes: Sequence[Sequence[Axes]], noises: Sequence[str]) -> None
     for noise, ax in zip(noises, axes[0], strict=True):
         ax.set_title(ShownCondition(noise).family, loc="left", fontsize=8.5, color=MUTED, pad=4)
     for ax in axes[-1]:
-        ax.set_xlabel("← more noise   SNR (dB)   less noise →", fontsize=8.5)
+        ax.set_xlabel("← more noise\N{EM SPACE}SNR (dB)\N{EM SPACE}less noise →", fontsize=8.5)
 
 
 # ---- the heat map

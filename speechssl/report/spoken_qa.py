@@ -203,7 +203,7 @@ def score_against_snr(results: Results) -> Drawing | None:
                 aside = (number - (len(lines) - 1) / 2) * (high - low) / 98
                 xs = [(clean if c.snr_db is None else c.snr_db) + aside for c, _ in points]
                 _draw_line(ax, xs, [cell for _, cell in points], series)
-            ax.set_xlabel(f"← more noise   SNR of {ShownCondition(noise).family.lower()}   less noise →")
+            ax.set_xlabel(f"← more noise\N{EM SPACE}SNR of {ShownCondition(noise).family.lower()}\N{EM SPACE}less noise →")
             ax.set_ylim(0, top)
         axes[0].set_ylabel("FF1 (%)")
         lines = panels[-1][1]  # names at the right ends of the lines, instead of a legend

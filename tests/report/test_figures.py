@@ -93,7 +93,7 @@ def test_a_panel_for_each_cascade_and_each_noise():
     assert "WER of the recognisers" in drawing.svg and "a 50.0 at 10.0, b 30.0 at 60.0, DUAL 40.0" in drawing.alt
     babble = [row("dual", "ff1", v, "babble", snr) for snr, v in ((10.0, 20.0), (0.0, 9.0))]
     svg = score_against_snr(arrange(CROSSING + babble)).svg
-    assert all(f">← more noise   SNR of {noise}   less noise →<" in svg for noise in ("pink noise", "babble"))
+    assert all(f">← more noise\N{EM SPACE}SNR of {noise}\N{EM SPACE}less noise →<" in svg for noise in ("pink noise", "babble"))
 
 
 def test_values_and_intervals_may_be_missing():

@@ -98,7 +98,7 @@ def test_more_loss_is_darker_and_gains_are_no_loss():
 @pytest.mark.slow
 def test_curves_have_a_band_and_a_line_for_every_encoder():
     svg = curves(panels(rows())).svg
-    assert svg.count("← more noise   SNR (dB)   less noise →") == 2  # below every column
+    assert svg.count("← more noise\N{EM SPACE}SNR (dB)\N{EM SPACE}less noise →") == 2  # below every column
     lines = re.findall(rf'<path d="[^"]*" clip-path="[^"]*" style="[^"]*stroke: var\(--s0, {PALETTE[0][0]}\)', svg)
     assert len(lines) == 4 * 2  # tasks x noises
     assert svg.count("FillBetween") == 6 * 2
