@@ -129,7 +129,7 @@ def _through(matrix: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tens
     return matrix.adapter(output)  # type: ignore[no-any-return, operator]
 
 
-@torch.inference_mode()
+@torch.no_grad()  # what an encoder keeps of this call must still take a gradient
 def _alike(encoder: Any) -> bool:
     """Whether all layers give outputs of one size: Funnel's grow shorter. An encoder of speech is not tried."""
     table = encoder.get_input_embeddings() if hasattr(encoder, "get_input_embeddings") else None

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # every verb imports this file, and most can print their help
     import torch
 
 CARD, MADE_FROM, CHECKSUM = "card.json", "made_from.json", "checksum"
+SLOW = 1 << 30  # bytes of a file whose hash takes seconds
 LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
 _LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
 _TOLD: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
@@ -234,7 +235,12 @@ def hash_files(paths: Iterable[Path]) -> str:
 
 def check_kept(folder: Path, card: Mapping[str, Any]) -> None:
     """Raises InputError where a file that is kept in a folder, for runs to come, is not what its card has under `files`."""
-    for name, wanted in card.get("files", {}).items():  # older cards have none
+    files = card.get("files", {})  # older cards have none
+    if not isinstance(files, dict) or any(Path(name).name != name for name in files):
+        raise InputError(f"the card of {folder} does not say what its files are; delete the folder, and it is made again")
+    for name, wanted in files.items():
+        if (folder / name).is_file() and (size := (folder / name).stat().st_size) > SLOW:
+            print(f"checking {folder / name} ({size / 1e9:.0f} GB)", file=sys.stderr)
         if not (folder / name).is_file() or hash_files([folder / name]) != wanted:
             raise InputError(f"{folder / name} is not the file that its card describes; delete {folder}, and it is made again")
 

@@ -272,6 +272,9 @@ def other_voice(samples: np.ndarray, formants: float, pitch: float, pitch_range:
     except ImportError as error:
         raise MissingExtra("perturbation of voices", "voices") from error
     sound = parselmouth.Sound(np.asarray(samples, np.float64), SAMPLE_RATE)
+    seeding = f"random_initializeWithSeedUnsafelyButPredictably ({zlib.crc32(sound.values)})"
+    with _PRAAT:  # a Praat without it is an error, and not a voice that stays as it is
+        parselmouth.praat.run(seeding)
     try:
         found = sound.to_pitch_ac(pitch_floor=FLOOR, pitch_ceiling=CEILING, time_step=0.8 / FLOOR)
         frequencies = found.selected_array["frequency"]
@@ -287,7 +290,7 @@ def other_voice(samples: np.ndarray, formants: float, pitch: float, pitch_range:
         if pitch_range <= 0:  # the median itself is as low
             pitch_range = 1.0
         with _PRAAT:  # it draws numbers where there is no pitch, and one sound is to give one result
-            parselmouth.praat.run(f"random_initializeWithSeedUnsafelyButPredictably ({zlib.crc32(sound.values)})")
+            parselmouth.praat.run(seeding)
             changed = parselmouth.praat.call([sound, found], "Change gender", formants, median, pitch_range, 1.0).values[0]
     except parselmouth.PraatError:  # too short for a period of the lowest pitch
         return guard(samples)

@@ -332,15 +332,20 @@ def trained_attention(
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention as transformers asks for it: query, key, value (B, h, S, d), attention_mask (B, 1, S, S), False or -inf where a
-    token is not seen. Returns (B, S, h, d). What `Attention` does not compute, or not faster, SDPA does.
+    token is not seen. Returns (B, S, h, d). SDPA does what `Attention` does not (dropout, masks of a head, biases of positions,
+    reading from left to right), or not faster (fp32, weights of more than KEPT bytes).
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     batch, heads, length, size = query.shape
-    causal = attention_mask is None and (others.get("is_causal") or getattr(module, "is_causal", False))
-    plain = not dropout and not causal and key.shape == query.shape and scaling in (None, size**-0.5)
+    causal = others.get("is_causal")
+    causal = attention_mask is None and (getattr(module, "is_causal", True) if causal is None else causal)  # as SDPA decides
+    plain = not dropout and not causal and scaling in (None, size**-0.5) and query.shape == key.shape == value.shape
+    plain = plain and all(others.get(name) is None for name in ("position_bias", "softcap", "cache"))
+    plain = plain and (attention_mask is None or (attention_mask.shape[1] == 1 and not attention_mask.requires_grad))
     fits = 2 * batch * heads * length**2 <= KEPT  # bytes of the weights, which are kept for the gradient
-    if not (plain and fits and query.is_cpu and query.dtype == torch.bfloat16 and query.requires_grad):
+    half = query.dtype == key.dtype == value.dtype == torch.bfloat16
+    if not (plain and fits and half and query.is_cpu and query.requires_grad):
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **others)
     bias = attention_mask
     if bias is not None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, ModernBertConfig, PreTrainedTokenizerFast
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.train import train_text
@@ -39,6 +40,7 @@ from speechssl.textlm import (
     special_ids,
     subword_units,
     symbol_encoder,
+    trained_attention,
     without_dropout,
     word_pieces,
 )
@@ -184,6 +186,29 @@ def test_a_tokeniser_without_marks_is_refused(text_encoder):
 
 
 TEXT = "他在北京，買了 iPhone。"
+
+
+@pytest.mark.parametrize("kind", ["biases of positions", "a mask a head", "from left to right", "dropout", "another scale"])
+def test_what_training_attention_cannot_compute_is_pytorchs(kind):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 9, 8, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    module, mask, more = torch.nn.Module(), torch.ones(2, 1, 9, 9, dtype=torch.bool), {}
+    if kind == "biases of positions":
+        more["position_bias"] = torch.randn(1, 3, 9, 9, dtype=torch.bfloat16)
+    if kind == "a mask a head":
+        mask = torch.rand(2, 3, 9, 9) < 0.5
+        mask[..., 0] = True
+    if kind == "from left to right":  # what SDPA takes for granted without a mask
+        mask = None
+    if kind == "another scale":
+        more["scaling"] = 1.0
+    if kind == "dropout":
+        more["dropout"] = 0.5
+    found = []
+    for attention in (trained_attention, sdpa_attention_forward):
+        torch.manual_seed(1)
+        found.append(attention(module, q, k, v, mask, **more)[0])
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize(

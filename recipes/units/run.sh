@@ -184,8 +184,10 @@ fi
 
 stage "9 the figure: distances of its units in all test lists, and between voices of espeak-ng that no training had"
 for book in units words; do
-  [ -f "$EXP/people-en/$book.safetensors" ] && [ ! -f "$EXP/distances-$book.svg" ] || continue
-  speechssl units evaluate "$CORPUS" "$EXP/people-en/encoder" "$EXP/people-en/$book.safetensors" --first 40 --conditions
+  [ -f "$EXP/people-en/$book.safetensors" ] || continue
+  [ -f "$EXP/voices-$book.json" ] || speechssl units evaluate "$CORPUS" "$EXP/people-en/encoder" "$EXP/people-en/$book.safetensors" \
+    --first 40 --conditions --out "$EXP/voices-$book.json"
+  [ ! -f "$EXP/distances-$book.svg" ] || continue
   cat "$EXP"/lists/test-*.csv 2> /dev/null | awk '!/^id,/ || NR == 1' > "$EXP/test.csv" || continue # nobody else to compare with
   speechssl units evaluate "$EXP/test.csv" "$EXP/people-en/encoder" "$EXP/people-en/$book.safetensors" --conditions \
     --violins "$EXP/distances-$book.svg"

@@ -141,6 +141,8 @@ def features_on_disk(
             return str(error)
 
     path, index = folder / "features.f16", folder / f"index.{CARD}"
+    if not index.is_file() and (folder / "index.json").is_file():  # as it was called without checksums
+        index = folder / "index.json"
     if not index.is_file():
         stops, facts, failed, shape = [0], {}, {}, (0,)
         with replacing(path) as temporary, temporary.open("wb") as file, single_threaded(torch.get_num_threads()) as pool:

@@ -104,9 +104,14 @@ def read_begun(out: Path) -> Iterator[str]:
         for path in sorted(out.glob(f"{place}/{MADE_FROM}")):
             folder, curve = path.parent, path.parent / "checkpoints/curve.json"
             if not (folder / CARD).is_file():
-                points = read_json(curve) if curve.is_file() else []
-                steps = read_json(path).get("options", {}).get("training", {}).get("steps")
-                at = f" ({points[-1]['step']} of {steps} steps)" if points and steps else ""
+                try:
+                    points = read_json(curve) if curve.is_file() else []
+                    steps = read_json(path)["options"].get("training", {}).get("steps")
+                    at = f" ({points[-1]['step']} of {steps} steps)" if points and steps else ""
+                except (AttributeError, KeyError, TypeError, InputError) as error:
+                    if not folder.is_dir():  # a run that is refused takes its folder away
+                        continue
+                    raise InputError(f"{folder} is not a run that was begun ({error!r}); delete it and run it again") from error
                 yield f"{folder.relative_to(out).as_posix()}{at}"
 
 

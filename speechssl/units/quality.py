@@ -261,9 +261,9 @@ def _measured(
             from librosa import effects  # type: ignore[attr-defined]  # slow to import
 
             samples = read_audio(item.path)
+            changed = [distorter.apply(samples, condition, item.id) for condition in conditions]
+            changed += [effects.time_stretch(samples, rate=rate) for rate in stretches]
             try:
-                changed = [distorter.apply(samples, condition, item.id) for condition in conditions]
-                changed += [effects.time_stretch(samples, rate=rate) for rate in stretches]
                 return [extractor.units(one) for one in changed]
             except ValueError as error:
                 return str(error)

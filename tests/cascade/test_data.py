@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from speechssl.cascade.data import TimedWord, Transcript, features_on_disk, split_at_pauses, transcribe_pieces
 from speechssl.errors import InputError
+from speechssl.io import read_json, write_json
 
 RATE = 1_000
 
@@ -58,7 +59,15 @@ def test_a_flipped_bit_in_kept_features_is_noticed(tmp_path):
     for _ in range(2):
         array, bounds, facts = features_on_disk(recordings, lambda rows: (rows, len(rows)), tmp_path, "tests")
         assert array.shape == (8, 2) and bounds == {"a": (0, 3), "b": (3, 8)} and facts == {"a": 3, "b": 5}
-    kept = tmp_path / "features.f16"
+    kept, index = tmp_path / "features.f16", tmp_path / "index.card.json"
+    card = read_json(index)
+    index.unlink()
+    write_json(tmp_path / "index.json", {name: card[name] for name in ("stops", "shape", "facts", "failed")})  # as it was before
+    assert features_on_disk(recordings, lambda rows: pytest.fail("made again"), tmp_path, "tests")[1] == bounds
+    write_json(index, card | {"files": [kept.name]})
+    with pytest.raises(InputError, match="does not say what its files are; delete the folder"):
+        features_on_disk(recordings, lambda rows: (rows, len(rows)), tmp_path, "tests")
+    write_json(index, card)
     whole = kept.read_bytes()
     kept.write_bytes(whole[:7] + b"!" + whole[8:])
     with pytest.raises(InputError, match=r"features.f16 is not the file that its card describes; delete .* made again"):

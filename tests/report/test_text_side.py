@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from speechssl.cli import main
+from speechssl.errors import InputError
 from speechssl.io import write_json
 from speechssl.report.text_side import Lectures, curves, gain_by_length, mean_curve, read_lectures, text_side_section
 from speechssl.results import Row, append_rows, read_rows
@@ -97,6 +98,11 @@ def test_the_page_of_a_run_in_progress_says_what_is_there_and_what_is_to_come(tm
     assert parts.note.startswith("Begun and not done: runs/dual/nested-0 (350 of 500 steps). Gains over scratch")
     assert ("scratch", "8.5 (2 seeds)", None, None, None) in scores.rows
     assert main(["report", str(tmp_path)]) == 0 and "350 of 500 steps" in (tmp_path / "report.html").read_text()
+    curve = tmp_path / "runs/dual/nested-0/checkpoints/curve.json"
+    for damaged in ([{"x": 1}], {"step": 1}, [3]):
+        write_json(curve, damaged)
+        with pytest.raises(InputError, match=r"nested-0 is not a run that was begun .* delete it and run it again"):
+            read_lectures(tmp_path, found.rows)
     write_json(tmp_path / "tables/text_side.json", [])
     (tmp_path / "runs/dual/nested-0/card.json").write_text("{}")
     assert not text_side_section(read_lectures(tmp_path, found.rows)).tables
