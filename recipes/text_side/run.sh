@@ -112,6 +112,7 @@ if part 1; then
     TEXT_MODEL=$(setting text-encoder)
     if [ -n "$TEXT_MODEL" ]; then
       plateau text "$TEXT_MODEL" most-frequent "$seed"
+      plateau text.scratch "$TEXT_MODEL" scratch "$seed" # the same shape from random weights
       for data in $(setting warm-up); do
         warm=$EXP/encoders/text-$data-$seed
         speechssl pretrain text "$warm" --data "$data" --units "$EXP/units" --start "$TEXT_MODEL" --seed "$seed" $(with warm)
