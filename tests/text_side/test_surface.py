@@ -183,7 +183,7 @@ def test_the_score_is_ff1_of_what_the_reader_points_at(
     corpus: Path, checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Knows:
-        def __init__(self, *_: object) -> None: ...
+        def __init__(self, *_: object, bf16: bool) -> None: ...
 
         def read(self, items: list[Any]) -> list[Any]:
             data = load_corpus(corpus, "train")
