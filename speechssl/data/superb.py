@@ -201,9 +201,7 @@ def _utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
         for path in (values["audio"], *values.get("sources", ())):
             if not isinstance(path, str):
                 raise TypeError("a path is not text")
-            check_inside(
-                root.parent, str(root.absolute().name / PurePath(path)), place
-            )  # neighbours may share their audio
+            check_inside(root.parent, str(root.absolute().name / PurePath(path)), place)  # neighbours may share their audio
             if not (root / path).is_file():
                 raise InputError(f"{place} names {root / path}, which does not exist; restore it or remove the line")
         values = {"id": str(PurePath(values["audio"]).with_suffix(""))} | values
