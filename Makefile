@@ -20,8 +20,8 @@ demo: .venv/ready ## a new test set, three systems in clean and noisy speech, a 
 	PATH="$(abspath $(BIN)):$$PATH" bash recipes/demo/run.sh
 
 # Two parts at a time, the longest first, so that both cores end together.
-test: .venv/ready ## all tests: eleven minutes on two cores
-	@echo "eleven minutes on two cores; each part prints when it is through"
+test: .venv/ready ## all tests: ten minutes on two cores
+	@echo "ten minutes on two cores; each part prints when it is through"
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-long test-short test-others test-folders
 
 test-fast: .venv/ready ## the package's tests without the slow ones: a minute and a half
