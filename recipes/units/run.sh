@@ -56,7 +56,7 @@ list() { # NAME CORPUS...
 list speech "$CORPUS" "$EXP/flite" "$EXP/kokoro" "$EXP/people.txt" ${dtw:+--dtw "$TEACHER" --layer "$dtw"}
 list espeak "$CORPUS" # of these two no reference is used
 list synthesisers "$CORPUS" "$EXP/flite"
-more=$(setting more) # corpora that r-spin-ctc-more has several times, as NAME=N
+more=$(setting more) # corpora that r-spin-ctc-more and r-spin-frames have several times, as NAME=N
 [ -z "$more" ] || [ -f "$EXP/speech-more.txt" ] || python recipes/units/lists.py repeat "$EXP/speech-more.txt" "$EXP/speech.txt" $more
 
 stage "2 speech to measure on: other people, other words, and the synthesisers piper (dev) and festival (test)"
@@ -81,6 +81,7 @@ known() { # NAME LIST BEFORE: goes on; labels are the units that the reader of t
   speechssl pretrain spin "$EXP/$2.txt" "$EXP/$1" --start "$EXP/$3/encoder" --teacher "$START/encoder" \
     --codebook "$START/units.safetensors" --reference $(with "$1")
 }
+reads_known() { [[ $1 = r-spin-ctc* || $1 = r-spin-frames ]]; } # ARM: its linear head gives the units that the reader of the start knows
 for arm in $ARMS; do
   case $arm in
     start | teacher | whisper-base | mfcc | fbank) ;; # as they are
@@ -96,14 +97,14 @@ for arm in $ARMS; do
     r-spin-reference) # the teacher's clusters of espeak-ng's neutral reading for all who read the same text
       speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" --reference $(with "$arm") ;;
-    r-spin-ctc) known "$arm" speech r-spin-reference ;;
-    r-spin-ctc-more) # and goes on, with more of some speech
+    r-spin-ctc | r-spin-ctc-more | r-spin-frames) # each goes on from the one before, the later two with more of some speech
       known r-spin-ctc speech r-spin-reference
-      known "$arm" speech-more r-spin-ctc ;;
+      [ "$arm" = r-spin-ctc ] || known r-spin-ctc-more speech-more r-spin-ctc
+      [ "$arm" != r-spin-frames ] || known "$arm" speech-more r-spin-ctc-more ;;
     teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
       speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
         --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
-    *) echo "speechssl: there is no arm $arm; choose from mfcc fbank start teacher whisper-base hubert hubert-synthesisers spin r-spin r-spin-teacher r-spin-reference r-spin-ctc r-spin-ctc-more teacher-clusters" >&2; exit 2 ;;
+    *) echo "speechssl: there is no arm $arm; choose from mfcc fbank start teacher whisper-base hubert hubert-synthesisers spin r-spin r-spin-teacher r-spin-reference r-spin-ctc r-spin-ctc-more r-spin-frames teacher-clusters" >&2; exit 2 ;;
   esac
 done
 
@@ -133,7 +134,7 @@ for arm in $ARMS; do
     teacher) measure teacher "$TEACHER" "$EXP/teacher.safetensors" ;;
     *)
       reads="units labels" # the learned codebook, the linear head on the pseudo-labels
-      if [[ $arm = r-spin-ctc* ]]; then # its labels are what the reader of the start knows; words of people have those of the arm before
+      if reads_known "$arm"; then # words of people have the labels of r-spin-reference
         [ -f "$EXP/$arm/known-out.safetensors" ] \
           || python recipes/units/read_out.py "$EXP/$arm/labels.safetensors" "$EXP/$arm/known-out.safetensors" $(setting known)
         speechssl units transfer "$EXP/speech.txt" "$EXP/r-spin-reference/encoder" "$EXP/r-spin-reference/labels-out.safetensors" \
@@ -161,7 +162,7 @@ for arm in $ARMS; do
   if [ "$arm" = start ]; then answer start "$START/encoder" "$START/units.safetensors"; fi
   [ -d "$EXP/$arm/encoder" ] || continue
   known=$EXP/$arm/known.safetensors
-  if [[ $arm = r-spin-ctc* ]]; then
+  if reads_known "$arm"; then
     known=$EXP/$arm/known-out.safetensors
   else
     speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$EXP/$arm/encoder" "$known" $(with transfer)

@@ -26,6 +26,7 @@ from speechssl.text_side.tables import (
     ALIGNMENT,
     ARTIFICIAL,
     CONVERTED,
+    DUAL_NOTE,
     FROZEN,
     GAIN,
     MEAN,
@@ -201,7 +202,8 @@ def text_side_section(found: Lectures) -> Section:
         caption = (
             "Optimisation: loss in training. Generalisation: the score on the test set, against steps and at equal training loss."
         )
-        figures.append((f"{task}: optimisation and generalisation", caption, curves(found, task)))
+        published = f" {DUAL_NOTE}" if task == "dual" else ""
+        figures.append((f"{task}: optimisation and generalisation", caption + published, curves(found, task)))
     figures += surface_figures(found.surfaces)
     return Section(summary(found, tasks), figures=figures, tables=(*so_far(found), *found.tables))
 

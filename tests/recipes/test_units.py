@@ -39,7 +39,7 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
     names = {row[0] for row in rows}
     assert names >= {"start", "start-margin", "hubert-synthesisers-k-means"}
     assert names >= {f"r-spin-reference-{read}" for read in ("k-means", "units", "labels")}
-    assert names >= {f"r-spin-ctc-more-{read}" for read in ("k-means", "units", "labels", "known", "words")}
+    assert names >= {f"r-spin-frames-{read}" for read in ("k-means", "units", "labels", "known", "words")}
     assert len(next(row for row in rows if row[0] == "start")) == len(rows[0])
     exp = tmp_path / "exp"
     assert read_json(exp / "quality" / "start-test-fsdd.json")["same_text"][0]["pairs"] == 2
@@ -49,7 +49,7 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
         assert load_codebook(exp / f"people-en/{book}.safetensors").card["encoder"] == load_encoder(exp / "people-en/encoder").hash
     assert all((exp / f"distances-{book}.svg").read_text().count("people: digits") == 1 for book in ("units", "words"))
     answers = list(exp.glob("answers*/*/predictions/dual/*.json"))  # of DUAL on every encoder
-    assert {path.parents[2].name for path in answers} == {"start", "hubert-synthesisers", "r-spin-reference", "r-spin-ctc-more"}
+    assert {path.parents[2].name for path in answers} == {"start", "hubert-synthesisers", "r-spin-reference", "r-spin-frames"}
     made = {p: p.stat().st_mtime_ns for p in [*exp.glob("quality/*.json"), *exp.rglob("*.safetensors"), *answers]}
     again = run(*arguments, PATH=quick, FSDD=str(digits)).stdout
     assert sorted(exp.glob("quality/*.json")) == sorted(p for p in made if p.parent.name == "quality")
