@@ -58,7 +58,7 @@ SYMBOLS = {  # task -> arm -> score in percent, Spearman's correlation for stabi
 }
 SYMBOL_NOTE = f"Published: {SYMBOL_PAPER}, BERT base; specific: made for the field, here MLM on the train split's own sequences."
 
-DUAL_NOTE = "Published (DUAL, arXiv 2203.04911, NMSQA dev): FF1 54.2 from a Longformer pre-trained on text, 6.1 from random weights."
+DUAL_NOTE = "Published (DUAL, arXiv 2203.04911, NMSQA dev): FF1 54.2 with text pre-training, 6.1 from random weights."
 
 FROZEN_PAPER = "arXiv 2103.05247"
 FROZEN: dict[str, dict[str, float | None]] = {  # task -> arm -> accuracy in percent
