@@ -488,7 +488,6 @@ class AdversaryOptions:
     mode: str = "reversal"
     schedule: str = "ganin"
     width: int = 256  # of the classifier's hidden layer
-    frames: bool = False  # guess from every frame, not from the mean over time
 
 
 class Reverse(torch.autograd.Function):
@@ -531,7 +530,7 @@ class DomainAdversary(nn.Module):
         against = not reversal and int(batch["step"]) % 2 == 1  # an odd step of `alternating` trains the encoder
         losses, accuracies = [], []
         for classifier, number in zip(self.classifiers, self.options.layers, strict=True):
-            features = (layers[number] if self.options.frames else layers[number].mean(1, keepdim=True)).float()
+            features = layers[number].mean(1).float()
             if reversal:
                 logits = classifier(Reverse.apply(features, weight))
             elif against:  # the classifier gets no gradient at all, so that no momentum moves it
@@ -539,10 +538,9 @@ class DomainAdversary(nn.Module):
                 logits = functional_call(classifier, fixed, (features,))
             else:
                 logits = classifier(features.detach())
-            targets = domains[:, None].expand(logits.shape[:2])  # every frame is of the utterance's domain
-            loss = functional.cross_entropy(logits.transpose(1, 2), targets)
+            loss = functional.cross_entropy(logits, domains)
             losses.append(-weight * loss if against else loss)
-            accuracies.append((logits.argmax(-1) == targets).float().mean())
+            accuracies.append((logits.argmax(-1) == domains).float().mean())
         return {
             "loss": torch.stack(losses).mean(),
             "domain_accuracy": torch.stack(accuracies).mean().detach(),
