@@ -37,7 +37,6 @@ from torch.nn import functional
 from tqdm import tqdm
 from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
-from speechssl.augment.training import TrainingDistortions
 from speechssl.encoders.checkpoints import some
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.encoders.training import training_states
@@ -585,17 +584,13 @@ class CleanTeacher(nn.Module):
         return {"loss": self.weight * distance, "distillation": distance.detach()}
 
 
-def auxiliary_losses(
-    encoder: Any,
-    start: str | None,
-    distort: TrainingDistortions | None,
-    distil: DistilOptions | None,
-    adversary: AdversaryOptions | None,
-) -> list[nn.Module]:
+def auxiliary_losses(encoder: Any, options: Any) -> list[nn.Module]:
     """Modules that add to the loss of pre-training, called with the layers, the mask and the whole batch.
 
-    Raises InputError for one that needs distorted speech, or a start, without it, and for layers that the encoder has not.
+    options: of the run, `HubertOptions` or `Wav2Vec2Options`. Raises InputError for one that needs distorted speech, or a start,
+    without it, and for layers that the encoder has not.
     """
+    distort, distil, adversary = options.distort, options.distil, options.adversary
     if (distil or adversary) and distort is None:
         raise InputError("--distil and --domain-adversary need distorted speech; give --distort, such as m+g+r")
     layers = encoder.config.num_hidden_layers
@@ -607,9 +602,9 @@ def auxiliary_losses(
 
     found: list[nn.Module] = []
     if distil:
-        if not start:
+        if not options.start:
             raise InputError("--distil compares with the encoder that training starts from; give one with --start")
-        teacher = load_checkpoint(start).model
+        teacher = load_checkpoint(options.start).model
         found.append(CleanTeacher(teacher, checked(distil.layers or range(layers + 1)), distil.weight))
     if adversary and distort:
         chosen = replace(adversary, layers=checked(adversary.layers or (layers,)))

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -802,7 +803,7 @@ def hubert(hubert_folder):
 
 def added(hubert, **options):
     everything = {"start": hubert, "distort": NOISE, "distil": None, "adversary": None} | options
-    return auxiliary_losses(HubertModel.from_pretrained(hubert), **everything)
+    return auxiliary_losses(HubertModel.from_pretrained(hubert), SimpleNamespace(**everything))
 
 
 @pytest.mark.parametrize(
