@@ -13,6 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+import yaml
+
 from speechssl.errors import InputError
 from speechssl.io import hash_json, locked, parse_json, replacing, write_text
 from speechssl.stats import Interval
@@ -21,32 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEFAULT = "_default"  # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
-METRICS = {  # in the order of tables: short name, what it is
-    "ff1": ("FF1", "frame F1 of the answer's time span against the gold span"),
-    "aos": ("AOS", "audio overlap score: intersection over union of the two time spans"),
-    "f1": ("F1", "token F1 of the answer's text"),
-    "em": ("EM", "exact match of the answer's text"),
-    "set_accuracy": ("set accuracy", "share of the questions for which all right options and no other are chosen"),
-    "accuracy": ("accuracy", "share of the questions with one right option for which it is chosen"),
-    "r1": ("R@1", "share of the questions whose passage is ranked first among all passages"),
-    "r10": ("R@10", "share of the questions whose passage is ranked among the first ten"),
-    "mrr": ("MRR", "mean reciprocal rank of the question's passage, times 100"),
-    "wer": ("WER", "word error rate of the transcript"),
-    "cer": ("CER", "character error rate of the transcript"),
-    "acc": ("accuracy", "share of the recordings that are classified rightly"),
-    "unit_error": ("unit error", "edits between the units of distorted and of clean speech, over the units of clean speech"),
-    "per": ("PER", "phone error rate"),
-    "wer_lm": ("WER with LM", "word error rate of the transcript, decoded with an n-gram language model"),
-    "mtwv": ("MTWV", "maximum term-weighted value, times 100"),
-    "eer": ("EER", "equal error rate: where as many impostors are let in as speakers are turned away"),
-    "der": ("DER", "diarisation error rate: time missed, falsely detected or given to another speaker, over the time spoken"),
-    "slot_f1": ("slot F1", "F1 of the slot types"),
-    "slot_cer": ("slot CER", "character error rate of the values of the slots"),
-    "pesq": ("PESQ", "perceptual evaluation of speech quality (wide band), from 1 to 4.6"),
-    "stoi": ("STOI", "short-time objective intelligibility, times 100"),
-    "si_sdr": ("SI-SDR", "scale-invariant signal-to-distortion ratio"),
-    "si_sdri": ("SI-SDRi", "scale-invariant signal-to-distortion ratio, gained over the mixture"),
-    "ratio_cached": ("speed-up", "time with the encoder in the loop over time from cached features"),
+# name -> short name, what it is; in the order of tables
+METRICS: dict[str, tuple[str, str]] = {
+    name: tuple(names) for name, names in yaml.safe_load((Path(__file__).parent / "metrics.yaml").read_text("utf-8")).items()
 }
 _ERRORS = ("wer", "wer_lm", "cer", "per", "eer", "der", "slot_cer", "unit_error", "min_dcf")
 LOWER_IS_BETTER = frozenset({*_ERRORS, *(f"{metric}{DEFAULT}" for metric in _ERRORS)})  # metrics

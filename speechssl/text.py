@@ -29,19 +29,6 @@ from speechssl.errors import InputError, MissingExtra
 
 T = TypeVar("T")
 
-# British -> American, the frequent part of Whisper's list: recognisers write either, and neither is an error.
-_SPELLINGS = """
-    colour/color colours/colors favour/favor favourite/favorite flavour/flavor harbour/harbor honour/honor
-    humour/humor labour/labor neighbour/neighbor neighbours/neighbors rumour/rumor behaviour/behavior
-    centre/center centres/centers theatre/theater metre/meter metres/meters litre/liter litres/liters
-    kilometre/kilometer kilometres/kilometers fibre/fiber defence/defense offence/offense licence/license
-    grey/gray travelled/traveled traveller/traveler travelling/traveling cancelled/canceled jewellery/jewelry
-    programme/program programmes/programs catalogue/catalog dialogue/dialog organise/organize
-    organised/organized organisation/organization recognise/recognize recognised/recognized realise/realize
-    realised/realized plough/plow tyre/tire cheque/check aeroplane/airplane mould/mold sceptical/skeptical
-"""
-SPELLINGS = dict(pair.split("/") for pair in _SPELLINGS.split())
-
 _RUN = r"(?:[0-9a-z\u00c0-\u024f]|(?<=[0-9])\.(?=[0-9]))+"  # letters and digits of the Latin script; 3.5 is one run
 _ZH_TOKEN = re.compile(rf"{_RUN}|\S")
 _PIECE, _ZH_PIECE = re.compile(r"\S+"), re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|[^\w\s]")
@@ -155,7 +142,7 @@ def _whisper() -> Callable[[str], str]:
     # Imported late: transformers takes a second, and Chinese or answer scoring does not need it.
     from transformers.models.whisper import english_normalizer
 
-    made: Any = english_normalizer.EnglishTextNormalizer(SPELLINGS)
+    made: Any = english_normalizer.EnglishTextNormalizer(spoken_english()["spellings"])
     made.standardize_numbers = whisper_numbers()
     return cast(Callable[[str], str], made)
 
@@ -297,36 +284,13 @@ def _sum(number: str) -> str:
     return format(value if "." in digits else value.normalize(), "f")  # 十点五零 is 10.50, and 3.5万 is 35000
 
 
-_ONES = (
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
-).split()
-_ONE = "|".join(_ONES)
-_DECADES = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_BIG = "hundred|thousand|million|billion|trillion"
-_SAID = f"zero|{_ONE}|{'|'.join(_DECADES)}|{_BIG}"
-_ORDINAL = (
-    "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|thirteenth|fourteenth|fifteenth|sixteenth|"
-    "seventeenth|eighteenth|nineteenth"
-)
-_BELOW = {
-    **{"half": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9},
-    **{"tenth": 10, "twelfth": 12, "sixteenth": 16, "twentieth": 20},
-}
-_AMOUNT = r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?"
-_SCALE = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion", "tn": "trillion"}
-_CURRENCIES = {"£": "pounds", "€": "euros", "¥": "yen"}
-_MEASURES = {
-    **{"km": "kilometer", "cm": "centimeter", "mm": "millimeter", "kg": "kilogram", "mg": "milligram", "ml": "milliliter"},
-    **{"mph": "mile per hour", "kph": "kilometer per hour", "km/h": "kilometer per hour"},
-}
-# Roman numerals stand only after names of rulers and after words that count; I alone is none
-_RULERS = (
-    "alexander|alfonso|benedict|boniface|catherine|charles|christian|clement|constantine|edward|elizabeth|emmanuel|ferdinand|"
-    "francis|frederick|george|gregory|gustav|henry|innocent|ivan|james|john paul|leo|leopold|louis|mehmed|murad|napoleon|nicholas|"
-    "otto|pedro|peter|philip|pius|ptolemy|ramesses|ramses|richard|sigismund|urban|wilhelm|william|xerxes"
-)
-_COUNTED = "act|apollo|article|book|canto|chapter|part|phase|scene|stage|super bowl|title|type|volume|world war"
-_ROMAN = r"(?=[ivxl]{2}|[vx](?! [ivxl]\b))(?:xl|l?x{0,3})(?:ix|iv|v?i{0,3})"  # 2 to 89; "x l i" is spelt
+@lru_cache(1)
+def spoken_english() -> dict[str, Any]:
+    """What spoken_english.yaml has: words, and how signs are said."""
+    import yaml
+
+    found: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "spoken_english.yaml").read_text(encoding="utf-8"))
+    return found | {name: found[name].split() for name in ("ones", "decades", "big", "ordinals")}
 
 
 def _arabic(numeral: str) -> int:
@@ -334,92 +298,70 @@ def _arabic(numeral: str) -> int:
     return sum(-left if left < right else left for left, right in pairwise([*values, 0]))
 
 
-def _rank(number: int) -> str:
-    return f"{number}{'th' if number // 10 % 10 == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+def _ruler(found: re.Match[str]) -> str:
+    """ "henry viii" is "henry the 8th"."""
+    number = _arabic(found[2])
+    return f"{found[1]} the {number}{'th' if number // 10 % 10 == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 def _spoken_fraction(found: re.Match[str]) -> str:
     """ "three quarters" is 3/4; "three quarter" and "one thirds" are not."""
-    above = int(found[1]) if found[1].isdigit() else _ONES.index(found[1]) + 1
-    below = _BELOW[found[2]]
+    above = int(found[1]) if found[1].isdigit() else spoken_english()["ones"].index(found[1]) + 1
+    below = spoken_english()["below"][found[2]]
     return f"{above}{_OVER}{below}" if 0 < above < below and (above == 1) != bool(found[3]) else found.group()
+
+
+def _quarters(found: re.Match[str]) -> str:
+    """ "2 and 1/2" is "2 point five"."""
+    quarters = 4 // int(found[4]) * int(found[3])
+    return f"{found[1] or found[2]} point {('', 'two five', 'five', 'seven five')[quarters]}"
 
 
 def _money(found: re.Match[str]) -> str:
     """£5 million is 5 million pounds. The sign of dollars stays, since SQuAD's script does not see it."""
     one = found[2] == "1" and not found[3]
-    return f"{found[2]}{found[3] or ''} {_CURRENCIES[found[1]][: -1 if one and found[1] != '¥' else None]}"
+    name = spoken_english()["currencies"][found[1]]
+    return f"{found[2]}{found[3] or ''} {name[: -1 if one and found[1] != '¥' else None]}"
 
 
 def _measure(found: re.Match[str]) -> str:
     one, number, unit = found.groups()
-    name, *rest = _MEASURES[unit].split(" ", 1)
+    name, *rest = spoken_english()["measures"][unit].split(" ", 1)
     return " ".join((one or number, name if one else f"{name}s", *rest))
 
 
-_QUARTERS = {"1": "two five", "2": "five", "3": "seven five"}  # quarters -> decimals
-_SIGNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
-    (re.compile(pattern), new)
-    for pattern, new in (
-        (r"[0-9]{1000}(?=[0-9])", r"\g<0> "),  # Python reads no number of more than 4300
-        # percent, decades, times
-        (r"(?<=[0-9]) %", "%"),
-        (r"(?<=[0-9]0)['’]s\b", "s"),
-        (rf"\b({'|'.join(ten[:-1] for ten in _DECADES)})y['’]s\b", r"\1ies"),
-        (r"\b([ap])\. ?m\b\.?", r"\1m"),
-        (r"(?<=[0-9])(?=[ap]m\b)", " "),
-        (r"(?<![\w:.])([0-9]{1,2}):00(?= [ap]m\b)", r"\1"),
-        (r"(?<![\w:.])([0-9]{1,2}):([0-5][0-9])(?![\w:]|\.[0-9])", r"\1\2"),
-        # money
-        (r"([$£€¥]) (?=\.?[0-9])", r"\1"),
-        (r"(?<![\w.,'])([$£€¥]?)\.(?=[0-9])", r"\g<1>0."),
-        (rf"(?<!\w)([$£€¥](?:{_AMOUNT})) ?(k|mn?|bn?|tn)(?!\w)", lambda found: f"{found[1]} {_SCALE[found[2]]}"),
-        (rf"(?<!\w)[$£€]0\.([0-9])(?![0-9]| (?:{_BIG}))", r"\g<1>0 cents"),
-        (rf"(?<!\w)[$£€]0\.([0-9]{{2}})(?![0-9]| (?:{_BIG}))", r"\1 cents"),
-        (rf"(?<!\w)([£€¥])({_AMOUNT})( (?:{_BIG})\b)?(?!\w)", _money),
-        (r"(?<=[0-9]) ?¢", " cents"),
-        # less than nothing: Whisper's rules would write "minus five dollars" as $5
-        (r"(?<![^\s(])(?<![0-9] )[-−](?=[$£€]?[0-9])", "minus "),
-        (rf"\b(?:minus|negative) (?=[$£€]?[0-9]|(?:{_SAID})\b)", f"minus {_APART}"),
-        # fractions
-        (r"(?<![\w/.,:])([0-9]{1,2})/([0-9]{1,2})(?:rds?|ths?)?(?![\w/])", lambda found: _fraction(found, f"{{0}}{_OVER}{{1}}")),
-        (
-            rf"{''.join(f'(?<!{ten} )' for ten in _DECADES)}(?<![\w.,:/$£€'’-])({_ONE}|[0-9]{{1,2}})[ -]"
-            rf"({'|'.join(_BELOW)})(s?)(?![\w'’-])",
-            _spoken_fraction,
-        ),
-        (
-            rf"(?<![\w.,'])({_AMOUNT}|{_SAID}) +and +an? +(half|quarter)(?![\w'’])",
-            lambda found: f"{found[1]} and 1{_OVER}{_BELOW[found[2]]}",
-        ),
-        (
-            rf"(?<![\w.,'])(?:({_AMOUNT}|{_SAID}) +and +|([0-9]{{1,3}})[ -])([13]){_OVER}([24])(?!\w)",
-            lambda found: f"{found[1] or found[2]} point {_QUARTERS[str(4 // int(found[4]) * int(found[3]))]}",
-        ),
-        # numbers beside each other that Whisper's rules would join: "one second" is not 12nd, "20 a million" not 21 million
-        # (but "30 second" is 32nd, as "thirty second" has to be)
-        (rf"([0-9](?<![2-9]0)|\b(?:{_ONE}))[ -](?=(?:{_ORDINAL})\b)", rf"\1 {_APART}"),
-        (rf"(?<!half )\ba (?=(?:{_BIG})\b)", f"{_APART}one "),
-        # measures
-        (r"\b(kilo|centi|milli)(met|lit)re(?=s?\b)", r"\1\2er"),
-        (
-            rf"(?:(?<![\w.,])(1|one)|([0-9]|\b(?:{_SAID})))[ -]?({'|'.join(sorted(_MEASURES, key=len, reverse=True))})(?![\w/])",
-            _measure,
-        ),
-        (r"(?<=[0-9]) ?(?:° ?c|℃)(?!\w)", " degrees celsius"),
-        (r"(?<=[0-9]) ?(?:° ?f|℉)(?!\w)", " degrees fahrenheit"),
-        # Roman numerals
-        (rf"\b({_RULERS}) (?:the )?({_ROMAN})(?!\w)", lambda found: f"{found[1]} the {_rank(_arabic(found[2]))}"),
-        (rf"\b({_COUNTED}) (?!x\b|(?<!bowl )xl\b)({_ROMAN})(?!\w)", lambda found: f"{found[1]} {_arabic(found[2])}"),
-    )
-)
+_MADE: dict[str, Callable[[re.Match[str]], str]] = {  # functions of the signs
+    "=scaled": lambda found: f"{found[1]} {spoken_english()['scales'][found[2]]}",
+    "=money": _money,
+    "=fraction": lambda found: _fraction(found, f"{{0}}{_OVER}{{1}}"),
+    "=spoken_fraction": _spoken_fraction,
+    "=and_a_part": lambda found: f"{found[1]} and 1{_OVER}{spoken_english()['below'][found[2]]}",
+    "=quarters": _quarters,
+    "=measure": _measure,
+    "=ruler": _ruler,
+    "=counted": lambda found: f"{found[1]} {_arabic(found[2])}",
+}
+
+
+@lru_cache(1)
+def _signs() -> list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]:
+    words = spoken_english()
+    named = words["patterns"] | {"over": _OVER, "apart": _APART}
+
+    def filled(text: str) -> str:
+        """With what its names in braces stand for: a pattern, or any of some words."""
+        return re.sub(r"\{([a-z_]+)\}", lambda found: filled(named.get(found[1]) or "|".join(words[found[1]])), text)
+
+    return [(re.compile(filled(pattern)), _MADE.get(new) or filled(new)) for pattern, new in words["signs"]]
+
+
 _CENTS = re.compile(r"(\$[0-9]+|[0-9]+(?= (?:euro|pound)s? ))( euros?| pounds?|) (?:and )?([0-9]{1,2}) (?:cents?|pence)(?!\w)")
 
 
 def _as_said(text: str) -> str:
     """Lower-case English in which what stands in signs is written as it is said, or as `_OVER` and `_APART` have it."""
     text = _split_vulgar(text.replace(_OVER, " ").replace(_APART[0], " "), " ")
-    for pattern, new in _SIGNS:
+    for pattern, new in _signs():
         text = pattern.sub(new, text)
     return text
 

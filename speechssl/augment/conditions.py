@@ -22,6 +22,7 @@ import numpy as np
 from speechssl import signal
 from speechssl.audio import SAMPLE_RATE, duration, to_int16
 from speechssl.augment.noise import SHARES, Draw, NoiseBank, Piece, noise_files, recording, replay
+from speechssl.data.files import digest
 from speechssl.errors import InputError
 from speechssl.io import read_lines, write_lines
 
@@ -317,7 +318,7 @@ def freeze(conditions: Sequence[Condition], lengths: Mapping[str, int], distorte
     def entry(piece: Piece) -> Row:
         """A recording by its name, relative to the manifest where it lies below it, with its hash."""
         if piece.file not in hashes:
-            hashes[piece.file] = _file_hash(piece.file)
+            hashes[piece.file] = digest(piece.file)
         file, root = piece.file.resolve(), path.parent.resolve()
         name = str(file.relative_to(root) if file.is_relative_to(root) else file)
         return {"file": name, "sha256": hashes[piece.file], "offset": piece.offset}
@@ -387,7 +388,7 @@ class FrozenDistorter:
 
     def sources(self, condition: Condition) -> list[tuple[str, int]]:
         """Name with hash, and size, of the manifest: it decides all."""
-        return [(f"{self.manifest.name} {_file_hash(self.manifest)}", self.manifest.stat().st_size)]
+        return [(f"{self.manifest.name} {digest(self.manifest)}", self.manifest.stat().st_size)]
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
         """samples: (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples themselves.
@@ -429,7 +430,7 @@ class FrozenDistorter:
         if file not in self._checked:
             if not file.is_file():
                 raise InputError(f"the noise {file} of {self.manifest} does not exist; restore it")
-            self._checked[file] = _file_hash(file)
+            self._checked[file] = digest(file)
         if self._checked[file] != entry["sha256"]:
             other = f"the noise {file} is not the one that {self.manifest} was frozen with"
             raise InputError(f"{other}; restore it, or delete the manifest and freeze it again")
@@ -440,8 +441,3 @@ def noise_hash(noise: np.ndarray) -> str:
     """SHA-256 of the noise as 16-bit audio: two of the same sound have the same, whatever their level."""
     peak = max(float(np.abs(noise).max(initial=0)), 1e-30)
     return hashlib.sha256(to_int16(np.asarray(noise, np.float64) / peak * (32767 / 32768)).astype("<i2").tobytes()).hexdigest()
-
-
-def _file_hash(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

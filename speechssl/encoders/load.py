@@ -59,14 +59,10 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Chunking:
-    """How audio longer than `whole` seconds is cut: pieces of `seconds`, each seen with `context` seconds on either side."""
+    """How long audio is cut: pieces of `seconds`, each seen with `context` seconds on either side."""
 
     seconds: float = 40.0
     context: float = 2.0
-
-    @property
-    def whole(self) -> float:  # no field: cards of units and of cached states hold the fields
-        return self.seconds
 
 
 @dataclass(frozen=True)
@@ -87,6 +83,7 @@ class SpeechEncoder:
     precision: str = "fp32"
     chunking: Chunking = Chunking()
     settings: str = ""  # hash of what decides the features beside the weights; empty where that is not known
+    window: float | None = None  # seconds that it always reads: shorter audio is one piece; None: any number
 
     def __repr__(self) -> str:
         about = f"{self.layers} layers of {self.width}, {self.precision}, {self.device}"
@@ -171,7 +168,7 @@ class SpeechEncoder:
         statistics = self.engine.statistics(wave, partial(forget, given))
         size = round(self.chunking.seconds * self.grid.frame_rate)
         context = round(self.chunking.context * self.grid.frame_rate)
-        if len(wave) <= self.chunking.whole * self.grid.sample_rate:
+        if len(wave) <= (self.window or self.chunking.seconds) * self.grid.sample_rate:
             size = frames
         starts = range(0, frames, size)
         beside = threading.current_thread() is not threading.main_thread()  # others, who have a bar of their own
@@ -263,17 +260,7 @@ class TransformersEngine:
 
 
 WHISPER_GRID = FrameGrid(SAMPLE_RATE, hop=320, receptive=1)  # the centre of frame t is sample 320 t (HuBERT's: 320 t + 200)
-
-
-@dataclass(frozen=True)
-class WhisperChunking(Chunking):
-    """Whisper always reads 30 s: a piece with its context, or shorter audio as a whole."""
-
-    seconds: float = 26.0
-
-    @property
-    def whole(self) -> float:
-        return self.seconds + 2 * self.context
+WHISPER_WINDOW, WHISPER_CHUNKING = 30.0, Chunking(26.0, 2.0)  # a piece with its context is a window
 
 
 class WhisperEngine:
@@ -443,7 +430,8 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         # the same weights with other heads or strides are another encoder
         settings=hash_json([checkpoint.normalise, *(getattr(config, name, None) for name in DECISIVE)]),
         engine=engine,
-        chunking=WhisperChunking() if whisper else Chunking(),
+        chunking=WHISPER_CHUNKING if whisper else Chunking(),
+        window=WHISPER_WINDOW if whisper else None,
     )
 
 

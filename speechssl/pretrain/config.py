@@ -133,7 +133,6 @@ class Distortion:
     domain_adversary_layers: tuple[Whole, ...] | None = option(None, "input layers of the classifier; default: the last", least=1)
     domain_adversary_mode: Mode | None = option(None, MODE)
     domain_adversary_schedule: Schedule | None = option(None, "schedule of lambda; default: ganin")
-    domain_adversary_frames: bool = option(False, "classify frames instead of their mean over time")
 
 
 NAMES = {  # of options of the command line, where an option of a run is called otherwise
@@ -147,7 +146,7 @@ HUBERT_ONLY = (
     *("visible_weight", "projection", "save_bf16"),
 )
 WAV2VEC2_ONLY = ("codebooks", "entries", "diversity", "negatives")
-ADVERSARY = tuple(f"domain_adversary_{part}" for part in ("layers", "weight", "mode", "schedule", "frames"))
+ADVERSARY = tuple(f"domain_adversary_{part}" for part in ("layers", "weight", "mode", "schedule"))
 NEEDED = {  # an option -> those that mean nothing without it
     "distort": tuple("noise snr_range snr_range_end snr_over distorted double noise_cache distil domain_adversary".split()),
     "start": ("distil",),

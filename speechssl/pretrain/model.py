@@ -37,7 +37,6 @@ from torch.nn import functional
 from tqdm import tqdm
 from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
-from speechssl.augment.training import TrainingDistortions
 from speechssl.encoders.checkpoints import some
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.encoders.training import training_states
@@ -488,7 +487,6 @@ class AdversaryOptions:
     mode: str = "reversal"
     schedule: str = "ganin"
     width: int = 256  # of the classifier's hidden layer
-    frames: bool = False  # guess from every frame, not from the mean over time
 
 
 class Reverse(torch.autograd.Function):
@@ -531,7 +529,7 @@ class DomainAdversary(nn.Module):
         against = not reversal and int(batch["step"]) % 2 == 1  # an odd step of `alternating` trains the encoder
         losses, accuracies = [], []
         for classifier, number in zip(self.classifiers, self.options.layers, strict=True):
-            features = (layers[number] if self.options.frames else layers[number].mean(1, keepdim=True)).float()
+            features = layers[number].mean(1).float()
             if reversal:
                 logits = classifier(Reverse.apply(features, weight))
             elif against:  # the classifier gets no gradient at all, so that no momentum moves it
@@ -539,10 +537,9 @@ class DomainAdversary(nn.Module):
                 logits = functional_call(classifier, fixed, (features,))
             else:
                 logits = classifier(features.detach())
-            targets = domains[:, None].expand(logits.shape[:2])  # every frame is of the utterance's domain
-            loss = functional.cross_entropy(logits.transpose(1, 2), targets)
+            loss = functional.cross_entropy(logits, domains)
             losses.append(-weight * loss if against else loss)
-            accuracies.append((logits.argmax(-1) == targets).float().mean())
+            accuracies.append((logits.argmax(-1) == domains).float().mean())
         return {
             "loss": torch.stack(losses).mean(),
             "domain_accuracy": torch.stack(accuracies).mean().detach(),
@@ -587,17 +584,13 @@ class CleanTeacher(nn.Module):
         return {"loss": self.weight * distance, "distillation": distance.detach()}
 
 
-def auxiliary_losses(
-    encoder: Any,
-    start: str | None,
-    distort: TrainingDistortions | None,
-    distil: DistilOptions | None,
-    adversary: AdversaryOptions | None,
-) -> list[nn.Module]:
+def auxiliary_losses(encoder: Any, options: Any) -> list[nn.Module]:
     """Modules that add to the loss of pre-training, called with the layers, the mask and the whole batch.
 
-    Raises InputError for one that needs distorted speech, or a start, without it, and for layers that the encoder has not.
+    options: of the run, `HubertOptions` or `Wav2Vec2Options`. Raises InputError for one that needs distorted speech, or a start,
+    without it, and for layers that the encoder has not.
     """
+    distort, distil, adversary = options.distort, options.distil, options.adversary
     if (distil or adversary) and distort is None:
         raise InputError("--distil and --domain-adversary need distorted speech; give --distort, such as m+g+r")
     layers = encoder.config.num_hidden_layers
@@ -609,9 +602,9 @@ def auxiliary_losses(
 
     found: list[nn.Module] = []
     if distil:
-        if not start:
+        if not options.start:
             raise InputError("--distil compares with the encoder that training starts from; give one with --start")
-        teacher = load_checkpoint(start).model
+        teacher = load_checkpoint(options.start).model
         found.append(CleanTeacher(teacher, checked(distil.layers or range(layers + 1)), distil.weight))
     if adversary and distort:
         chosen = replace(adversary, layers=checked(adversary.layers or (layers,)))

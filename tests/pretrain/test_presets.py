@@ -204,7 +204,7 @@ def test_what_is_of_hubert_is_refused_for_wav2vec2(name):
     flag = "--no-reference" if name == "reference" else f"--{name.replace('_', '-')}"
     with pytest.raises(InputError, match=f"^{flag} would have no effect, since w2v2 is a wav2vec 2.0; leave out"):
         with_options(wav2vec2_preset("small"), {"start": "w2v2", name: OF_HUBERT[name]})
-    off = {"reference": True, "save_bf16": False, "domain_adversary_frames": False}  # switches that ask for nothing
+    off = {"reference": True, "save_bf16": False}  # switches that ask for nothing
     assert with_options(wav2vec2_preset("small"), off) == wav2vec2_preset("small")
 
 
@@ -222,7 +222,6 @@ def test_what_is_of_wav2vec2_is_refused_for_hubert(name):
         ({"distort": "g", "distil": 1.0}, f"--distil {NEEDS} --start"),
         ({"distort": "g", "start": "s", "distil_layers": [0]}, f"--distil-layers {NEEDS} --distil"),
         ({"distort": "g", "domain_adversary_weight": 0.0}, f"--domain-adversary-weight {NEEDS} --domain-adversary"),
-        ({"distort": "g", "domain_adversary_frames": True}, f"--domain-adversary-frames {NEEDS} --domain-adversary"),
     ],
 )
 @pytest.mark.parametrize("preset", [hubert_preset("small"), wav2vec2_preset("small")])

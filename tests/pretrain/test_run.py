@@ -89,7 +89,7 @@ KINDS = {
     "hubert": ("hubert", {"start": None, "teacher": "mfcc", "layer": 0, "distort": None}, 3),
     "hubert-at-once": ("hubert", {"adversary": replace(BOTH["adversary"], layers=())}, 0),
     "reversal": ("hubert", {"training": replace(TRAINING, accumulation=2)} | BOTH, 7),
-    "alternating": ("hubert", BOTH | {"adversary": AdversaryOptions("binary", mode="alternating", frames=True, width=8)}, 3),
+    "alternating": ("hubert", BOTH | {"adversary": AdversaryOptions("binary", mode="alternating", width=8)}, 3),
     "wav2vec2": ("wav2vec2", {"distort": None}, 3),
     "wav2vec2-distorted": ("wav2vec2", BOTH, 3),
 }
