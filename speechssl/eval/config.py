@@ -341,21 +341,14 @@ class HeadTraining:
     noise_cache: Path | None = option(None, "folder to cache generated noise in; default: noise/ beside OUT")
     domain_adversary: Labels | None = option(None, f"domain-adversarial training (arXiv 2203.16104): {DOMAINS}")
     domain_adversary_weight: Weight | None = option(None, "largest lambda of the domain classifier; default: 1")
-    domain_adversary_layers: tuple[Whole, ...] | None = option(
-        None, "input layers of the classifier; default: the weighted sum that the head reads", least=1
-    )
     domain_adversary_mode: Mode | None = option(None, MODE)
     domain_adversary_schedule: Schedule | None = option(None, "schedule of lambda; default: ganin")
-    augment: tuple[str, ...] = option(
-        (), "distort training recordings by one of these conditions or none, drawn for each batch, without the cache",
-        metavar="CONDITION",
-    )  # fmt: skip
 
 
 NEEDED = {  # option -> options that mean nothing without it
     "finetune": ("upstream_rate", "trained"),
     "distort": ("distorted", "snr_range", "noise_cache"),
-    "domain_adversary": tuple(f"domain_adversary_{part}" for part in ("weight", "layers", "mode", "schedule")),
+    "domain_adversary": tuple(f"domain_adversary_{part}" for part in ("weight", "mode", "schedule")),
 }
 
 

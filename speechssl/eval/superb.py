@@ -66,13 +66,11 @@ from speechssl.results import (
     snr_note,
     unit,
 )
-from speechssl.signal import ACTIVE
 from speechssl.stats import FEWEST
 from speechssl.superb.data import (
     CLEAN,
     TRAINING,
     AudioReader,
-    Augmentation,
     CachedLoader,
     Evaluation,
     FeatureCache,
@@ -158,12 +156,7 @@ class Benchmarked:
     @property
     def card(self) -> dict[str, Any]:
         """Of what heads are trained on, or with."""
-        augmentation = self.cache.augmentation
-        facts: dict[str, Any] = {}
-        if augmentation:
-            facts["augmentation"] = [c.text for c in augmentation.conditions]
-            facts |= {"snr_over": over} if (over := augmentation.distorter.snr_over) != ACTIVE else {}
-        return encoder_card(self.cache.encoder) | facts | ({"tuning": self.tuning.card} if self.tuning else {})
+        return encoder_card(self.cache.encoder) | ({"tuning": self.tuning.card} if self.tuning else {})
 
     def encoder_of(self, head: TrainedHead, plan: Plan) -> SpeechEncoder:
         """The encoder that was trained with a head, or the frozen one."""
@@ -217,8 +210,6 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
     trained_on: frozenset[str] = frozenset()
     if tuning:
         check_tunable(plan.data)
-        if o.training.augment:
-            raise InputError("--augment and --distort both distort the training recordings; give one of them")
         if o.sets.precision == "int8":
             raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
         if spectral := [where for where in plan.encoders.values() if where in SPECTRAL]:
@@ -282,12 +273,7 @@ def parts_of(task: str, folder: Path, preset: str) -> list[Part]:
 def feature_cache(out: Path, name: str, where: str, plan: Plan) -> FeatureCache:
     o, sets = plan.options, plan.options.sets
     encoder = spectral_encoder(where) if where in SPECTRAL else load_encoder(where, sets.precision, sets.device)
-    augmentation = None
-    if o.training.augment:
-        settings = settings_of(o.training.augment, (), o.noise.snr)[1:]
-        augmentation = Augmentation(tuple(s.condition for s in settings), plan.distorter)
-        check_conditions(settings, plan.distorter)
-    return FeatureCache(encoder, out / "features" / name, o.features, o.cache_gb, sets.workers, augmentation)
+    return FeatureCache(encoder, out / "features" / name, o.features, o.cache_gb, sets.workers)
 
 
 # ---- heads

@@ -13,7 +13,6 @@ import json
 import shutil
 import sys
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -30,13 +29,11 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from speechssl.audio import duration, read_audio
-from speechssl.augment import Condition, Distorter
 from speechssl.data.files import Recording
 from speechssl.data.superb import Utterance, UtteranceSet, recording_units
 from speechssl.encoders.load import SpeechEncoder, single_threaded
 from speechssl.errors import InputError, first_line, tell_set_aside
 from speechssl.io import hash_bytes, hash_json, read_json, replacing, stage
-from speechssl.signal import generator
 from speechssl.stats import Interval, ratio_interval
 from speechssl.timing import FrameGrid
 
@@ -518,25 +515,6 @@ def random_crops(batch: Batch, frames: int) -> tuple[Batch, list[int]]:
     return replace(batch, states=states, lengths=batch.lengths.clamp(max=frames)), starts
 
 
-@dataclass(frozen=True)
-class Augmentation:
-    """Training recordings are distorted by one of these conditions, or by none, drawn anew every time they are read.
-
-    How often a recording was read is not saved: a run that was killed and resumed draws other distortions than one that was not.
-    """
-
-    conditions: tuple[Condition, ...]
-    distorter: Distorter
-    times: Counter[str] = field(default_factory=Counter)  # reads by id; grows
-
-    def apply(self, samples: np.ndarray, name: str) -> np.ndarray:
-        """samples: (N,) float32 at 16 kHz. Raises InputError or ValueError as the distorter does."""
-        self.times[name] += 1
-        key = f"{name}, heard {self.times[name]} times"  # seeds the draw: the text stays as it is
-        drawn = generator(self.distorter.seed, "augmentation", key).integers(len(self.conditions) + 1)
-        return samples if drawn == len(self.conditions) else self.distorter.apply(samples, self.conditions[drawn], key)
-
-
 @dataclass
 class FeatureCache:
     """The hidden states of one encoder for the tasks of a benchmark, in folders below `root`.
@@ -550,7 +528,6 @@ class FeatureCache:
     mode: str = "auto"
     limit_gb: float = 50.0
     workers: int = 2
-    augmentation: Augmentation | None = None
     warned: set[str] = field(default_factory=set)  # tasks that were reported not to fit
 
     @cached_property
@@ -560,23 +537,13 @@ class FeatureCache:
     def loader(self, task: Task, splits: Sequence[str] = TRAINING) -> Loader:
         """Batches for the heads of a task. Raises InputError where mode is cached and there is no room."""
         options = self.options(task.pooled)
-        folder = self.folder(task.data, splits, options)
-        augmented = self.augmentation is not None and "train" in splits
-        if augmented or self.mode == "loop" or not self.fits(task.name, task.data, splits, options):
+        if self.mode == "loop" or not self.fits(task.name, task.data, splits, options):
             return self.online(task)
-        self.states(task.data, splits, options)
-        return CachedLoader(task.data, folder, task.pooled, task.wants_waves)
+        return CachedLoader(task.data, self.states(task.data, splits, options).folder, task.pooled, task.wants_waves)
 
     def online(self, task: Task) -> OnlineLoader:
-        """With the encoder in the loop: clean recordings, but for training recordings where there is an augmentation."""
-        augmentation = self.augmentation
-        trained = {u.id for u in task.data.splits["train"]} if augmentation else set()
-
-        def read(u: Utterance) -> np.ndarray:
-            samples = read_audio(task.data.path(u))
-            return augmentation.apply(samples, u.id) if augmentation and u.id in trained else samples
-
-        return OnlineLoader(self.encoder, read, task.pooled, task.wants_waves, self.pool)
+        """With the encoder in the loop."""
+        return OnlineLoader(self.encoder, lambda u: read_audio(task.data.path(u)), task.pooled, task.wants_waves, self.pool)
 
     def options(self, pooled: bool) -> CacheOptions:
         """Means over time are few and kept as they are; frames in two bytes a number."""

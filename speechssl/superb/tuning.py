@@ -6,9 +6,9 @@ classifier behind gradient reversal removes the domain from the features: clean 
 distortion (`multi`). The authors' later repository (nobel861017/distort-robust-distilSSL) has an optimiser for the upstream alone,
 whose rate is to be "at least ten times smaller" than the head's; for distillation it trains the classifier on detached features and
 then subtracts its loss (`alternating`). Its downstream runner is not published. These choices are therefore ours: the place of the
-classifier (the mean over time of the weighted sum that the head reads; `layers` for single hidden states), its size and rate (the
-head's), the schedule of its weight, and that clean and distorted recordings are mixed by chance in every batch. All gradients are
-clipped together, as s3prl clips a head's and an upstream's.
+classifier (the mean over time of the weighted sum that the head reads), its size and rate (the head's), the schedule of its weight,
+and that clean and distorted recordings are mixed by chance in every batch. All gradients are clipped together, as s3prl clips a
+head's and an upstream's.
 
 A recording is distorted anew at every step, by (seed, step, place in the batch) alone, in threads ahead of the model, so that a
 killed run comes to the same weights. It is never cropped; batches are of like lengths, and no frame of it depends on padding.
@@ -59,7 +59,6 @@ class Tuning:
     """How heads are trained. source: the encoder, as `load_checkpoint` takes it.
 
     rate: the upstream's learning rate over the head's; None: it is frozen. distort: of the training speech; None: it is clean.
-    adversary: its layers are hidden states whose means over time the classifier reads; none: the weighted sum that the head reads.
     bf16: the upstream computes in bf16 autocast. heads: a folder with TASK/seed-SEED/head.safetensors, from which training starts;
     None: random ones. Raises InputError for a domain classifier that has nothing to do.
     """
@@ -142,11 +141,8 @@ class TuningTrainer(Trainer):
         self.upstream: Any = load_checkpoint(tuning.source).model
         check_known(self.upstream, tuning.source)
         if tuning.adversary and tuning.distort:
-            layers = self.loader.encoder.layers
-            if not all(0 <= layer <= layers for layer in tuning.adversary.layers):
-                raise InputError(f"--domain-adversary-layers: {tuning.source} has the layers 0 to {layers}; choose among them")
-            views = replace(tuning.adversary, layers=tuple(range(len(tuning.adversary.layers) or 1)))
-            models["adversary"] = DomainAdversary(self.loader.encoder.width, len(tuning.distort.domains), views)
+            options = replace(tuning.adversary, layers=(0,))  # one input, the weighted sum
+            models["adversary"] = DomainAdversary(self.loader.encoder.width, len(tuning.distort.domains), options)
         if tuning.rate is None:
             self.upstream.to(self.run.device)
         else:
@@ -175,13 +171,12 @@ class TuningTrainer(Trainer):
     def loss(self, waves: Waves, step: int) -> Tensor:
         batch, means = self.encode(waves)
         loss = self.run.task.loss(self.head, batch)
-        if "adversary" not in self.models or not (wanted := self.tuning.adversary):
+        if "adversary" not in self.models:
             return loss
         domains = torch.tensor([wave.result()[1] for wave in waves.waves], device=self.run.device)
         progress = torch.tensor((step - 1) / self.run.settings.steps)
         facts = {"domains": domains, "progress": progress, "step": torch.tensor(step - 1)}
-        views = [means[:, layer] for layer in wanted.layers] or [self.head.featurizer(means)]
-        adversarial: Tensor = self.models["adversary"]([x[:, None] for x in views], None, facts)["loss"]
+        adversarial: Tensor = self.models["adversary"]([self.head.featurizer(means)[:, None]], None, facts)["loss"]
         return loss + adversarial
 
     def encode(self, batch: Waves) -> tuple[Batch, Tensor]:

@@ -14,7 +14,6 @@ from speechssl.augment.training import parse_distortions
 from speechssl.cli import main
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.eval import superb
 from speechssl.eval.config import Data, Superb
 from speechssl.eval.superb import (
     combine_folds,
@@ -177,22 +176,6 @@ def test_the_encoder_in_the_loop_comes_to_the_same_head(options, data, tmp_path)
     assert heads[0] == heads[1] and not (tmp_path / "loop/features/tiny").exists()
 
 
-@pytest.mark.slow
-def test_training_recordings_are_distorted_anew_each_time_and_others_never(options, data, encoder, tmp_path):
-    (part,) = parts_of("ks", data["ks"], "small")
-    task, _ = part.make(encoder.grid)
-    augmentation = superb.Augmentation((superb.settings_of(["pink@0"], (), ())[1].condition,), superb.Distorter())
-    loader = FeatureCache(encoder, tmp_path / "f", augmentation=augmentation).loader(task)
-    train, dev = (part.data.splits[split][0] for split in ("train", "dev"))
-    read = [loader.read(train).tobytes() for _ in range(8)]
-    assert isinstance(loader, OnlineLoader) and 2 <= len(set(read)) < 8  # clean now and then
-    assert len({loader.read(dev).tobytes() for _ in range(8)}) == 1
-    noisy = changed(options, data={"ks": data["ks"]}, augment=("pink",), snr=(5.0,))
-    run_superb(noisy)
-    refused("encoder.augmentation differ", run_superb, changed(noisy, augment=()))
-    refused("encoder.snr_over differ", run_superb, changed(noisy, snr_over="signal"))
-
-
 NOISE = parse_distortions("g+b", probability=(0.5, 0.5))
 TUNINGS = {
     "tiny+finetuned": Tuning(rate=0.1),
@@ -229,7 +212,6 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, t
     ("changes", "message"),
     [
         ({}, "qbe.* cannot be trained with --finetune or --distort"),
-        ({"augment": ("pink",)}, "give one of them"),
         ({"precision": "int8"}, "no encoder trains in int8"),
         ({"encoders": ("fbank",)}, "fbank has no weights to train"),
         ({"unseen": ("gaussian",)}, "was trained on the noise g.*; give it with --seen"),
