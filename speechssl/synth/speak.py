@@ -26,7 +26,7 @@ from speechssl.data.prepare import PARTS, UNTIMED, PrepareReport, SplitRecords, 
 from speechssl.data.records import Answer, Passage, Question, Span, locate
 from speechssl.errors import MissingExtra
 from speechssl.io import hash_json, read_json, write_json
-from speechssl.synth.minisqa import ESPEAK, LANGUAGES, PAUSE, speakers
+from speechssl.synth.minisqa import ESPEAK, LANGUAGES, PAUSE, speakers, vocabulary
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 LONGEST = 300  # characters spoken at once: espeak-ng keeps the place of a word in a clause in 11 bits
@@ -426,39 +426,12 @@ _LETTER = rf"(?![{HAN}])[^\W_]"
 _ZH_TOKEN = re.compile(rf"[{HAN}]|{_LETTER}(?:(?:{_LETTER}|[.．,:'’&@/+_％%-])*(?:{_LETTER}|[%％]))?|(?:(?!{_LETTER})[^\s{HAN}])+")
 _EN_TOKEN = re.compile(r"\S+")
 
-_ABBREVIATIONS = {
-    "mr": "mister", "mrs": "missus", "ms": "miz", "dr": "doctor", "prof": "professor", "st": "saint", "jr": "junior",
-    "sr": "senior", "vs": "versus", "etc": "et cetera", "e.g": "for example", "i.e": "that is", "no": "number",
-    "gen": "general", "col": "colonel", "capt": "captain", "lt": "lieutenant", "sgt": "sergeant",
-    "rev": "reverend", "gov": "governor", "sen": "senator", "mt": "mount",
-    "ft": "fort", "approx": "approximately", "ca": "circa", "a.m": "a m", "p.m": "p m",
-}  # fmt: skip
-_WORDS_TOO = ("no", "gen", "col", "sen", "st", "ft", "mt", "ca")  # words as well: abbreviations only with a capital before more
-_ROMAN = {"II": "two", "III": "three", "IV": "four", "VI": "six", "VII": "seven", "VIII": "eight", "IX": "nine"}
-_CURRENCIES = {"$": "dollars", "£": "pounds", "€": "euros", "¥": "yen"}
-_SCALES = ("hundred", "thousand", "million", "billion", "trillion")
-_SYMBOLS = {
-    "&": "and", "+": "plus", "=": "equals", "×": "times", "÷": "divided by", "°": "degrees", "@": "at", "#": "number",
-    "%": "percent", "‰": "per mille", "<": "less than", ">": "greater than", "±": "plus or minus", "√": "root", "∞": "infinity",
-    **_CURRENCIES,
-}  # fmt: skip
-_ZH_SYMBOLS = {
-    "&": "和", "+": "加", "=": "等于", "×": "乘", "÷": "除以", "°": "度", "%": "百分号", "‰": "千分号", "$": "美元", "£": "英镑",
-    "€": "欧元", "¥": "元", "~": "到", "〇": "零",
-}  # fmt: skip
+_TABLES = vocabulary("reading.yaml")  # which says what they are
+_CURRENCIES: dict[str, str] = _TABLES["currencies"]
+_SYMBOLS: dict[str, str] = _TABLES["symbols"] | _CURRENCIES
+_MISREAD = {character: spoken for spoken, characters in _TABLES["misread"].items() for character in characters}
 _PLAIN = str.maketrans({**dict.fromkeys("’‘ʼ′", "'"), **dict.fromkeys("“”", '"'), **dict.fromkeys("–−‐‑", "-"), "—": "--"})
 _RAISED = re.compile(r"(?<=\d)(?=[⁰¹²³⁴-⁹⁻¼-¾⅐-⅞])")  # 5½ is not 51/2, nor 10² 102
-_MISREAD = {
-    **dict.fromkeys("兄兇凶匈哅忷恟汹洶胷胸訩詾讻賯㐫", "西擁"),
-    **dict.fromkeys("熊赨雄䧺", "席顒"),
-    **dict.fromkeys("夐敻詗诇", "戲用"),
-    **dict.fromkeys("匔焪芎", "七擁"),
-    **dict.fromkeys("儝卭宆惸桏棾橩焭煢琼瓊睘瞏穷穹窮竆笻筇茕藑藭蛩赹跫輁邛銎㒌㧭㮪㷀㼇䅃䆳䊄䓖䛪䠻", "其顒"),
-    **dict.fromkeys("冂冋坰埛扃蘏蘔駫", "機擁"),
-    **dict.fromkeys("侰僒冏囧幜泂炯烱煚煛熲皛窘絅綗褧迥逈顈颎駉㓏㖥㢠㤯㷗㷡䌹䐃䢛", "幾永"),
-    **dict.fromkeys("澃㑋", "記用"),
-    "兒": "而",
-}
 _ENDS = re.compile(r"[.!?…。！？；;][\"'”’」』）)\]》]*$")
 _NUMBER = re.compile(
     r"""(?P<money>[$£€¥])?(?P<digits>\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:(?<![a-z])\.(?P<places>\d+))?
@@ -501,11 +474,12 @@ def _expanded(tokens: Sequence[str], i: int) -> str:
     """What an abbreviation stands for; "" for other tokens. "No." is one before a number, "St." before a name."""
     core, after = tokens[i].strip("\"'()[],;:?!"), tokens[i + 1] if i + 1 < len(tokens) else ""
     name = core[:-1].lower()
-    if not core.endswith(".") or name not in _ABBREVIATIONS:
+    if not core.endswith(".") or name not in _TABLES["abbreviations"]:
         return ""
-    if name in _WORDS_TOO and not (core[:1].isupper() and (after[:1].isdigit() if name == "no" else after[:1].isupper())):
+    follows = after[:1].isdigit() if name == "no" else after[:1].isupper()
+    if name in _TABLES["also_words"] and not (core[:1].isupper() and follows):
         return ""
-    return _ABBREVIATIONS[name]
+    return _TABLES["abbreviations"][name]
 
 
 def _pause(token: str, chinese: bool) -> str:
@@ -524,9 +498,9 @@ def _english_token(tokens: Sequence[str], i: int) -> str:
     core = token.strip(".,;:?!…-").lower()
     if expanded := _expanded(tokens, i):
         return expanded
-    if token.strip(".,;:?!'") in _ROMAN:
-        return _ROMAN[token.strip(".,;:?!'")]
-    if core in _SCALES and before[:1] in _CURRENCIES and any(map(str.isdigit, before)):
+    if token.strip(".,;:?!'") in _TABLES["roman"]:
+        return _TABLES["roman"][token.strip(".,;:?!'")]
+    if core in _TABLES["scales"] and before[:1] in _CURRENCIES and any(map(str.isdigit, before)):
         return f"{core} {_CURRENCIES[before[0]]}"  # $25 million
     if re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]?", token.rstrip(",;:?!")):
         return " ".join(re.findall("[A-Za-z]", token))
@@ -535,7 +509,7 @@ def _english_token(tokens: Sequence[str], i: int) -> str:
     token = re.sub(r"(?<=\d) (?=\d+⁄)", " and ", token)
     token = re.sub(r"(\d+)⁄(\d+)", lambda m: _fraction(m[1], m[2]), token)
     token = re.sub(r"(?<=\d):(?=\d)|[/\\]", " ", token)
-    scaled = after.strip(".,;:?!").lower() in _SCALES
+    scaled = after.strip(".,;:?!").lower() in _TABLES["scales"]
     return _letters(_NUMBER.sub(lambda m: _number(m, scaled), token))
 
 
@@ -601,5 +575,5 @@ def _mandarin_token(tokens: Sequence[str], i: int) -> str:
     token = re.sub(r"(\d+)\.(\d+)", lambda m: f"{mandarin(m[1])}点{mandarin_digits(m[2])}", token)
     yearly = after == "年" and re.fullmatch(r"(?:1\d{3}|20\d{2})(?:到(?:1\d{3}|20\d{2}))?", token) is not None
     token = re.sub(r"\d+", lambda m: (mandarin_digits if yearly else mandarin)(m[0]), token)
-    token = "".join(_ZH_SYMBOLS.get(c, c) for c in token)
+    token = "".join(_TABLES["zh_symbols"].get(c, c) for c in token)
     return " ".join(re.findall(rf"[{HAN}]+|[A-Za-zÀ-ÖØ-öø-ÿ]+(?:'[a-z]+)?|[α-ωΑ-Ω]", token))
