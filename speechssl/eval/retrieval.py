@@ -1,26 +1,14 @@
 """First-stage retrieval: which passage is a question about? Systems rank passages by what they have in common with a question.
 
-A system is called METHOD-SOURCE or METHOD-SOURCE@N. Its words or units come from
+`eval.config.Retrieval` says what systems there are. Embeddings are means of a text encoder's output over all tokens, as the model
+card of sentence-transformers/all-MiniLM-L6-v2 has it; of units the means of their rows in DUAL's embedding table (DUAL's reader
+always sees question and passage together; what it makes of either alone says nothing). Those of a passage are of windows of N
+tokens, half overlapping, and the best one counts (MaxP; Dai and Callan, arXiv 1905.09217). N-grams of N letters keep most of what
+is misheard.
 
-    text, given        the corpus: the reference, or the transcripts that come with it
-    ctc, MODEL, ...    the recognisers of the cascade (`load_recogniser`)
-    units              encoder and codebook of the models
-
-and it compares
-
-    bm25, tfidf   the words that are shared (zh: characters), or with @N the n-grams of N letters: what is misheard keeps most of
-                  them. Of units always n-grams, of three where there is no @N
-    embeddings    the means of a text encoder's output over all tokens, by their cosine, as the model card of
-                  sentence-transformers/all-MiniLM-L6-v2 has it; of units the means of their rows in DUAL's embedding table (DUAL's
-                  reader always sees question and passage together; what it makes of either alone says nothing)
-
-Embeddings of a passage are those of windows of N tokens, half overlapping, and the best one counts (MaxP; Dai and Callan, arXiv
-1905.09217). Without @N a window has 254, as many as the model card reads.
-
-Every answerable question ranks all passages of its split. The right passage is the one that the question was asked about: another
-that answers it as well counts as wrong. Passages with equal scores are in random order; metrics are the expectation over these
-orders (McSherry and Najork 2008, ECIR), so that a system that scores everything alike is at chance. Files and rows are those of
-`spoken_qa`.
+The right passage is the one that the question was asked about: another that answers it as well counts as wrong. Passages with equal
+scores are in random order; metrics are the expectation over these orders (McSherry and Najork 2008, ECIR), so that a system that
+scores everything alike is at chance.
 Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embedding width.
 """
 

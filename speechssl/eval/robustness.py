@@ -1,13 +1,7 @@
 """The robustness grid from the command line: encoders, tasks and noises by name; heads, mixtures, scores, tables in one folder.
 
-    out/heads/<encoder>/<task>/      what was trained, on clean speech
-    out/noise.jsonl                  the mixtures, frozen before anything is encoded
-    out/scores/<encoder>/<task>/     a file a condition, item by item
-    out/results.jsonl                a row a cell
-    out/degradation.json, tables.md  what noise costs, and how much of it an encoder saves
-
-Each is there or is made by the same command; a killed run goes on. On another split than test, all but the heads lies in
-out/<split>: scores that settings are chosen by are never mixed with scores that are published.
+Each file is there or is made by the same command; a killed run goes on. Heads lie in out/heads. Of another split than test, all
+else lies in out/<split>: scores that settings are chosen by are never mixed with scores that are published.
 """
 
 from __future__ import annotations

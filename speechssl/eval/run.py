@@ -1,15 +1,9 @@
 """The evaluation loop, one for all: encode -> cache -> score.
 
-`encode_recordings` reads and distorts every recording once, and lets every system encode it; `evaluate_files` finds which results
-are missing, encodes for them (mostly so; batches or a feature cache will do as well), scores them, and leaves a file for each. The
-promises:
-
-- A result is one system under one condition, in one JSON file that is written whole or not at all; a killed run resumes with the
-  next missing file.
-- A file is made again where its inputs have changed, where it is damaged, and where it lists recordings that failed, since they may
-  have been mended.
-- A recording that one system cannot encode is no loss to the others. A system that can encode none is an error, raised once the
-  results of the others are kept.
+A result is one system under one condition, in one JSON file that is written whole or not at all: a killed run resumes with the next
+missing file. A file is made again where its inputs have changed, where it is damaged, and where it lists recordings that failed,
+since they may have been mended. A recording that one system cannot encode is no loss to the others; a system that can encode none
+is an error, raised once the results of the others are kept.
 
 The robustness grid and SUPERB evaluate in conditions that their encoders have seen in training or have not (`Setting`), and freeze
 the mixtures before the first encoder runs: what is random about one depends on the seed, the condition and the utterance alone.
