@@ -15,7 +15,6 @@ from speechssl.eval.compare import (
     compare,
     crossing_text,
     crossings,
-    falling,
     paired_tests,
     read_results,
     reads_reference,
@@ -206,12 +205,6 @@ def test_noise_costs_both_systems_and_is_compared_condition_by_condition(tmp_pat
 )  # fmt: skip
 def test_where_a_curve_reaches_zero(wer, difference, at):
     assert zero(np.array(wer, float), np.array(difference, float))[0] == at
-
-
-@given(st.lists(st.floats(-1, 1), min_size=1, max_size=15))
-def test_the_curve_never_rises_and_keeps_its_mean(values):
-    fitted = falling(np.array(values))
-    assert (np.diff(fitted) <= 1e-9).all() and fitted.mean() == pytest.approx(np.mean(values), abs=1e-9)
 
 
 def test_the_word_error_rate_counts_every_passage_once(tmp_path):
