@@ -202,7 +202,10 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
     try:
         path.stat()
     except FileNotFoundError:
-        raise InputError(f"the audio file {path} does not exist; check the path") from None
+        if str(path) == "-":
+            raise InputError("audio is not read from standard input (-); write it to a file and give its path") from None
+        remedy = "download it and give the path" if re.match("https?:/", str(path)) else "check the path"
+        raise InputError(f"the audio file {path} does not exist; {remedy}") from None
     except OSError as error:
         raise InputError(f"cannot open the audio file {path} ({error.strerror}); check the path") from error
     if path.is_dir():

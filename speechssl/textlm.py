@@ -109,7 +109,9 @@ def _licensed(name: str, licence: str | None) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """The first sentence of what a library raised."""
+    """The first sentence of what a library raised; of transformers' list of all families, the one that it lacks."""
+    if family := re.match(r"Unrecognized configuration class .*?(\w+)Config'?> for this kind of AutoModel", str(error)):
+        return f"transformers has no such model of the family {family[1]}"
     return re.split(r"\.\s|\n", str(error).strip())[0][:160].rstrip(".") or type(error).__name__
 
 
@@ -147,7 +149,10 @@ def make_encoder(values: Mapping[str, Any]) -> PreTrainedModel:
 def why_unfit(model: PreTrainedModel) -> str:
     """Why a model cannot read vectors in the place of tokens, each with regard to all others but padding; "" where it can."""
     try:
-        table: Any = model.get_input_embeddings()
+        try:
+            table: Any = model.get_input_embeddings()
+        except NotImplementedError:  # wav2vec 2.0's
+            table = None
         if not hasattr(table, "embedding_dim"):
             return "it has no table of token embeddings, as models of images or of audio have none"
         one = torch.randn(1, 3, table.embedding_dim, generator=torch.Generator().manual_seed(0))

@@ -242,6 +242,8 @@ def test_names_that_are_no_audio_file(tmp_path: Path) -> None:
         ),
     ):
         assert why in refusal(tmp_path / name)
+    assert "not read from standard input" in refusal(Path("-"))
+    assert "download it" in refusal(Path("https://example.org/x.mp3"))
 
 
 def test_mp3_that_counts_its_header_frame(tmp_path: Path) -> None:

@@ -183,7 +183,8 @@ class Predictions:
     """score the answers of your own system in the same way
 
     FILE is JSON, question id -> answer: a text (the format of SQuAD's scorer), [start, end] in seconds, or {"text", "start",
-    "end"}. Questions without an answer count as wrong. Writes predictions and rows to OUT, for `report` and `compare`.
+    "end"}. Text gives EM and F1, seconds give FF1 and AOS; a question without an answer, or with one of the other form, counts 0.
+    Writes predictions and rows to OUT, for `report` and `compare`.
 
       speechssl evaluate predictions corpus exp/mine predictions.json --name my-system --split dev
     """

@@ -248,7 +248,7 @@ def test_a_checkpoint_without_a_head_is_refused(checkpoint, family):
 
 @pytest.mark.slow
 def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_path):
-    refused(hubert_folder("layer"), "cannot load the reader")
+    refused(hubert_folder("layer"), r"cannot load the reader .* \(transformers has no such model of the family Hubert\)")
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "a")
     change_json(folder / "config.json", id2label={"0": "a", "1": "b", "2": "c"}, num_labels=3)
     refused(folder, "cannot load the reader|cannot read text|lacks")

@@ -500,15 +500,20 @@ def test_bytes_get_units_as_words_do(checkpoint, assignment):
         ("Bart", "does not read vectors in the place of tokens"),
         ("FNet", "reads padding"),
         ("ViT", "has no table of token embeddings, as models of images"),
+        ("HuBERT", "has no table of token embeddings, as models of images or of audio"),
         ("no tokenizer", r"has no tokeniser \(tokenizer\.json, or the vocabulary"),
     ],
 )
-def test_what_cannot_read_units_is_refused_in_one_sentence_with_the_families(by_name, checkpoint, tmp_path, family, reason):
+def test_what_cannot_read_units_is_refused_in_one_sentence_with_the_families(
+    by_name, checkpoint, hubert_folder, tmp_path, family, reason
+):
     corpus, _ = by_name
     folder = tmp_path / "encoder"
     if family == "ViT":
         small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8, "image_size": 16}
         ViTModel(ViTConfig(**small)).save_pretrained(folder)
+    elif family == "HuBERT":
+        shutil.copytree(hubert_folder(), folder)
     else:
         shutil.copytree(checkpoint("BERT" if family == "no tokenizer" else family), folder)
     if family == "no tokenizer":
