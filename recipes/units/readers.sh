@@ -33,7 +33,7 @@ copies=$(setting copies) distorted=$(setting distorted)
 stage "2 units: those that the reader of $KNOWN knows, by a linear head that learns them from clean and distorted speech"
 known=$(python recipes/models.py "$KNOWN")
 case $(setting ship) in
-  r-spin-ctc*) ;; # gives them itself: run.sh put them there
+  r-spin-ctc* | r-spin-frames*) ;; # gives them itself: run.sh put them there
   *) speechssl units transfer "$EXP/readers/espeak" "$known/encoder" "$known/units.safetensors" "$MODELS/encoder" \
     "$MODELS/units.safetensors" $(with transfer) ;;
 esac
