@@ -32,11 +32,10 @@ copies=$(setting copies) distorted=$(setting distorted)
 
 stage "2 units: those that the reader of $KNOWN knows, by a linear head that learns them from clean and distorted speech"
 known=$(python recipes/models.py "$KNOWN")
-case $(setting ship) in
-  r-spin-ctc* | r-spin-frames*) ;; # gives them itself: run.sh put them there
-  *) speechssl units transfer "$EXP/readers/espeak" "$known/encoder" "$known/units.safetensors" "$MODELS/encoder" \
-    "$MODELS/units.safetensors" $(with transfer) ;;
-esac
+read -r arm _ <<< "$(setting ship)"
+[ -f "$EXP/$arm/known-out.safetensors" ] || # the encoder's own head gives them: run.sh put them there
+  speechssl units transfer "$EXP/readers/espeak" "$known/encoder" "$known/units.safetensors" "$MODELS/encoder" \
+    "$MODELS/units.safetensors" $(with transfer)
 speechssl units extract "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/readers/units" $(with extract)
 
 stage "3 DUAL: goes on from the reader of $KNOWN, on all synthesisers and in noise"

@@ -520,7 +520,6 @@ class FeatureCache:
     """The hidden states of one encoder for the tasks of a benchmark, in folders below `root`.
 
     mode: cached, loop (the encoder in the loop), or auto: cached where it fits into limit_gb and the disk.
-    augmentation: of training recordings; it needs the encoder in the loop.
     """
 
     encoder: SpeechEncoder
