@@ -249,12 +249,12 @@ def serve(
             "browsers record from microphones at 127.0.0.1 alone",
             file=sys.stderr,
         )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the folder would stay
     with tempfile.TemporaryDirectory(prefix="speechssl-serve-") as folder:
         direct = [os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), "127.0.0.1", "localhost", host]
         # Gradio reads them when it is imported, and asks its own server whether it is there
         os.environ |= {"GRADIO_TEMP_DIR": folder, "GRADIO_ANALYTICS_ENABLED": "False", "no_proxy": ",".join(filter(None, direct))}
         gradio = import_gradio()
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the folder would stay
         answerer = Answerer(models, (systems, reading.reader, language, reading.null_threshold), limits.timeout)
         page = page_of(answerer, conditions, limits, Path(folder))
         try:

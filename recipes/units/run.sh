@@ -81,7 +81,8 @@ known() { # NAME LIST BEFORE: goes on; labels are the units that the reader of t
   speechssl pretrain spin "$EXP/$2.txt" "$EXP/$1" --start "$EXP/$3/encoder" --teacher "$START/encoder" \
     --codebook "$START/units.safetensors" --reference $(with "$1")
 }
-reads_known() { [[ $1 = r-spin-ctc* || $1 = r-spin-frames ]]; } # ARM: its linear head gives the units that the reader of the start knows
+# ARM: whether its linear head gives the units that the reader of the start knows
+reads_known() { [[ $1 = r-spin-ctc* || $1 = r-spin-frames ]]; }
 for arm in $ARMS; do
   case $arm in
     start | teacher | whisper-base | mfcc | fbank) ;; # as they are
