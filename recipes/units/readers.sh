@@ -15,16 +15,16 @@ MODELS=${MODELS:-$EXP/people-en}
 KNOWN=$(setting start)
 
 stage "1 speech to learn from, by espeak-ng, flite, and kokoro where run.sh has it, a share of it distorted; and festival's to measure on"
-speechssl prepare minisqa "$EXP/readers/espeak" $(with readers-espeak-ng)
-for other in flite festival; do
-  if ! command -v $other > /dev/null; then
-    echo "left out: speech by $other, which is not installed (Debian package $other)"
+learn=()
+for part in $(setting readers) festival; do # a section each: a synthesiser, and perhaps a number
+  by=${part%-[0-9]} out=$EXP/readers/${part/espeak-ng/espeak}
+  if [ "$by" = espeak-ng ] || command -v "$by" > /dev/null; then
+    speechssl prepare minisqa "$out" --synthesiser "$by" $(with "readers-$part")
+    [ "$by" = festival ] || learn+=("$out")
   else
-    speechssl prepare minisqa "$EXP/readers/$other" --synthesiser $other $(with readers-$other)
+    echo "left out: speech by $by, which is not installed (Debian package $by)"
   fi
 done
-learn=("$EXP/readers/espeak")
-[ ! -d "$EXP/readers/flite" ] || learn+=("$EXP/readers/flite")
 [ ! -d "$EXP/kokoro" ] || learn+=("$EXP/kokoro")
 copies=$(setting copies) distorted=$(setting distorted)
 [ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}" --distort "$(setting distort)" \

@@ -107,6 +107,24 @@ def test_the_readers_that_ship_were_made_with_the_settings_of_the_recipe(part: s
     assert card["recipe"].startswith(f"recipes/{READERS[part]}/")
 
 
+def test_the_recipe_mixes_what_the_readers_that_ship_learned_from() -> None:
+    corpus = read_json(model_folder() / "dual/card.json")["corpus"]
+    config = yaml.safe_load((ROOT / "recipes/units/kokoro.yaml").read_text())
+    name, copies = config["recipe"]["copies"].split("=")
+    parts = {part: f"readers-{part}" for part in config["recipe"]["readers"]} | {f"{name}-{i}": name for i in range(int(copies))}
+    mixed = [
+        {"questions": 5, "seed": 0, "by": part.rstrip("-0123456789")} | {k: v for k, v in config[section].items() if "-" not in k}
+        for part, section in parts.items()
+    ]
+    shipped = [
+        {"questions": c["settings"]["questions"], "seed": c["settings"]["seed"], "passages": c["settings"]["passages"]["train"]}
+        | {"by": c["synthetic"].removeprefix("speech by ")}
+        for c in corpus["of"]
+    ]
+    assert mixed == shipped
+    assert (corpus["distort"], corpus["distorted"]) == (config["recipe"]["distort"], config["recipe"]["distorted"])
+
+
 def test_the_speechbert_that_ships_was_made_with_the_settings_of_the_recipe() -> None:
     card = read_json(model_folder() / "speechbert" / "card.json")
     section = section_of(card, "speechbert")
