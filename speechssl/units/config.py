@@ -165,6 +165,7 @@ class TransferOptions:
     margin: Whole | None = option(
         None, "frames of silence before and after every recording, for the new encoder; default: those of the old codebook"
     )
+    layer: Whole | None = option(None, "layer of the new encoder; default: the one that the old codebook was fitted on")
     budget: Count = option(BUDGET, "number of frames that a linear head is fitted on, drawn at random")
     recordings: Count | None = option(None, f"number of recordings, {DRAWN}")
     split: str = option("train", "split of a prepared corpus")

@@ -82,12 +82,12 @@ def drawn_from(
 def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, out: Path, options: TransferOptions) -> Codebook:
     """A codebook for the encoder `other` whose unit k means what unit k of `codebook`, made for `encoder`, means; once.
 
-    Centroid k is the mean of the other encoder's features (same layer, same smoothing) over the frames of clean recordings that the
-    old codebook gives unit k: one step of k-means from the old assignment. A linear head (`linear_head`) learns the old units of
-    clean recordings from the features of these and of their distorted versions. The card keeps the share of clean frames that then
-    have the same unit (`agreement`). A unit that never occurs is never given by a linear head, and said so on stderr. Raises
-    InputError where the encoders' frames do not fit each other, a unit has no mean because it never occurs, or options exclude each
-    other.
+    Centroid k is the mean of the other encoder's features (same smoothing, and the same layer unless `options` has one) over the
+    frames of clean recordings that the old codebook gives unit k: one step of k-means from the old assignment. A linear head
+    (`linear_head`) learns the old units of clean recordings from the features of these and of their distorted versions. The card
+    keeps the share of clean frames that then have the same unit (`agreement`). A unit that never occurs is never given by a linear
+    head, and said so on stderr. Raises InputError where the encoders' frames do not fit each other, a unit has no mean because it
+    never occurs, or options exclude each other.
     """
     linear = options.read_out == "linear"
     if options.distort and not linear:
@@ -101,7 +101,8 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
     old = load_codebook(codebook)
     before = features_of(old, encoder, options.precision, options.device)
     margin = before.margin if options.margin is None else options.margin
-    after = load_features(other, before.layer, before.smooth, options.precision, options.device, margin)
+    layer = before.layer if options.layer is None else options.layer
+    after = load_features(other, layer, before.smooth, options.precision, options.device, margin)
     if before.grid != after.grid:
         raise InputError(f"{other} has other frames than {encoder}; fit a codebook for it with `speechssl units fit`")
     recordings, data = drawn_from(source, options.recordings, options.split, options.seed)

@@ -299,6 +299,8 @@ def test_a_linear_head_keeps_more_units_than_means_and_learns_from_distorted_spe
     np.testing.assert_array_equal(found.assign(others), (others @ found.centroids.T + found.offsets).argmax(1))
     noisy = transferred(voices, old, changed, tmp_path / "noisy.safetensors", read_out="linear", distort="g", margin=4)
     assert noisy.hash != found.hash and noisy.card["distort"]["kinds"][0]["name"] == "g" and noisy.card["margin"] == 4
+    other = transferred(voices, old, changed, tmp_path / "other.safetensors", layer=2)
+    assert other.card["layer"] == 2 and other.hash != means.hash
     with pytest.raises(InputError, match="leave out --distort, or give --read-out linear"):
         transferred(voices, old, changed, tmp_path / "refused.safetensors", distort="g")
     assert not (tmp_path / "refused.safetensors").exists()
