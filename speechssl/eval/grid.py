@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from rapidfuzz.distance import Levenshtein
+from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.cascade.config import CtcOptions, ReaderOptions
@@ -377,13 +379,16 @@ class Cell:
 def run_grid(
     encoders: Mapping[str, Sequence[GridTask]], settings: Sequence[Setting], out: Path, mixtures: FrozenMixtures, workers: int = 2
 ) -> list[Cell]:
-    """Fill in the cells that are missing and return all of them.
+    """Say how large the grid is, fill in the cells that are missing and return all of them.
 
     Recordings that cannot be read are set aside and reported; they count as wrong, and are tried again by the next run.
     Raises InputError for noise that cannot be had, and where no recording of a task can be encoded.
     """
     utterances = name_utterances((task.name, task.items) for tasks in encoders.values() for task in tasks)  # as noise knows them
     seed = mixtures.seed
+    recordings = sum(len({item for task in tasks for item in normalised(task.items)}) for tasks in encoders.values())
+    size = f"{recordings:,} recordings of {len(encoders)} encoder(s) under {len(settings)} conditions"
+    tqdm.write(f"the grid encodes {size}, {recordings * len(settings):,} in all, but for what {out} has already", file=sys.stderr)
 
     def run_tasks(encoder: str, tasks: Sequence[GridTask], setting: Setting, place: int) -> Iterator[Cell]:
         condition, by_name = setting.condition, {f"{task.name}-{task.metric}": task for task in tasks}

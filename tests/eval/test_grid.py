@@ -171,7 +171,8 @@ def test_a_damaged_file_of_scores_is_reported_and_made_again(tmp_path, damage, c
     path.write_bytes(damage)
     task = Roughness(paths)
     assert run({"e": [task]}, out) == whole and len(task.encoded) == 6 and files(out) == before
-    assert "clean.json" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "clean.json" in said and said.count("6 recordings of 1 encoder(s) under 3 conditions, 18 in all") == 2
 
 
 def test_what_cannot_be_read_or_is_silent_counts_as_wrong_is_reported_and_tried_again(tmp_path, capsys):
