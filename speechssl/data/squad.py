@@ -6,7 +6,6 @@ reads a file as it stands; `records_of` makes passages and questions of it, with
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +28,7 @@ from speechssl.data.prepare import (
 )
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
+from speechssl.io import parse_json
 from speechssl.text import language_of
 
 SHAPE = '{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}]}]}]}]}'
@@ -409,7 +409,7 @@ def _timed(split: str, records: SplitRecords, takes: Takes, folder: Path, report
 def read_words(path: Path) -> tuple[Span, ...]:
     """A list of [word, start, end], seconds, in the order of time. Raises InputError, naming the file, for anything else."""
     try:
-        words = tuple(Span(str(text), float(start), float(end)) for text, start, end in json.loads(path.read_text("utf-8-sig")))
+        words = tuple(Span(str(text), float(start), float(end)) for text, start, end in parse_json(path.read_text("utf-8-sig")))
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f'{path} is not a list of ["word", start, end] ({error}); correct or remove the file') from error
     if any(not (math.isfinite(w.end) and 0 <= w.start < w.end) for w in words):

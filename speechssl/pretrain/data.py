@@ -91,6 +91,8 @@ def training_data(source: Path, recordings: int | None = None, reference: bool =
             try:
                 check_inside(root, values["audio"], f"{path}:{number}")
                 name, audio = values["id"], root / values["audio"]
+                if not isinstance(name, str):
+                    raise TypeError(f"the id {name}")
                 anchors = np.array(values["anchors"], float)
                 if anchors.ndim != 2 or anchors.shape[1] != 2 or not len(anchors) or not np.isfinite(anchors).all():
                     raise ValueError(f"anchors of the shape {anchors.shape}")

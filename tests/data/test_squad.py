@@ -382,7 +382,9 @@ def test_no_times_without_an_offset_or_where_the_words_are_others():
     assert with_times((Answer("left", char_start=4), Answer("left")), passage) == (Answer("left", char_start=4), Answer("left"))
 
 
-@pytest.mark.parametrize("content", ["{", "[3]", '[["a", 1]]', '[["a", "x", 2]]', '[["a", 2, 1]]', '[["a", 0, NaN]]', "3"])
+@pytest.mark.parametrize(
+    "content", ["{", "[" * 100_000, "[3]", '[["a", 1]]', '[["a", "x", 2]]', '[["a", 2, 1]]', '[["a", 0, NaN]]', "3"]
+)
 def test_files_that_hold_no_words_are_named(tmp_path, content):
     (tmp_path / "p.words.json").write_text(content)
     refused(r"p.words.json .*; correct or remove the file", read_words, tmp_path / "p.words.json")

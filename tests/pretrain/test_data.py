@@ -594,6 +594,7 @@ def test_a_manifest_has_its_reference_readings_beside_it(tmp_path):
     found = training_data(listed)
     assert [r.audio.name for r in found.recordings] == ["neutral.flac", "two.flac"] and found.recordings[1].anchors is None
     assert found.recordings[0].path.name == "one.flac" and found.hash != plain.hash == training_data(listed, reference=False).hash
-    (tmp_path / "list.reference.jsonl").write_text(json.dumps(line | {"anchors": []}) + "\n")
-    with pytest.raises(InputError, match="reference.jsonl:1 is not a reference reading"):
-        training_data(listed)
+    for damage in ({"anchors": []}, {"id": ["one"]}):
+        (tmp_path / "list.reference.jsonl").write_text(json.dumps(line | damage) + "\n")
+        with pytest.raises(InputError, match="reference.jsonl:1 is not a reference reading"):
+            training_data(listed)
