@@ -39,6 +39,7 @@ LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file s
 _LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
 _TOLD: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
 _HELD: dict[Path, int] = {}  # how often each of them is held
+_CHECKED = re.compile("[0-9a-f]{16}")  # of what is no card; files of others may have something else by the name
 _REFUSED = re.compile(r"\(os error (\d+)\)$")
 
 
@@ -122,9 +123,9 @@ class Card(dict[str, Any]):
         raise MissingEntry(f"{self.path} does not say {name}; make it again with the command that wrote it")
 
 
-def write_json(path: Path | str, value: Any) -> None:
-    """A card also gets a `checksum` over all that it says."""
-    if isinstance(value, dict) and Path(path).name.endswith(CARD):
+def write_json(path: Path | str, value: Any, checked: bool = False) -> None:
+    """A card, and an object that is to be `checked`, also gets a `checksum` over all that it says."""
+    if isinstance(value, dict) and (checked or Path(path).name.endswith(CARD)):
         value = {k: v for k, v in value.items() if k != CHECKSUM}
         value[CHECKSUM] = hash_json(json.loads(json.dumps(value)))
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
@@ -157,7 +158,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def read_json(path: Path | str) -> Any:
     """What `write_json` was given. Raises InputError when the file is missing or is not JSON, or a card is not an object.
 
-    Of a card that was changed after it was written, by hand or by a fault, stderr says so, once.
+    Of one with a checksum that was changed after it was written, by hand or by a fault, stderr says so, once.
     """
     try:
         value = parse_json(Path(path).read_text(encoding="utf-8"))
@@ -165,19 +166,25 @@ def read_json(path: Path | str) -> Any:
         raise InputError(f"cannot read {path} as JSON (there is no such file); check the path") from error
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path} as JSON ({error}); make it again with the command that wrote it") from error
-    if not Path(path).name.endswith(CARD):
-        return value
-    if not isinstance(value, dict):
+    is_card = Path(path).name.endswith(CARD)
+    if is_card and not isinstance(value, dict):
         raise InputError(f"{path} is not a JSON object; make it again with the command that wrote it")
+    if not is_card and not (isinstance(value, dict) and _CHECKED.fullmatch(str(value.get(CHECKSUM)))):
+        return value
     card = Card(value)
     card.path = Path(path)
     stated = card.pop(CHECKSUM, None)
     found = hash_json(card)
     if stated not in (None, found) and (str(path), found) not in _TOLD:  # cards of others and older ones have none
         _TOLD.add((str(path), found))
-        say = f"{path} was changed after it was written; make it again with the command that wrote it where that was not meant"
-        tqdm.write(say, file=sys.stderr)
-    return card
+        tell_edited(path)
+    return card if is_card else dict(card)
+
+
+def tell_edited(path: Path | str) -> None:
+    """Say on stderr that a file is not what its card, or its checksum, says."""
+    say = f"{path} was changed after it was written; make it again with the command that wrote it where that was not meant"
+    tqdm.write(say, file=sys.stderr)
 
 
 def parse_json(text: str, halves: bool = False, unique: bool = False) -> Any:
@@ -429,13 +436,13 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     $HF_HUB_OFFLINE is respected. Raises InputError, which says what was wanted where, and how to get it there.
     """
     if Path(name).is_dir():
-        return Path(name)
+        return _whole(Path(name), what)
     name = str(name)
     if not _NAME.fullmatch(name) or ".." in name:
         raise InputError(f"found no {what} at {name}; give a folder with {FILES[what]}{otherwise}, or a hub id (OWNER/NAME)")
     root = models_root()
     if folder := _in_models(name):
-        return folder
+        return _whole(folder, what)
     found = SHIPPED.glob("*/*.safetensors") if what == "codebook" else (path.parent for path in SHIPPED.glob("*/*/config.json"))
     shipped = sorted(path.relative_to(SHIPPED).as_posix() for path in found)
     bare = what == "speech encoder" and "/" not in name  # the hub has none without an owner: it need not be asked
@@ -472,6 +479,17 @@ def found_checkpoint(name: str) -> Path | None:
         return folder
     cached = try_to_load_from_cache(name, "config.json")
     return Path(cached).parent if isinstance(cached, str) else None
+
+
+def _whole(folder: Path, what: str) -> Path:
+    """The folder. Raises InputError where it holds other weights than the card in it, or that of `pretrain text` above it, says."""
+    card, above = folder / CARD, folder.absolute().parent / CARD
+    if what != "speech encoder" and card.is_file():  # an encoder of speech is checked where it is loaded
+        check_kept(folder, read_json(card))
+    made = read_json(above) if folder.name == "encoder" and above.is_file() else {}
+    if str(made.get("what")).startswith("text ") and hash_of_weights(str(folder)) != made.get("weights"):
+        raise InputError(f"the weights in {folder} are not those that {above} names; make them again")
+    return folder
 
 
 def _in_models(name: str) -> Path | None:

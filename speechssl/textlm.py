@@ -32,7 +32,7 @@ from torch import nn
 from speechssl.config import TEXT_FAMILIES
 from speechssl.encoders.training import KEPT, Attention
 from speechssl.errors import InputError, MissingExtra
-from speechssl.io import checkpoint_folder, found_checkpoint, hash_files, read_json, replacing
+from speechssl.io import checkpoint_folder, found_checkpoint, hash_bytes, hash_files, hash_json, read_json, replacing
 from speechssl.synth.synthesisers import pronounce
 from speechssl.text import parts
 
@@ -651,9 +651,14 @@ class Shift:
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         # one entry: safetensors writes several in any order, and the same shift is the same file
-        about = {"shift": json.dumps({"layer": self.layer, "made": self.made}, sort_keys=True)}
+        about = {"shift": json.dumps({"layer": self.layer, "made": self.made, "hash": self._hash}, sort_keys=True)}
         with replacing(path) as temporary:
             save_file({"vector": self.vector.contiguous()}, temporary, about)
+
+    @property
+    def _hash(self) -> str:
+        """Of all that it holds, so that a fault is noticed."""
+        return hash_bytes(self.vector.float().cpu().contiguous().numpy().tobytes(), hash_json([self.layer, self.made]).encode())
 
 
 def load_shift(path: Path) -> tuple[Shift, dict[str, Any]]:
@@ -662,6 +667,8 @@ def load_shift(path: Path) -> tuple[Shift, dict[str, Any]]:
         with safe_open(path, "pt") as file:
             about = json.loads((file.metadata() or {})["shift"])
             shift = Shift(int(about["layer"]), file.get_tensor("vector").float(), about["made"])
+            if about.get("hash", shift._hash) != shift._hash:  # older ones have none
+                raise ValueError("it was changed after it was made")
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise InputError(f"{path} is no shift ({error}); make one with `speechssl text vector`") from error
     return shift, {"layer": shift.layer, "hash": hash_files([path])} | shift.made

@@ -127,6 +127,18 @@ def test_a_card_that_was_changed_is_named_once_and_what_it_does_not_say_is_one_s
     refused(r"units\.card\.json is not a JSON object", read_json, path)
 
 
+def test_another_file_is_checked_where_it_was_written_so(tmp_path, capsys):
+    checked, plain, foreign = (tmp_path / f"{name}.json" for name in ("scores", "plain", "foreign"))
+    write_json(checked, {"score": 50}, checked=True)
+    write_json(plain, {"score": 50})
+    foreign.write_text('{"score": 50, "checksum": "0123456789abcdef0123456789abcdef"}')  # of whoever made it
+    assert read_json(checked) == read_json(plain) == {"score": 50}
+    assert len(read_json(foreign)) == 2 and capsys.readouterr().err == ""
+    checked.write_text(checked.read_text().replace("50", "51"))
+    assert read_json(checked) == {"score": 51}
+    assert f"{checked} was changed after it was written" in capsys.readouterr().err
+
+
 def test_json_files_do_not_depend_on_the_order_of_keys_and_hashes_tell_contents_apart(tmp_path):
     write_json(tmp_path / "a.json", {"b": 1, "a": "语"})
     write_json(tmp_path / "b.json", {"a": "语", "b": 1})

@@ -262,7 +262,8 @@ def _calibrate(model: Confusions, references: Sequence[str]) -> tuple[tuple[floa
 def write_confusions(path: Path | str, model: Confusions, card: Mapping[str, Any]) -> None:
     """card: what it was fitted on."""
     values = {name: getattr(model, name) for name in ("language", "inserted", "vocabulary", "distances", "rates", "calibration")}
-    write_json(path, values | {"kind": KIND, "card": dict(card), "words": {w: astuple(k) for w, k in model.words.items()}})
+    words = {w: astuple(k) for w, k in model.words.items()}
+    write_json(path, values | {"kind": KIND, "card": dict(card), "words": words}, checked=True)
 
 
 def read_confusions(path: Path | str) -> Confusions:

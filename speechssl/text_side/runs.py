@@ -142,7 +142,7 @@ def write_scores(
     found = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), tuple(units.labels), units.name)
     groups = {"groups": units.labels, "unit": units.name} if drawn else {}
     written = {"items": {name: list(pair) for name, pair in items.items()}} | groups
-    write_json(run_folder(results, task, arm, seed) / "scores.json", made | written)
+    write_json(run_folder(results, task, arm, seed) / "scores.json", made | written, checked=True)
     decisive = {name: value for name, value in made.items() if name != "training"}  # which says how long it took
     v, about_row = shown(estimate([found]).interval, metric), (task, arm, CONDITION, None, metric)
     row = Row(*about_row, v.value, *v.ends, v.n, seed, hash_json(decisive), v.drawn, v.groups)
@@ -196,7 +196,13 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
             items = values["items"]
             made = columns(values["metric"], *_arrays(items))
             about = values["task"], values["arm"], int(values["seed"]), values["metric"]
-        except (KeyError, TypeError, ValueError) as error:
+            if not (isinstance(about[0], str) and isinstance(about[1], str)):
+                raise TypeError("its task or its arm is no name")
+            for point in values.get("curve", ()):
+                _ = float(point["step"]), float(point["loss"] or 0), float(point["score"])
+            if not np.isfinite(made).all():
+                raise ValueError("an item has no score")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
         drawn = tuple(map(str, values.get("groups", items))), str(values.get("unit", "item"))
         curve: tuple[Mapping[str, float], ...] = tuple(values.get("curve", ()))

@@ -103,7 +103,7 @@ def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | N
                 for part, found in (lines | planes).items()
             }
             about = {"kind": kind, "arm": arm, "seed": seed, "splits": list(splits), "directions": o.seed}
-            write_json(folder / "surface.json", about | {"parts": means})
+            write_json(folder / "surface.json", about | {"parts": means}, checked=True)
             for task, items in numbers(lines, kind, *splits).items():
                 facts = {"reader": card["weights"], "options": asdict(o), "curve": []}
                 drawn = Units("window", tuple((name,) for name in items))

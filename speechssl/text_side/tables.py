@@ -433,8 +433,12 @@ def read_continuations(results: Path) -> list[Table]:
     found = []
     for path in sorted(results.glob("continuations/*.json")):
         values = read_json(path)
-        if not isinstance(values, dict) or not isinstance(values.get("continuations"), list):
-            raise InputError(f"{path} is not what `speechssl text continue` writes; delete it and run it again")
+        try:
+            if not isinstance(values["arm"], str):
+                raise TypeError("its arm is no name")
+            continuation_tables([values])
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is not what `speechssl text continue` writes; delete it and run it again") from error
         found.append(values)
     return continuation_tables(found) if found else []
 

@@ -23,7 +23,7 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.errors import InputError, MissingExtra, first_line, tell_set_aside
-from speechssl.io import hash_files, read_json, read_lines, read_text, stage, write_json, write_text
+from speechssl.io import hash_files, parse_json, read_json, read_lines, read_text, stage, tell_edited, write_json, write_text
 from speechssl.text_side.config import SentenceTasks, Symbols
 from speechssl.text_side.data import load_text, sentences
 
@@ -75,6 +75,10 @@ def load_task(folder: Path) -> Task:
 
 def _own(folder: Path) -> Task:
     about = read_json(folder / "task.json") if (folder / "task.json").is_file() else {}
+    made = about.get("manifests") if isinstance(about, dict) else None
+    for split, path in ((split, folder / f"{split}.jsonl") for split in SPLITS):
+        if isinstance(made, dict) and path.is_file() and made.get(split, found_now := hash_files([path])) != found_now:
+            tell_edited(path)
     task = str(about.get("task", Path(os.path.abspath(folder)).name)) if isinstance(about, dict) else ""
     if not task or "/" in task or task.startswith("."):
         raise InputError(f'{folder / "task.json"} has no name of a task ("task": a name of a folder); correct it')
@@ -318,6 +322,12 @@ def _topic(
     return {split: _some(some, sizes[split], rng) for split, some in made.items()}
 
 
+def _write_about(folder: Path, about: Mapping[str, Any]) -> None:
+    """task.json, which names the manifests as they are now."""
+    manifests = {split: hash_files([folder / f"{split}.jsonl"]) for split in SPLITS}
+    write_json(folder / "task.json", {**about, "manifests": manifests}, checked=True)
+
+
 def _write(folder: Path, name: str, made: Mapping[str, Sequence[dict[str, str]]], source: str) -> str:
     for split, examples in made.items():
         if not examples:
@@ -326,7 +336,7 @@ def _write(folder: Path, name: str, made: Mapping[str, Sequence[dict[str, str]]]
             )
         lines = (json.dumps({"id": f"{split}-{i}"} | e, ensure_ascii=False) + "\n" for i, e in enumerate(examples))
         write_text(folder / f"{split}.jsonl", "".join(lines))
-    write_json(folder / "task.json", {"task": name, "text": source})
+    _write_about(folder, {"task": name, "text": source})
     return f"{folder}: {name}, " + ", ".join(f"{len(examples)} {split}" for split, examples in made.items())
 
 
@@ -413,7 +423,7 @@ def make_symbols(o: Symbols) -> str:
         tell_set_aside(strange, f"the task {name}", "example")
         about = {"task": name, "metric": SPEARMAN if o.kind in NUMBERS else ACCURACY, "source": SOURCES[o.kind]}
         about |= {"note": f"{name}: {SOURCES[o.kind]}."} if o.kind in ("promoter", "composer") else {}
-        write_json(o.out / "task.json", about)
+        _write_about(o.out, about)
         counts = ", ".join(f"{len(some)} {split}" for split, some in parts.items())
         made = f"{name}, {counts}, {len(known)} symbols ({SOURCES[o.kind]})"
         step.finish({"what": "task of symbols", "made": made} | about)
@@ -553,7 +563,7 @@ def _deeploc(path: Path, text: str) -> Iterator[SymbolExample]:
 
 def _tape(path: Path, text: str) -> Iterator[SymbolExample]:
     kind, _, part = path.stem.partition("_")
-    found = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines() if line.strip()]
+    found = parse_json(text) if text.lstrip().startswith("[") else [parse_json(line) for line in text.splitlines() if line.strip()]
     for values in found:
         label = values[NUMBERS[kind]]
         yield SymbolExample(

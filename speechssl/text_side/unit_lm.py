@@ -36,7 +36,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.records import check_inside, data_hash, load_corpus
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import read_json, read_lines, stage, write_json, write_text
+from speechssl.io import CARD, hash_files, read_json, read_lines, stage, tell_edited, write_json, write_text
 from speechssl.processes import is_main, main_first
 from speechssl.results import Table
 from speechssl.stats import Units
@@ -603,9 +603,8 @@ def make_spoken_words(o: SpokenWords) -> str:
                         lines.append(SpokenWord(name, place, pair.word, real, voice.name, " ".join(phones)))
             write_text(o.out / MANIFEST, "".join(json.dumps(asdict(line)) + "\n" for line in lines))
             listed = [{"word": p.word, "phones": " ".join(p.phones), "other": " ".join(p.other), "place": p.place} for p in pairs]
-            step.finish(
-                {"what": "spoken words", "words": len(pairs), "voices": [v.name for v in voices[: o.voices]], "pairs": listed}
-            )
+            spoken_by = {"words": len(pairs), "voices": [v.name for v in voices[: o.voices]], "pairs": listed}
+            step.finish({"what": "spoken words", "manifest": hash_files([o.out / MANIFEST])} | spoken_by)
         return f"{o.out}: {step.card['words']} words and as many non-words by {len(step.card['voices'])} voices"
 
 
@@ -617,8 +616,10 @@ def spoken(phones: Sequence[str], voice: Voice) -> np.ndarray:
 
 
 def read_spoken_words(folder: Path) -> list[SpokenWord]:
-    """The manifest. Raises InputError where there is none, or it is damaged."""
-    found = []
+    """The manifest; stderr says where it is not the one that was made. Raises InputError where there is none, or it is damaged."""
+    found, card = [], read_json(folder / CARD) if (folder / CARD).is_file() else {}
+    if (folder / MANIFEST).is_file() and card.get("manifest", made := hash_files([folder / MANIFEST])) != made:
+        tell_edited(folder / MANIFEST)
     for number, values in read_lines(folder / MANIFEST):
         fields: dict[str, Any] = {name: values.get(name) for name in SpokenWord.__dataclass_fields__}
         if not all(isinstance(value, bool if name == "real" else str) for name, value in fields.items()):
@@ -667,7 +668,7 @@ def go_on(o: Continue) -> list[Table]:
     seed = int(lm.card["options"]["training"]["seed"])
     options = asdict(o) | {name: Path(getattr(o, name)).name for name in ("model", "units", "results")}
     made = {"arm": o.arm, "seed": seed, "options": options, "weights": lm.card["weights"], "continuations": lines}
-    write_json(o.results / "continuations" / f"{arm_name(o.arm)}-{seed}.json", made)
+    write_json(o.results / "continuations" / f"{arm_name(o.arm)}-{seed}.json", made, checked=True)
     return continuation_tables([made])
 
 

@@ -18,6 +18,7 @@ from speechssl.encoders import packages
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.packages import Package, get, installed, read_ctranslate2
 from speechssl.errors import InputError
+from speechssl.io import checkpoint_folder
 from speechssl.textlm import load_text_encoder
 
 
@@ -116,7 +117,12 @@ def test_a_converted_whisper_is_the_one_it_was_made_from(wheel, small_whisper):
     assert (row["name"], row["source"], row["licence"]) == ("someone/whisper-small", "small-whisper==1.0", "MIT")
     before = (folder / "model.safetensors").stat().st_mtime_ns
     get("tiny")
-    assert (folder / "model.safetensors").stat().st_mtime_ns == before  # nothing is done twice
+    weights = folder / "model.safetensors"
+    assert weights.stat().st_mtime_ns == before  # nothing is done twice
+    weights.write_bytes(weights.read_bytes()[:-1] + bytes([weights.read_bytes()[-1] ^ 1]))
+    for load in (load_encoder, lambda name: checkpoint_folder(name, "recogniser")):
+        with pytest.raises(InputError, match=r"whisper-small/model\.safetensors is not the file that its card describes"):
+            load("someone/whisper-small")
 
 
 def test_weights_of_another_hash_are_refused_and_nothing_is_left(wheel, monkeypatch):

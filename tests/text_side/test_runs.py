@@ -15,7 +15,16 @@ from speechssl.io import read_json, write_json
 from speechssl.results import Row, append_rows, read_rows, table_of
 from speechssl.stats import paired_difference
 from speechssl.text_side.runs import CONDITION, Run, columns, estimate, read_runs, run_folder, value, write_scores
-from speechssl.text_side.tables import MEAN, device_table, equal_loss_tables, gains_of, gains_tables, score_at, symbol_table
+from speechssl.text_side.tables import (
+    MEAN,
+    device_table,
+    equal_loss_tables,
+    gains_of,
+    gains_tables,
+    read_continuations,
+    score_at,
+    symbol_table,
+)
 from speechssl.text_side.tasks import MCC, SPEARMAN
 
 from ..files import write_lines
@@ -119,12 +128,29 @@ def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
     assert gain.value == pytest.approx(0.3) and (gain.unit, gain.groups, gain.n) == ("passage", 3, 6)
 
 
-def test_no_runs_and_damaged_ones_are_one_sentence(tmp_path: Path) -> None:
+def test_no_runs_and_damaged_ones_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="has no runs; make some with"):
         read_runs(tmp_path)
     write_json(tmp_path / "runs/order/x-0/scores.json", {"task": "order"})
     with pytest.raises(InputError, match="delete its folder and run it again"):
         read_runs(tmp_path)
+    leave(tmp_path / "broken", "order", "scratch", 0, [1, 0])
+    path = tmp_path / "broken/runs/order/scratch-0/scores.json"
+    whole = read_json(path)
+    for damage in ({"arm": ["a"]}, {"curve": [{"step": 1}]}, {"curve": None}, {"items": {"i": [1.0, float("nan")]}}):
+        write_json(path, whole | damage)
+        with pytest.raises(InputError, match="delete its folder and run it again"):
+            read_runs(tmp_path / "broken")
+    followed = {"id": "u", "prompt": [1], "followed": [2], "drawn": {}, "measures": {"what followed": {"units": 1.0}}}
+    for damage in ([], {"arm": 1, "continuations": []}, {"arm": "a", "continuations": [followed]}):
+        write_json(tmp_path / "broken/continuations/a-0.json", damage)
+        with pytest.raises(InputError, match="is not what `speechssl text continue` writes"):
+            read_continuations(tmp_path / "broken")
+    leave(tmp_path / "flipped", "order", "scratch", 0, [1, 0])
+    path = tmp_path / "flipped/runs/order/scratch-0/scores.json"
+    path.write_text(path.read_text().replace("0.0", "1.0"))
+    read_runs(tmp_path / "flipped")
+    assert f"{path} was changed after it was written" in capsys.readouterr().err
     with pytest.raises(InputError, match="--arm '../x' is no name"):
         run_folder(tmp_path, "order", "../x", 0)
 

@@ -5,6 +5,7 @@ published in its own format, what packages carry, what is generated, and how it 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,18 @@ def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts: Path) -> 
     assert made(texts) == out  # once
     with pytest.raises(InputError, match="made from other inputs"):
         made(texts, seed=1)
+
+
+def test_a_task_that_was_changed_is_named(texts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = made(texts) / "order"
+    load_task(folder)
+    assert capsys.readouterr().err.count("changed") == 0
+    for name, old in (("dev.jsonl", "exchanged"), ("task.json", '"order"')):
+        path = folder / name
+        path.write_text(path.read_text().replace(old, old.replace("e", "f"), 1))
+        with suppress(InputError):  # the label is not one of training's
+            load_task(folder)
+        assert f"{path} was changed after it was written" in capsys.readouterr().err
 
 
 def test_a_text_of_few_documents_makes_no_tasks(texts: Path) -> None:
@@ -285,6 +298,13 @@ def test_a_strange_symbol_is_set_aside_and_a_task_is_made_once(tmp_path: Path, c
     source.write_text(text.replace("ACGTAC", "ACGTAA"))
     with pytest.raises(InputError, match="made from other inputs"):
         made_symbols("localisation", tmp_path, source)
+
+
+def test_json_that_is_nested_too_deeply_is_one_sentence(tmp_path: Path) -> None:
+    for part, text in (("train", "[" * 100_000), ("valid", "[]"), ("test", "[]")):
+        write(tmp_path / f"stability_{part}.json", text)
+    with pytest.raises(InputError, match="is nested too deeply"):
+        made_symbols("stability", tmp_path, tmp_path)
 
 
 def test_bad_sources_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

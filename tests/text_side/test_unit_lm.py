@@ -287,7 +287,9 @@ def test_spoken_words_lie_in_their_folder(tmp_path: Path) -> None:
 
 @needs_espeak
 @pytest.mark.slow
-def test_words_and_non_words_are_spoken_by_the_same_voices(mini_corpus: object, tmp_path: Path) -> None:
+def test_words_and_non_words_are_spoken_by_the_same_voices(
+    mini_corpus: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = mini_corpus((16_000,) * 3)  # type: ignore[operator]
     change_lines(root / "train/passages.jsonl", {"text": " ".join(WORDS)})
     made = SpokenWords(corpus=root, out=tmp_path / "words", words=2, voices=2)
@@ -298,6 +300,11 @@ def test_words_and_non_words_are_spoken_by_the_same_voices(mini_corpus: object, 
     assert 3_000 < len(samples[0]) < 24_000 and samples[0].tolist() != samples[1].tolist()
     with pytest.raises(InputError, match="give --voices 8 at most"):
         make_spoken_words(SpokenWords(corpus=root, out=tmp_path / "x", voices=9))
-    (tmp_path / "words/words.jsonl").write_text('{"id": "a"}\n')
+    manifest = tmp_path / "words/words.jsonl"
+    assert "changed" not in capsys.readouterr().err
+    manifest.write_text(manifest.read_text().replace("true", "false", 1))
+    assert len(read_spoken_words(tmp_path / "words")) == 8
+    assert f"{manifest} was changed after it was written" in capsys.readouterr().err
+    manifest.write_text('{"id": "a"}\n')
     with pytest.raises(InputError, match=r"words.jsonl:1 is no line of"):
         read_spoken_words(tmp_path / "words")
