@@ -22,6 +22,10 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.io import write_json
 from speechssl.superb.data import CachedStates, CacheOptions, cache_states
+from speechssl.text_side.config import Symbols
+from speechssl.text_side.runs import read_runs, write_scores
+from speechssl.text_side.tasks import load_task, make_symbols
+from speechssl.textlm import Shift, load_shift
 
 from .conftest import CASES, Stages
 
@@ -42,6 +46,11 @@ def whole(chain: Path, workshop: Path, tmp_path_factory: pytest.TempPathFactory)
     for name, pooled in (("means", True), ("frames", False)):
         options = CacheOptions(pooled=pooled, precision="float32" if pooled else "bfloat16", shard_mb=0.02)
         cache_states(load_encoder(root / "models/encoder"), recordings, root / name, options)
+    for arm in ("scratch", "english"):  # the text side
+        items = {f"i{n}": (1.0, float(n % 3 > 0)) for n in range(30)}
+        write_scores(root / "side", "order", "accuracy", arm, 0, items, {"encoder": arm})
+    make_symbols(Symbols(kind="promoter", out=root / "promoter", sequences=40))
+    Shift(1, torch.arange(32.0), {"method": "zero-mean"}).save(root / "shift.safetensors")
     return root
 
 
@@ -56,6 +65,15 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
             code = main(list(map(str, arguments)))
         notes = [line for line in err.getvalue().splitlines() if "|" not in line and line[:1] != "{"]  # without bars and losses
         return "\n".join(notes) if code in (0, 2) else f"unexpected code {code}"
+
+    def said_by(read: Callable[[], object]) -> str:
+        err = io.StringIO()
+        with redirect_stderr(err):
+            try:
+                read()
+            except InputError as error:
+                return str(error)
+        return err.getvalue()
 
     def extract(root: Path) -> str:
         models = root / "models"
@@ -130,6 +148,10 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
         "qa/scores/dual/clean.jsonl": lambda root: loud("compare", root / "qa", "--out", root / "new"),
         "qa/scores/dual/clean.card.json": lambda root: loud("compare", root / "qa", "--out", root / "new"),
         "qa/results.jsonl": lambda root: loud("report", root / "qa", root / "corpus", "--models", root / "models"),
+        "side/runs/order/english-0/scores.json": lambda root: said_by(lambda: read_runs(root / "side")),
+        "promoter/train.jsonl": lambda root: said_by(lambda: load_task(root / "promoter")),
+        "promoter/task.json": lambda root: said_by(lambda: load_task(root / "promoter")),
+        "shift.safetensors": lambda root: said_by(lambda: load_shift(root / "shift.safetensors")),
     }
 
 
