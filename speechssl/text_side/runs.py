@@ -9,7 +9,7 @@ than too wide. Letters: R resamples, I items or groups of items, G seeds, C colu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -208,22 +208,34 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
         curve: tuple[Mapping[str, float], ...] = tuple(values.get("curve", ()))
         run = Run(*about, made, tuple(items), *drawn, curve=curve)
         found.append(replace(run, note=str(values.get("note", "")), symbols=bool(values.get("symbols"))))
-    for folder in answers:
-        for scores in read_results([folder]):
-            named = _QA.fullmatch(scores.system)
-            if named and scores.condition == ("clean", None):
-                metric = "ff1" if scores.system.startswith("dual") else "f1"
-                lines = {i: line for i, line in scores.lines.items() if line.get(metric) is not None}
-                made = np.array([[float(line[metric])] for line in lines.values()])
-                voices, passages = ([str(line.get(name, "")) for line in lines.values()] for name in ("voice", "passage"))
-                units = choose_units(voices, passages, "passage")
-                spoken = "+".join(scores.card.get("languages", ("en",)))
-                task = ("dual" if metric == "ff1" else "text-qa") + (f" {spoken}" if spoken != "en" else "")
-                about = task, named[1] + (named[3] or ""), int(named[2]), metric
-                found.append(Run(*about, made, tuple(lines), tuple(units.labels), units.name))
+    found += read_answers(answers)
     if not found:
         raise InputError(f"{results} has no runs; make some with `speechssl text classify` or `speechssl text compute`")
     return found
+
+
+def read_answers(folders: Iterable[Path], written: str = "f1") -> Iterator[Run]:
+    """Of the readers called dual-ARM-SEED and text+text-ARM-SEED, in clean speech. folders: of `evaluate qa`; written: the metric
+    of written answers, f1 or em. Raises InputError where two folders have answers of the same reader.
+    """
+    place: dict[tuple[str, str, int], Path] = {}  # of every run
+    for folder in folders:
+        for scores in read_results([folder]):
+            named = _QA.fullmatch(scores.system)
+            if not named or scores.condition != ("clean", None):
+                continue
+            metric = "ff1" if scores.system.startswith("dual") else written
+            spoken = "+".join(scores.card.get("languages", ("en",)))
+            task = ("dual" if metric == "ff1" else "text-qa") + (f" {spoken}" if spoken != "en" else "")
+            about = task, named[1] + (named[3] or ""), int(named[2])
+            if about in place:
+                raise InputError(f"{place[about]} and {folder} both have answers of {scores.system}; keep one of them")
+            place[about] = folder
+            lines = {i: line for i, line in scores.lines.items() if line.get(metric) is not None}
+            made = np.array([[float(line[metric])] for line in lines.values()])
+            voices, passages = ([str(line.get(name, "")) for line in lines.values()] for name in ("voice", "passage"))
+            units = choose_units(voices, passages, "passage")
+            yield Run(*about, metric, made, tuple(lines), tuple(units.labels), units.name)
 
 
 def estimate(runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, resamples: int = RESAMPLES) -> Estimate:

@@ -21,7 +21,7 @@ from speechssl.io import read_json, write_json
 from speechssl.results import DEFAULT, Row, Table, append_rows, drawn_sentence, interval_text, read_rows, seeds_text
 from speechssl.stats import Estimate, mean_of
 from speechssl.text_side.data import dependency
-from speechssl.text_side.runs import CONDITION, DECIMALS, PERPLEXITY, Run, estimate, read_runs, shown, steps_to
+from speechssl.text_side.runs import CONDITION, DECIMALS, PERPLEXITY, Run, estimate, read_answers, read_runs, shown, steps_to
 
 # ---- what is published
 
@@ -488,28 +488,38 @@ def continuation_tables(found: Sequence[dict[str, Any]]) -> list[Table]:
 
 @dataclass
 class Cost:
-    """Of one device on one task. score: as it is printed; parameters: trained; seconds: of training, a seed each."""
+    """Of one device on one task. scores: by metric, as they are printed; parameters: trained; seconds: of training, a seed each."""
 
-    score: str = "–"
+    scores: dict[str, str] = field(default_factory=dict)
     parameters: int | None = None
     seconds: tuple[float, ...] = ()
 
 
 def device_table(results: Path, seed: int) -> Table:
     """Trained parameters, score and time of every device on every task. Raises InputError where nothing was trained."""
-    folder, costs, rows = results / "devices", dict[tuple[str, str], Cost](), list[Row]()
-    answers = [folder / "answers"] if (folder / "answers").is_dir() else []
+    folder, costs = results / "devices", dict[tuple[str, str], Cost]()
+    notes = ["Percent; trained parameters, heads and embeddings of units with them; seconds of training, mean over seeds."]
+
+    # DUAL and text QA: seeds and voices or passages are drawn, as in the other tables
+    answers = sorted({path.parents[2] for path in folder.glob("answers*/scores/*/*.jsonl")})
     runs = read_runs(folder, answers) if answers or any(folder.glob("runs/*/*/scores.json")) else []
-    scored = gains_of(runs, "", seed)
-    for (task, device), e in scored.scores.items():
-        rows.append(Row.of(e.interval, f"{task}, devices", device, CONDITION, None, scored.metrics[task], seed, "text devices"))
-        costs[task, device] = Cost(interval_text(e.interval.percent))
-    found = [*folder.glob("runs/dual/*/scores.json"), *folder.glob("readers/text-*/card.json")]
-    for path in sorted(found):
+    rows = []
+    for scored in (gains_of(runs, "", seed), gains_of(list(read_answers(answers, "em")), "", seed)):
+        for (task, device), e in scored.scores.items():
+            metric = scored.metrics[task]
+            rows.append(Row.of(e.interval, f"{task}, devices", device, CONDITION, None, metric, seed, "text devices"))
+            costs.setdefault((task, device), Cost()).scores[metric] = interval_text(e.interval.percent)
+        if scored.scores and len(notes) == 1:
+            seeds = {task: sorted({n for (of, _), n in scored.seeds.items() if of == task}) for task in scored.metrics}
+            notes.append("Seeds: " + ", ".join(f"{' or '.join(map(str, some))} ({task})" for task, some in seeds.items()) + ".")
+            notes.append(_note(scored.scores, list(scored.metrics)))
+    for path in sorted([*folder.glob("runs/dual/*/scores.json"), *folder.glob("readers/text-*/card.json")]):
         values = read_json(path)
         device = path.parent.name.removeprefix("text-").rpartition("-")[0]
         cost = costs.setdefault(("dual" if path.name == "scores.json" else "text-qa", device), Cost())
         cost.parameters, cost.seconds = values["trained_parameters"], (*cost.seconds, values["training"]["seconds"])
+
+    # SUPERB: its runs have an interval a seed
     superb = folder / "superb/results.jsonl"
     measured: dict[tuple[str, str], list[Row]] = {}  # of every seed
     for row in read_rows(superb) if superb.is_file() else ():
@@ -522,24 +532,30 @@ def device_table(results: Path, seed: int) -> Table:
             continue  # a task's first metric is what it is judged by
         same.append(row)
         cards = [read_json(path) for path in heads]
-        costs[row.system, tuned] = Cost(
-            seeds_text(same), cards[0]["trained_parameters"], tuple(float(card["seconds"]) for card in cards)
-        )
+        seconds = tuple(float(card["seconds"]) for card in cards)
+        costs[row.system, tuned] = Cost({row.metric: seeds_text(same)}, cards[0]["trained_parameters"], seconds)
+    if measured:
+        tasks_of_superb = ", ".join(dict.fromkeys(task for task, _ in measured))
+        notes.append(f"Of {tasks_of_superb} an interval reaches from the lowest to the highest end of those of the seeds.")
+
     if not costs:
         raise InputError(f"{folder} has nothing that was trained with --trained; run recipes/text_side with PARTS=5 first")
     if rows:
         append_rows(results / "results.jsonl", rows, any_card=True)
-    tasks = list(dict.fromkeys(task for task, _ in costs))
-    lines = []
-    for device in (d for d in METHODS if any((task, d) in costs for task in tasks)):
+    metrics: dict[str, list[str]] = {}  # by task, in the order in which they were read
+    for (task, _), cost in costs.items():
+        metrics.setdefault(task, []).extend(m for m in cost.scores if m not in metrics[task])
+    columns, lines = ["trained"], []
+    for task, some in metrics.items():
+        columns += [*(f"{task} ({metric})" for metric in some), f"{task}: trained", f"{task}: s"]
+    for device in (d for d in METHODS if any((task, d) in costs for task in metrics)):
         line: list[Any] = [device]
-        for task in tasks:
+        for task, some in metrics.items():
             cost = costs.get((task, device), Cost())
-            line += [cost.score, cost.parameters, f"{fmean(cost.seconds):.0f}" if cost.seconds else None]
+            line += [*(cost.scores.get(metric, "–") for metric in some), cost.parameters]
+            line.append(f"{fmean(cost.seconds):.0f}" if cost.seconds else None)
         lines.append(tuple(line))
-    heads_of = (cell for task in tasks for cell in (task, f"{task}: trained", f"{task}: s"))
-    note = "Percent; trained parameters, heads and embeddings of units with them; seconds of training, mean over seeds."
-    table = Table("What is trained: score, parameters, time", ("trained", *heads_of), tuple(lines), note)
+    table = Table("What is trained: score, parameters, time", tuple(columns), tuple(lines), " ".join(notes))
     write_json(results / "tables" / "devices.json", [table.values])
     return table
 

@@ -62,8 +62,8 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
     (table,) = read_json(tmp_path / "tables/devices.json")
     assert [row[0] for row in table["rows"]] == ["biases", "adapters"]
     cells = {row[0]: dict(zip(table["columns"], row, strict=True)) for row in table["rows"]}
-    assert cells["biases"]["dual: trained"] < cells["adapters"]["dual: trained"] and cells["adapters"]["ks"] == "–"
-    assert cells["biases"]["ks: trained"] > 0 and cells["biases"]["text-qa"] != "–"
+    assert cells["biases"]["dual: trained"] < cells["adapters"]["dual: trained"] and cells["adapters"]["ks (acc)"] == "–"
+    assert cells["biases"]["ks: trained"] > 0 and cells["biases"]["text-qa (em)"] != "–"
     assert {(r.system, r.encoder) for r in rows} >= {
         *((task, arm) for task in UNIT_LM for arm in ("text", "scratch", "bigram")),
         *((f"{kind}-{name}", arm) for kind in ("dual", "text-qa") for name in SURFACES for arm in ("english", "scratch")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,6 +127,9 @@ def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
     found = gains_of(read_runs(tmp_path / "none", [tmp_path]), "scratch")
     gain = found.gains["dual", "english"]
     assert gain.value == pytest.approx(0.3) and (gain.unit, gain.groups, gain.n) == ("passage", 3, 6)
+    shutil.copytree(tmp_path / "scores", tmp_path / "again/scores")
+    with pytest.raises(InputError, match=r"again both have answers of dual-english-1"):
+        read_runs(tmp_path / "none", [tmp_path, tmp_path / "again"])
 
 
 def test_no_runs_and_damaged_ones_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +194,13 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
         about = {"trained_parameters": 7, "training": {"seconds": seconds}}
         items = {f"q{n}": (1.0, 0.5) for n in range(4)}
         write_scores(folder, "dual", "ff1", "weighted-sum", seed, items, about)
-    write_json(folder / "readers/text-weighted-sum-0/card.json", {"trained_parameters": 9, "training": {"seconds": 3.0}})
+    for seed, f1 in ((0, 0.4), (1, 0.8)):
+        write_json(folder / f"readers/text-weighted-sum-{seed}/card.json", {"trained_parameters": 9, "training": {"seconds": 3.0}})
+        system = f"text+text-weighted-sum-{seed}"
+        path = folder / f"answers-{seed}/scores/{system}/clean.jsonl"  # of runs side by side; else all share one
+        write_lines(path, [{"id": f"q{i}", "f1": f1, "em": i % 2, "passage": f"p{i // 2}"} for i in range(6)])
+        card = {"system": system, "condition": "clean", "snr_db": None, "corpus": "c", "split": "test", "data": "d"}
+        write_json(path.with_suffix(".card.json"), card)
     rows = []
     for name, parameters in (("people-en", 11), ("people-en+lora", 13)):
         rows.append(Row("ks", name, "clean", None, "acc", 90.0, 80.0, 95.0, 40, 0, "x"))
@@ -200,15 +210,18 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
         write_json(folder / f"superb/heads/{name}/ks/seed-0/card.json", card)
     append_rows(folder / "superb/results.jsonl", rows, any_card=True)
     table = device_table(tmp_path, 0)
-    assert table.columns[:4] == ("trained", "dual", "dual: trained", "dual: s")
+    assert table.columns[:4] == ("trained", "dual (ff1)", "dual: trained", "dual: s")
+    assert table.columns[4:8] == ("text-qa (f1)", "text-qa (em)", "text-qa: trained", "text-qa: s")
     lora, weighted = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
-    assert (lora["trained"], lora["dual"], lora["ks: trained"]) == ("lora", "–", 13) and weighted["trained"] == "weighted-sum"
+    assert (lora["trained"], lora["dual (ff1)"], lora["ks: trained"]) == ("lora", "–", 13) and weighted["trained"] == "weighted-sum"
     found = [weighted[name] for name in ("dual: trained", "dual: s", "text-qa: trained", "text-qa: s", "ks: trained")]
     assert found == [7, "15", 9, "3", 11]
-    assert weighted["dual"].startswith("50.0") and lora["ks"] == weighted["ks"] == "85.0 [70.0, 95.0]"
+    assert weighted["dual (ff1)"].startswith("50.0") and lora["ks (acc)"] == weighted["ks (acc)"] == "85.0 [70.0, 95.0]"
+    assert weighted["text-qa (f1)"].startswith("60.0 [") and weighted["text-qa (em)"].startswith("50.0 [")
+    assert "Seeds: 2 (dual), 2 (text-qa)." in table.note and "seeds or passages (text-qa)" in table.note
     assert [table_of(values) for values in read_json(tmp_path / "tables/devices.json")] == [table]
-    (row,) = read_rows(tmp_path / "results.jsonl")
-    assert (row.system, row.encoder, row.value) == ("dual, devices", "weighted-sum", 50.0)
+    made = {(row.system, row.metric): row.value for row in read_rows(tmp_path / "results.jsonl") if row.encoder == "weighted-sum"}
+    assert made == {("dual, devices", "ff1"): 50.0, ("text-qa, devices", "f1"): pytest.approx(60), ("text-qa, devices", "em"): 50.0}
 
 
 def test_metrics_of_means_are_those_of_scikit_learn_and_scipy() -> None:
