@@ -260,10 +260,10 @@ class EvalOptions:
 
 def settings(options: Any) -> dict[str, Any]:
     """The options that decide what is made, as a stage and a card have them: not where curves are sent, nor how a model would have
-    been evaluated that never was, nor that all weights are trained and nothing is shifted: what was made before there was a choice
-    stays valid.
+    been evaluated that never was, nor that all weights are trained, nothing is shifted and a start is as it was pre-trained: what
+    was made before there was a choice stays valid.
     """
-    usual = {"trained": "all", "shift": None}
+    usual = {"trained": "all", "shift": None, "init": "pretrained"}
 
     def decisive(values: dict[str, Any]) -> dict[str, Any]:
         off = [

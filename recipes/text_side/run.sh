@@ -113,10 +113,12 @@ if part 1; then
     if [ -n "$TEXT_MODEL" ]; then
       plateau text "$TEXT_MODEL" most-frequent "$seed"
       plateau text.scratch "$TEXT_MODEL" scratch "$seed" # the same shape from random weights
-      for data in $(setting warm-up); do
-        warm=$EXP/encoders/text-$data-$seed
-        speechssl pretrain text "$warm" --data "$data" --units "$EXP/units" --start "$TEXT_MODEL" --seed "$seed" $(with warm)
-        plateau "text.$data" "$warm/encoder" most-frequent "$seed"
+      for data in $(setting warm-up); do # DATA, or DATA/OPTION=VALUE of pretrain text
+        arm=text.${data//[\/=]/.} options=${data#"${data%%/*}"}
+        warm=$EXP/encoders/${arm/./-}-$seed
+        speechssl pretrain text "$warm" --data "${data%%/*}" --units "$EXP/units" --start "$TEXT_MODEL" --seed "$seed" $(with warm) \
+          ${options//\// --}
+        plateau "$arm" "$warm/encoder" most-frequent "$seed"
       done
     fi
   done
@@ -238,14 +240,20 @@ if part 5; then
   corpus_units train test
   DEVICES=$EXP/devices START=$(named device-encoder) SPEECH=$(setting models)
   mkdir -p "$DEVICES/readers"
-  for device in $(setting devices); do
+  readers() { # ARM DEVICE ENCODER SEED: of units and of words
+    local start=(--trained "$2" --text-encoder "$3" --seed "$4") reader=$DEVICES/readers/text-$1-$4
+    speechssl text plateau "$EXP/corpus" "$EXP/units" "$DEVICES" --arm "$1" "${start[@]}" $(with dual)
+    speechssl train text-qa "$EXP/corpus" "$reader" "${start[@]}" $(with text-qa)
+    speechssl evaluate qa "$EXP/corpus" "$DEVICES/answers" --systems text --reader "$reader" $(with evaluate)
+  }
+  for init in $(setting frozen-inits); do # the frozen transformer of part 3 as a reader, beside the device `frozen`
     for seed in $SEEDS; do
-      speechssl text plateau "$EXP/corpus" "$EXP/units" "$DEVICES" --arm "$device" --trained "$device" --text-encoder "$START" \
-        --seed "$seed" $(with dual)
-      reader=$DEVICES/readers/text-$device-$seed
-      speechssl train text-qa "$EXP/corpus" "$reader" --trained "$device" --text-encoder "$START" --seed "$seed" $(with text-qa)
-      speechssl evaluate qa "$EXP/corpus" "$DEVICES/answers" --systems text --reader "$reader" $(with evaluate)
+      speechssl pretrain text "$EXP/encoders/$init-$seed" --data none --start "$START" --init "$init" --seed "$seed"
+      readers "frozen.$init" frozen "$(encoder "$init-$seed")" "$seed"
     done
+  done
+  for device in $(setting devices); do
+    for seed in $SEEDS; do readers "$device" "$device" "$START" "$seed"; done
     case $device in
       weighted-sum) speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" $(with superb) ;;
       all | frozen | biases | lora)

@@ -27,6 +27,7 @@ from speechssl.dual.config import ASSIGNMENT, BATCH, CHECKPOINTING, DROPOUT, TEX
 
 Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-token", "causal"]
 Letters = Literal["own", "apart", "pinyin"]
+Init = Literal["pretrained", "statistics", "default"]
 LETTERS = (
     "letters of the second text: own, apart (every Latin letter becomes another character: English twice shares no symbol), or "
     "pinyin (Chinese in Latin letters, needs speechssl[chinese])"
@@ -65,6 +66,11 @@ class TextPretraining:
     vocabulary: Count = option(30_000, "entries of a vocabulary that is made here")
     like: str | None = option(None, "config of the encoder: folder or hub id of any text encoder, whose weights are not used")
     start: str | None = option(None, "text encoder to go on from, with its vocabulary, in the place of random weights")
+    init: Init = option(
+        "pretrained",
+        "with --start: pretrained, statistics (weights drawn anew with the mean and variance of each matrix) or default (as its "
+        "family draws them)",
+    )
     assignment: str = option("most-frequent", f"--data units: {ASSIGNMENT}")
     layers: Count = option(12, "layers of a BERT that is made here")
     width: Count = option(768, "its width")
@@ -250,7 +256,7 @@ class Compute:
     encoder: str = argument(TEXT_ENCODER)
     results: Path = argument(RESULTS)
     arm: str = option(MISSING, ARM)
-    init: Literal["pretrained", "statistics", "default"] = option("pretrained", "where the weights begin")
+    init: Init = option("pretrained", "where the weights begin")
     trained: Trained = option("frozen", TRAINED)
     device: str = option("auto", DEVICE)
     options: ComputeOptions = group(ComputeOptions(), "training")

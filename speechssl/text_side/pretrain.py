@@ -39,6 +39,7 @@ from speechssl.text_side.data import (
     tokenise,
     train_vocabulary,
 )
+from speechssl.text_side.frozen import begin
 from speechssl.text_side.objectives import (
     CAUSAL,
     MLM_HEAD,
@@ -85,6 +86,8 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
     check_share(o.batch)
     if o.start and (o.tokenizer or o.like):
         raise InputError("what training starts from has its own vocabulary and size; leave out --tokenizer and --like, or --start")
+    if o.init != "pretrained" and (not o.start or o.objective == CAUSAL):
+        raise InputError(f"--init {o.init} draws the weights of a text encoder anew; give one with --start, or leave out --init")
     text = load_text(o.text, o.split).first(o.documents) if o.text else None
     second = load_text(o.second_text, o.split).first(o.documents).spelt(o.letters) if o.second_text else None
     if (second and not text) or (o.second_units and not o.units):
@@ -243,7 +246,7 @@ def _encoder(
     if o.start:
         encoder, own = load_text_encoder(o.start)
         check_specials(own, o.start)
-        return encoder.train().requires_grad_(True), own
+        return begin(encoder, o.init, o.training.seed).train().requires_grad_(True), own
     tokenizer = _vocabulary(o, paragraphs, symbols)
     pad = special_tokens(tokenizer)[2]
     if o.like:

@@ -548,7 +548,8 @@ def device_table(results: Path, seed: int) -> Table:
     columns, lines = ["trained"], []
     for task, some in metrics.items():
         columns += [*(f"{task} ({metric})" for metric in some), f"{task}: trained", f"{task}: s"]
-    for device in (d for d in METHODS if any((task, d) in costs for task in metrics)):
+    order = {method: place for place, method in enumerate(METHODS)}  # frozen.statistics stands behind frozen
+    for device in sorted({device for _, device in costs}, key=lambda d: (order.get(d.partition(".")[0], len(order)), d)):
         line: list[Any] = [device]
         for task, some in metrics.items():
             cost = costs.get((task, device), Cost())

@@ -27,7 +27,8 @@ def test_settings_are_names_that_exist(config: str) -> None:
     found = sections("text_side", config)
     recipe = found.pop("recipe")
     assert set(recipe["objectives"]) <= set(get_args(Objective))
-    for name in {*recipe["data"], *recipe.get("warm-up", ())} - {"unigram", "bigram", "units"}:
+    warmed = {name.partition("/")[0] for name in recipe.get("warm-up", ())}
+    for name in {*recipe["data"], *warmed} - {"unigram", "bigram", "units"}:
         make_stream(name, found["english"]["vocabulary"] // 2)
     assert set(recipe["languages"]) <= set(LANGUAGES) & set(found)
     assert set(recipe["symbols"]) <= set(SOURCES) and set(recipe["devices"]) <= set(METHODS)
@@ -60,7 +61,7 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
         "BERT on other symbols" in printed and "Test score at equal training loss, symbols" in printed and "no real DNA" in printed
     )
     (table,) = read_json(tmp_path / "tables/devices.json")
-    assert [row[0] for row in table["rows"]] == ["biases", "adapters"]
+    assert [row[0] for row in table["rows"]] == ["frozen.statistics", "biases", "adapters"]
     cells = {row[0]: dict(zip(table["columns"], row, strict=True)) for row in table["rows"]}
     assert cells["biases"]["dual: trained"] < cells["adapters"]["dual: trained"] and cells["adapters"]["ks (acc)"] == "–"
     assert cells["biases"]["ks: trained"] > 0 and cells["biases"]["text-qa (em)"] != "–"

@@ -71,6 +71,19 @@ def test_it_goes_on_from_an_encoder(checkpoint: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+def test_a_start_is_drawn_anew_with_its_statistics_alone(checkpoint: Any, tmp_path: Path) -> None:
+    start = str(checkpoint("BERT"))
+    made = pretrain_text(tmp_path / "statistics", options(data="none", start=start, init="statistics"))
+    before, after = (load_text_encoder(str(name))[0].state_dict() for name in (start, made))
+    name = "encoder.layer.0.intermediate.dense.weight"
+    assert not torch.allclose(before[name], after[name]) and float(after[name].std() / before[name].std()) == pytest.approx(
+        1, abs=0.2
+    )
+    kept = pretrain_text(tmp_path / "kept", options(data="none", start=start))
+    assert "init" not in read_json(tmp_path / "kept/card.json")["options"]  # encoders made before there was a choice stay valid
+    assert torch.equal(load_text_encoder(str(kept))[0].state_dict()[name], before[name])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["ELECTRA", "T5", "ModernBERT", "Longformer"])
 def test_encoders_of_any_family_are_trained_from_scratch(family: str, checkpoint: Any, tmp_path: Path) -> None:
@@ -147,6 +160,7 @@ def test_what_cannot_be_trained_on_is_one_sentence_and_leaves_nothing(texts: Pat
         ({"data": "copy", "length": 4, "objective": "sentence-order"}, "give 5 tokens or more"),
         ({"data": "copy", "length": 1, "objective": "causal"}, "give 2 tokens or more"),
         ({"data": "copy", "start": str(checkpoint("T5"))}, "has no mask token"),
+        ({"data": "none", "init": "default"}, "--init default draws the weights of a text encoder anew"),
         ({"data": "bigram"}, "give one with --text"),
         ({"data": "bigram+copy", "text": texts}, "do not mix them"),
         ({"data": "copy", "tokenizer": str(tmp_path / "gone")}, "gone"),
