@@ -4,9 +4,9 @@ against the length of dependencies, optimisation and generalisation apart, and t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from textwrap import fill
@@ -27,6 +27,7 @@ from speechssl.text_side.tables import (
     ARTIFICIAL,
     CONVERTED,
     DUAL_NOTE,
+    EQUAL_LOSS,
     FROZEN,
     GAIN,
     MEAN,
@@ -127,6 +128,35 @@ PARTS = {  # of recipes/text_side -> what it is about
     6: "a language model of units",
     7: "loss surfaces",
 }
+TITLED = {  # what titles of tables begin with -> the part that they are of, the first that fits
+    "Scores": 1,
+    "Gain": 1,
+    "Steps of DUAL": 1,
+    f"{EQUAL_LOSS}, symbols": 2,
+    EQUAL_LOSS: 1,
+    SYMBOL_TITLE: 2,
+    "The frozen transformer": 3,
+    "Mean reciprocal rank": 4,
+    "Token translation": 4,
+    "Zero-shot": 4,
+    "What is trained": 5,
+    "A language model": 6,
+    "Continuations": 6,
+    "Loss surfaces": 7,
+}
+
+
+def in_parts(tables: Iterable[Table]) -> list[Table]:
+    """In the order of the parts, which their titles begin with; first those of none."""
+    found = []
+    for table in tables:
+        part = next((n for title, n in TITLED.items() if table.title.startswith(title)), 0)
+        found.append((part, replace(table, title=titled(part, table.title)) if part else table))
+    return [table for _, table in sorted(found, key=lambda pair: pair[0])]
+
+
+def titled(part: int, title: str) -> str:
+    return f"Part {part}, {PARTS[part]}: {title}"
 
 
 def part_of(row: Row, symbols: Collection[str]) -> tuple[int, str]:
@@ -182,30 +212,33 @@ def so_far(found: Lectures) -> list[Table]:
 def text_side_section(found: Lectures) -> Section:
     tasks = list(dict.fromkeys(row.system for row in found.rows if row.metric == GAIN and not has_own_table(row.system)))
     tasks = [MEAN] * (MEAN in tasks) + [task for task in tasks if task != MEAN]
-    figures: list[tuple[str, str, Drawing | None]] = []
+    drawn: list[tuple[int, str, str, Drawing | None]] = []  # part, title, caption
     if tasks:
         published = f"Below the bars: what Hung-yi Lee's lecture says of the chart of {PAPER} (GLUE, published size)."
         caption = f"Points over training from scratch, with 95 % intervals over seeds and items. {published}"
-        figures.append(("Gain over scratch", caption, gain_bars(found, tasks)))
+        drawn.append((1, "Gain over scratch", caption, gain_bars(found, tasks)))
         caption = "Runs that are shuffled, pairs and copies whose parts lie further and further apart."
-        figures.append(("Gain against the length of dependencies", caption, gain_by_length(found, tasks)))
-    if symbols := [row.system for row in found.rows if row.encoder == "re-emb"]:
+        drawn.append((1, "Gain against the length of dependencies", caption, gain_by_length(found, tasks)))
+    symbols = list(dict.fromkeys(row.system for row in found.rows if row.encoder == "re-emb"))
+    if symbols:
         caption = f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines across, where it has the task)."
-        figures.append((SYMBOL_TITLE, caption, symbol_bars(found, list(dict.fromkeys(symbols)))))
+        drawn.append((2, SYMBOL_TITLE, caption, symbol_bars(found, symbols)))
     if drawing := alignment_by_layer(found):
         caption = (
             "Mean reciprocal rank of translations among the words of the other language, as states are and less the mean of each."
         )
-        figures.append(("One space for languages", caption, drawing))
-    drawn = list(dict.fromkeys(task for task, _ in found.curves if task != PERPLEXITY))[:CURVES]
-    for task in [*drawn, PERPLEXITY] if any(task == PERPLEXITY for task, _ in found.curves) else drawn:
+        drawn.append((4, "One space for languages", caption, drawing))
+    learned = list(dict.fromkeys(task for task, _ in found.curves if task != PERPLEXITY))[:CURVES]
+    for task in [*learned, PERPLEXITY] if any(task == PERPLEXITY for task, _ in found.curves) else learned:
         caption = (
             "Optimisation: loss in training. Generalisation: the score on the test set, against steps and at equal training loss."
         )
         published = f" {DUAL_NOTE}" if task == "dual" else ""
-        figures.append((f"{task}: optimisation and generalisation", caption + published, curves(found, task)))
-    figures += surface_figures(found.surfaces)
-    return Section(summary(found, tasks), figures=figures, tables=(*so_far(found), *found.tables))
+        part = 2 if task in symbols else 3 if task in FROZEN else 6 if task == PERPLEXITY else 1
+        drawn.append((part, f"{task}: optimisation and generalisation", caption + published, curves(found, task)))
+    drawn += [(7, *figure) for figure in surface_figures(found.surfaces)]
+    figures = [(titled(part, title), *rest) for part, title, *rest in sorted(drawn, key=lambda figure: figure[0])]
+    return Section(summary(found, tasks), figures=figures, tables=(*so_far(found), *in_parts(found.tables)))
 
 
 def summary(found: Lectures, tasks: Sequence[str]) -> str:

@@ -9,8 +9,8 @@ import pytest
 from speechssl.cli import main
 from speechssl.errors import InputError
 from speechssl.io import write_json
-from speechssl.report.text_side import Lectures, curves, gain_by_length, mean_curve, read_lectures, text_side_section
-from speechssl.results import Row, append_rows, read_rows
+from speechssl.report.text_side import Lectures, curves, gain_by_length, in_parts, mean_curve, read_lectures, text_side_section
+from speechssl.results import Row, Table, append_rows, read_rows
 from speechssl.text_side.runs import CONDITION
 from speechssl.text_side.tables import GAIN, MEAN
 
@@ -38,6 +38,13 @@ def test_the_chart_stands_in_the_lectures_order_beside_what_was_published() -> N
     lengths = section.figures[1][2]
     assert lengths and "shuffle: 4 +2.0, 64 +7.5" in lengths.alt
     assert gain_by_length(Lectures(ROWS[:1]), ["order"]) is None
+
+
+def test_tables_stand_in_the_order_of_the_lectures_parts() -> None:
+    titles = ("Scores", "Loss surfaces: dual", "Token translation: examples", "Test score at equal training loss, symbols", "Other")
+    found = [table.title for table in in_parts(Table(title, ("start",), ()) for title in titles)]
+    assert [title.partition(",")[0] for title in found] == ["Other", "Part 1", "Part 2", "Part 4", "Part 7"]
+    assert found[-1] == "Part 7, loss surfaces: Loss surfaces: dual"
 
 
 def test_without_a_gain_beyond_its_interval_the_page_says_so() -> None:
@@ -122,7 +129,7 @@ def test_bars_of_symbols_are_scores_whatever_their_gain() -> None:
         for seed in (0, 1)
     ]
     drawings = {title: drawing for title, _, drawing in text_side_section(Lectures((*rows,))).figures}
-    assert (drawing := drawings["BERT on other symbols"]) and "h3 re-emb 80.0" in drawing.alt
+    assert (drawing := drawings["Part 2, other symbols: BERT on other symbols"]) and "h3 re-emb 80.0" in drawing.alt
 
 
 def test_alignment_of_languages_is_drawn_by_layer() -> None:
@@ -133,5 +140,5 @@ def test_alignment_of_languages_is_drawn_by_layer() -> None:
         for seed in (0, 1)
     ]
     ((title, _, drawing),) = text_side_section(Lectures((*rows,))).figures
-    assert title == "One space for languages" and drawing is not None
+    assert title == "Part 4, languages: One space for languages" and drawing is not None
     assert "mbert: 0.0, 10.0, 100.0; mbert, zero-mean: 0.0, 10.0, 100.0" in drawing.alt
