@@ -45,6 +45,7 @@ from speechssl.text_side.tables import (
     in_order,
     mean_curve,
     of_languages,
+    points_of,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
     for path in sorted(out.glob("runs/*/*/scores.json")) if mine else ():
         values = read_json(path)
         try:
-            points = [(float(p["step"]), float(p["loss"]), float(p["score"])) for p in values["curve"] if p["loss"] is not None]
+            points = points_of(values["curve"])
             key = values["task"], values["arm"]
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error

@@ -50,6 +50,7 @@ from speechssl.textlm import (
     assign_tokens,
     changed,
     check_layer,
+    layers_of,
     listening,
     load_shift,
     load_text_encoder,
@@ -194,21 +195,29 @@ class States:
     mean: np.ndarray
 
 
+def framed(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, torch.Tensor]:
+    """ids, mask: (B, S) of pieces between their specials, on the body's device."""
+    cls, sep, pad = special_tokens(body.tokenizer)
+    made = collate([(np.concatenate([[cls], ids, [sep]]), len(ids) + 2) for ids, _ in sequences], pad)
+    return made["ids"].to(body.device), made["mask"].to(body.device)
+
+
 @torch.inference_mode()
 def states_of(body: Body, sequences: Sequence[Sequence_], words: int, batch: int) -> States:
     """words: W. Raises InputError where there is nothing to read."""
     if not sequences:
         raise InputError("the text has no tokens; give one in which something is written")
-    cls, sep, pad = special_tokens(body.tokenizer)
     total: Any = 0
     sums: Any = 0
     counts, tokens = np.zeros(words), 0
     order = sorted(range(len(sequences)), key=lambda n: len(sequences[n][0]))
     for start in range(0, len(order), batch):
         some = [sequences[n] for n in order[start : start + batch]]
-        framed = collate([(np.concatenate([[cls], ids, [sep]]), len(ids) + 2) for ids, _ in some], pad)
         with listening(body.encoder) as layers:
-            body(framed["ids"].to(body.device), framed["mask"].to(body.device))
+            body(*framed(body, some))
+            if len(layers) <= len(layers_of(body.encoder)):  # SqueezeBERT's are passed by where a hook is called
+                kind = body.encoder.config.model_type
+                raise InputError(f"the layers of a {kind} do not show what they give; choose an encoder such as BERT or DistilBERT")
             found = torch.stack(layers).float().cpu().numpy()  # (L + 1, B, S, H)
         made = np.zeros((len(found), words, found.shape[-1]))
         for row, (ids, places) in enumerate(some):
@@ -303,26 +312,16 @@ def align(first: Path, second: Path, encoder: str, results: Path, arm: str, o: L
             read = [states_of(body, two.sequences(i, listed[i], body, room), len(listed[i]), o.batch) for i in (0, 1)]
             seen = [{w for w, n in zip(listed[i], read[i].counts, strict=True) if n >= o.occurrences} for i in (0, 1)]
             pairs = [(a, b) for a, b in two.pairs if a in seen[0] and b in seen[1]]
-            kept = [sorted({pair[i] for pair in pairs}) for i in (0, 1)]
+            kept, golds = dictionary_of(pairs)
             if min(map(len, kept)) < 2:
                 raise InputError(
                     f"the lexicon {o.lexicon} has {len(pairs)} pairs whose words both texts hold {o.occurrences} times or more; "
                     "give a lexicon of these texts, or more text"
                 )
             places = [[listed[i].index(word) for word in kept[i]] for i in (0, 1)]
-            golds: list[dict[int, list[int]]] = [{}, {}]
-            for pair in pairs:
-                a, b = (kept[i].index(pair[i]) for i in (0, 1))
-                golds[0].setdefault(a, []).append(b)
-                golds[1].setdefault(b, []).append(a)
-            guessed = [[chance(len(kept[1 - i]), len(right)) for right in golds[i].values()] for i in (0, 1)]
-            about: dict[str, Any] = named | {
-                "options": card_options(o),
-                "curve": [],
-                "pairs": len(pairs),
-                "units": o.units is not None,
-            }
-            about |= {"chance": float(np.mean([g for some in guessed for g in some])), "layers": len(read[0].mean) - 1}
+            guessed = [chance(len(kept[1 - i]), len(right)) for i in (0, 1) for right in golds[i].values()]
+            facts = {"pairs": len(pairs), "chance": float(np.mean(guessed)), "units": o.units is not None}
+            about = named | facts | {"options": card_options(o), "curve": [], "layers": len(read[0].mean) - 1}
             layers = []
             for layer in range(len(read[0].mean)):
                 values = {}
@@ -338,7 +337,7 @@ def align(first: Path, second: Path, encoder: str, results: Path, arm: str, o: L
                     units = Units("word", tuple((word,) for word in drawn))
                     write_scores(results, task, "mrr", arm, o.seed, items, about | both, units)
                 layers.append(values)
-            step.finish({"what": "alignment of languages", "layers": layers} | {k: about[k] for k in ("pairs", "chance", "units")})
+            step.finish({"what": "alignment of languages", "layers": layers} | facts)
         card = step.card
     best = max(range(len(card["layers"])), key=lambda n: card["layers"][n][""])
     raw, less = (100 * card["layers"][best][name] for name in ("", CENTRED))
@@ -346,6 +345,17 @@ def align(first: Path, second: Path, encoder: str, results: Path, arm: str, o: L
         f"{folder}: MRR {raw:.1f} % at layer {best}, zero-mean {less:.1f} %, chance {100 * card['chance']:.1f} %, "
         f"{card['pairs']} pairs ({arm}, seed {o.seed})"
     )
+
+
+def dictionary_of(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[dict[int, list[int]]]]:
+    """The words of either language in order, and of every word, by its number, the numbers of its translations."""
+    words = [sorted({pair[i] for pair in pairs}) for i in (0, 1)]
+    golds: list[dict[int, list[int]]] = [{}, {}]
+    for pair in pairs:
+        a, b = (words[i].index(pair[i]) for i in (0, 1))
+        golds[0].setdefault(a, []).append(b)
+        golds[1].setdefault(b, []).append(a)
+    return words, golds
 
 
 def card_options(o: LanguageOptions) -> dict[str, Any]:
@@ -410,13 +420,11 @@ def load_predictor(name: str) -> tuple[Body, Predict]:
 @torch.inference_mode()
 def predicted(body: Body, predict: Predict, sequences: Sequence[Sequence_], batch: int) -> list[np.ndarray]:
     """The likeliest token at every place of each sequence, (S,); never a special."""
-    cls, sep, pad = special_tokens(body.tokenizer)
     special = torch.tensor(sorted(set(body.tokenizer.all_special_ids)), device=body.device)
     found = []
     for start in range(0, len(sequences), batch):
         some = sequences[start : start + batch]
-        framed = collate([(np.concatenate([[cls], ids, [sep]]), len(ids) + 2) for ids, _ in some], pad)
-        logits = predict(framed["ids"].to(body.device), framed["mask"].to(body.device)).index_fill(2, special, -torch.inf)
+        logits = predict(*framed(body, some)).index_fill(2, special, -torch.inf)
         tokens = logits.argmax(2).cpu().numpy()
         found += [row[1 : 1 + len(ids)] for row, (ids, _) in zip(tokens, some, strict=True)]
     return found
@@ -459,10 +467,13 @@ def translate(
             pieces = [p for p in two.sequences(0, words, body, min(PIECE, room_of(body, o.length))) if p[1]]
             if not pieces:
                 raise InputError(f"the text {first.name} has no word of the lexicon {o.lexicon}; give a lexicon of this text")
+            # of every piece: the tokens of its words' translations, and at how many places words stood
             gloss = [Counter(t for w, _, _ in places for t in golds[words[w]]) for _, places in pieces]
-            places_of = [sum(b - a for _, a, b in places) for _, places in pieces]
-            same = {t: [min(g[t], n) / n for g, n in zip(gloss, places_of, strict=True)] for t in set().union(*gloss)}
-            guess = max(float(np.mean(some)) for some in same.values())  # with one and the same token everywhere
+            stood = [sum(b - a for _, a, b in places) for _, places in pieces]
+            # the best precision with one and the same token everywhere
+            guess = max(
+                float(np.mean([min(tokens[t], n) / n for tokens, n in zip(gloss, stood, strict=True)])) for t in set().union(*gloss)
+            )
 
             cells = []
             for layer in layers:
@@ -472,9 +483,9 @@ def translate(
                         made = predicted(body, predict, pieces, o.batch)
                     converted, precision = {}, {}
                     for n, (tokens, (_, places)) in enumerate(zip(made, pieces, strict=True)):
-                        stood = [int(t) for _, a, b in places for t in tokens[a:b]]
+                        there = Counter(int(t) for _, a, b in places for t in tokens[a:b])  # where words stood
                         converted[str(n)] = (1.0, float(theirs[tokens].mean()))
-                        precision[str(n)] = (1.0, (Counter(stood) & gloss[n]).total() / len(stood))
+                        precision[str(n)] = (1.0, (there & gloss[n]).total() / stood[n])
                     cell: dict[str, Any] = {"layer": layer, "alpha": alpha}
                     for name, items in ((CONVERTED, converted), (PRECISION, precision)):
                         task = f"{name}-{layer}x{alpha:g}"

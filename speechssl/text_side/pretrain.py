@@ -217,14 +217,19 @@ def whole(stream: Stream) -> Source:
     return source
 
 
+def not_empty(sequences: Sequence[np.ndarray], place: Path) -> list[np.ndarray]:
+    """Those of any length. Raises InputError where there are none."""
+    if kept := [units for units in sequences if len(units)]:
+        return kept
+    raise InputError(f"the units in {place} are empty; extract those of recordings that can be read")
+
+
 class Parts:
     """Parts of recordings, or of other sequences, as tokens; each sequence as often as it is long."""
 
     def __init__(self, sequences: Sequence[np.ndarray], tokens: np.ndarray, place: Path) -> None:
         """sequences: units of each recording, 0 to K - 1; tokens: (K,). Raises InputError where there are none."""
-        self.sequences, self.tokens = [units for units in sequences if len(units)], tokens
-        if not self.sequences:
-            raise InputError(f"the units in {place} are empty; extract those of recordings that can be read")
+        self.sequences, self.tokens = not_empty(sequences, place), tokens
         self.ends = np.cumsum([len(units) for units in self.sequences])
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:

@@ -265,6 +265,11 @@ def _beside_published(
     return tuple(rows)
 
 
+def points_of(curve: Iterable[Mapping[str, Any]]) -> list[Point]:
+    """Of a curve as `fit_and_score` has it, where a loss was taken."""
+    return [(float(p["step"]), float(p["loss"]), float(p["score"])) for p in curve if p["loss"] is not None]
+
+
 def mean_curve(seeds: Sequence[Sequence[Point]]) -> list[Point]:
     """The mean over seeds at every number of steps that all have. Points: steps, training loss, score."""
     by_step = [{p[0]: p for p in points} for points in seeds]
@@ -289,7 +294,7 @@ def equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
     for symbols, title in ((False, EQUAL_LOSS), (True, f"{EQUAL_LOSS}, symbols that are no text")):
         curves: dict[str, dict[str, list[list[Point]]]] = {}
         for run in runs:
-            points = [(float(p["step"]), float(p["loss"]), float(p["score"])) for p in run.curve if p["loss"] is not None]
+            points = points_of(run.curve)
             if run.symbols == symbols and run.metric not in DECIMALS and len(points) > 1:
                 curves.setdefault(run.task, {}).setdefault(run.arm, []).append(points)
         means = {task: {arm: mean_curve(seeds) for arm, seeds in of.items()} for task, of in curves.items() if len(of) > 1}
@@ -514,10 +519,10 @@ def device_table(results: Path, seed: int) -> Table:
             notes.append("Seeds: " + ", ".join(f"{' or '.join(map(str, some))} ({task})" for task, some in seeds.items()) + ".")
             notes.append(_note(scored.scores, list(scored.metrics)))
     for path in sorted([*folder.glob("runs/dual/*/scores.json"), *folder.glob("readers/text-*/card.json")]):
-        values = read_json(path)
         device = path.parent.name.removeprefix("text-").rpartition("-")[0]
         cost = costs.setdefault(("dual" if path.name == "scores.json" else "text-qa", device), Cost())
-        cost.parameters, cost.seconds = values["trained_parameters"], (*cost.seconds, values["training"]["seconds"])
+        cost.parameters, seconds = _spent(path)
+        cost.seconds += (seconds,)
 
     # SUPERB: its runs have an interval a seed
     superb = folder / "superb/results.jsonl"
@@ -531,9 +536,8 @@ def device_table(results: Path, seed: int) -> Table:
         if same and (row.encoder, row.metric) != (same[0].encoder, same[0].metric):
             continue  # a task's first metric is what it is judged by
         same.append(row)
-        cards = [read_json(path) for path in heads]
-        seconds = tuple(float(card["seconds"]) for card in cards)
-        costs[row.system, tuned] = Cost({row.metric: seeds_text(same)}, cards[0]["trained_parameters"], seconds)
+        spent = [_spent(path) for path in heads]
+        costs[row.system, tuned] = Cost({row.metric: seeds_text(same)}, spent[0][0], tuple(seconds for _, seconds in spent))
     if measured:
         tasks_of_superb = ", ".join(dict.fromkeys(task for task, _ in measured))
         notes.append(f"Of {tasks_of_superb} an interval reaches from the lowest to the highest end of those of the seeds.")
@@ -556,9 +560,18 @@ def device_table(results: Path, seed: int) -> Table:
             line += [*(cost.scores.get(metric, "–") for metric in some), cost.parameters]
             line.append(f"{fmean(cost.seconds):.0f}" if cost.seconds else None)
         lines.append(tuple(line))
-    table = Table("What is trained: score, parameters, time", tuple(columns), tuple(lines), " ".join(notes))
+    table = Table("What is trained: score, parameters, time", tuple(columns), tuple(lines), " ".join(filter(None, notes)))
     write_json(results / "tables" / "devices.json", [table.values])
     return table
+
+
+def _spent(path: Path) -> tuple[int, float]:
+    """Trained parameters and seconds of training, of the card of a reader or a head, or of a run's scores."""
+    values = read_json(path)
+    try:
+        return int(values["trained_parameters"]), float(values.get("training", values)["seconds"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} does not say how many weights were trained, and how long ({error!r}); train it again") from error
 
 
 def _note(found: Mapping[tuple[str, str], Estimate], tasks: Sequence[str], *more: str) -> str:

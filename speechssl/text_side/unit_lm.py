@@ -56,7 +56,7 @@ from speechssl.text_side.objectives import (
     save_causal,
     set_rows,
 )
-from speechssl.text_side.pretrain import whole
+from speechssl.text_side.pretrain import not_empty, whole
 from speechssl.text_side.runs import PERPLEXITY, arm_name, encoder_named, fit_and_score, run_folder, write_scores
 from speechssl.text_side.tables import FEW_SHOT, REAL, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD, continuation_tables
 from speechssl.text_side.tasks import ACCURACY
@@ -146,10 +146,7 @@ class Recordings:
 
     def __init__(self, spoken: Sequence[np.ndarray], symbols: int, place: Path) -> None:
         """spoken: units of each, 0 to K - 1. Raises InputError where there are none."""
-        kept = [units for units in spoken if len(units)]
-        if not kept:
-            raise InputError(f"the units in {place} are empty; extract those of recordings that can be read")
-        self.ids = np.concatenate([np.concatenate([[symbols], units]) for units in kept]).astype(np.int64)
+        self.ids = np.concatenate([np.concatenate([[symbols], units]) for units in not_empty(spoken, place)]).astype(np.int64)
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
         return np.take(self.ids, np.arange(length) + rng.integers(len(self.ids)), mode="wrap")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import FunnelConfig
+from torch import nn
+from transformers import FunnelConfig, SqueezeBertConfig
 
 from speechssl.config import TrainingOptions
 from speechssl.data.records import data_hash
@@ -22,6 +23,7 @@ from speechssl.text_side import languages
 from speechssl.text_side.config import LanguageOptions, TextPretraining
 from speechssl.text_side.data import Text, load_text, respell
 from speechssl.text_side.languages import (
+    Body,
     align,
     chance,
     finder,
@@ -209,6 +211,14 @@ def test_layers_that_are_one_are_refused(checkpoint: Any) -> None:
     blocks = {"architectures": ["FunnelModel"], "block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1}
     with pytest.raises(InputError, match="funnel.* are not 2 modules"):
         layers_of(make_encoder(FunnelConfig(**sizes, **blocks).to_dict()))
+
+
+def test_layers_that_do_not_show_their_outputs_are_refused(bilingual: Path) -> None:
+    tokenizer = load_body(str(bilingual)).tokenizer
+    sizes = {"hidden_size": 16, "embedding_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 16}
+    encoder = make_encoder(SqueezeBertConfig(vocab_size=len(tokenizer), **sizes).to_dict())
+    with pytest.raises(InputError, match="the layers of a squeezebert do not show what they give"):
+        states_of(Body(encoder, nn.Embedding(len(tokenizer), 16), tokenizer), [(np.array([5, 6]), ())], 0, 1)
 
 
 # ---- verbs

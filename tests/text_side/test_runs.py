@@ -220,6 +220,9 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
     assert weighted["text-qa (f1)"].startswith("60.0 [") and weighted["text-qa (em)"].startswith("50.0 [")
     assert "Seeds: 2 (dual), 2 (text-qa)." in table.note and "seeds or passages (text-qa)" in table.note
     assert [table_of(values) for values in read_json(tmp_path / "tables/devices.json")] == [table]
+    write_json(folder / "readers/text-all-0/card.json", {"training": {}})
+    with pytest.raises(InputError, match="text-all-0/card.json does not say how many weights were trained"):
+        device_table(tmp_path, 0)
     made = {(row.system, row.metric): row.value for row in read_rows(tmp_path / "results.jsonl") if row.encoder == "weighted-sum"}
     assert made == {("dual, devices", "ff1"): 50.0, ("text-qa, devices", "f1"): pytest.approx(60), ("text-qa, devices", "em"): 50.0}
 
