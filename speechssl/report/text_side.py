@@ -238,7 +238,8 @@ def text_side_section(found: Lectures) -> Section:
         part = 2 if task in symbols else 3 if task in FROZEN else 6 if task == PERPLEXITY else 1
         drawn.append((part, f"{task}: optimisation and generalisation", caption + published, curves(found, task)))
     drawn += [(7, *figure) for figure in surface_figures(found.surfaces)]
-    figures = [(titled(part, title), *rest) for part, title, *rest in sorted(drawn, key=lambda figure: figure[0])]
+    drawn.sort(key=lambda figure: figure[0])
+    figures = [(titled(part, title), caption, drawing) for part, title, caption, drawing in drawn]
     return Section(summary(found, tasks), figures=figures, tables=(*so_far(found), *in_parts(found.tables)))
 
 
