@@ -642,8 +642,9 @@ class DeviceTable:
     """compare methods of fine-tuning few weights: parameters, scores, time
 
     Reads, below RESULTS/devices, what was trained with --trained: runs of `text plateau`, whose arms are called after the method
-    (runs/dual/lora-0); readers/text-METHOD-SEED of `train text-qa` with answers/ of `evaluate qa`; and superb/ of `superb run`,
-    where weighted-sum is the frozen encoder that heads read. Appends the scores to RESULTS/results.jsonl, of which
+    (runs/dual/lora-0); readers/text-METHOD-SEED of `train text-qa` with answers/, or several answers-*/, of `evaluate qa`; and
+    superb/ of `superb run`, where weighted-sum is the frozen encoder that heads read. frozen.statistics and frozen.default are
+    names of the method frozen on encoders of `pretrain text --init`. Appends the scores to RESULTS/results.jsonl, of which
     `speechssl report RESULTS` makes a page.
 
       speechssl text devices exp/text_side

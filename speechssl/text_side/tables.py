@@ -204,7 +204,8 @@ def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: in
     gains = [gain_table(found, baseline)] if any(not has_own_table(task) for task, _ in found.gains) else []
     learned = [*equal_loss_tables(runs), *frozen_table(found), *plateau_table(runs)]
     made = [*scores, *gains, *symbol_table(found), *learned, *unit_lm_table(found, baseline)]
-    tables = [*made, *read_continuations(results), *surface_tables(found, baseline), *language_tables(results, every, seed)]
+    tables = [*made, *read_continuations(results), *surface_tables(found, baseline)]
+    tables += language_tables(results, every, list(read_answers(answers, "em")), seed)
     write_json(results / "tables" / "text_side.json", [table.values for table in tables])
     return tables
 
@@ -372,14 +373,23 @@ def plateau_table(runs: Sequence[Run]) -> list[Table]:
     return tables
 
 
-def language_tables(results: Path, runs: Sequence[Run], seed: int) -> list[Table]:
-    """Alignment by layer, token translation with examples, and zero-shot question answering; those that were run."""
+def language_tables(results: Path, runs: Sequence[Run], exact: Sequence[Run], seed: int) -> list[Table]:
+    """Alignment by layer, token translation with examples, and zero-shot question answering; those that were run. exact: the exact
+    matches of question answering.
+    """
     cells: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         cells.setdefault((run.task, run.arm), []).append(run)
+    matches: dict[tuple[str, str], list[Run]] = {}
+    for run in exact:
+        matches.setdefault((run.task, run.arm), []).append(run)
 
     def cell(task: str, arm: str) -> str:
         return interval_text(estimate(cells[task, arm], seed=seed).interval.percent) if (task, arm) in cells else "–"
+
+    def answered(task: str, arm: str) -> str:
+        some = matches.get((task, arm))
+        return cell(task, arm) + (f" (EM {100 * estimate(some, seed=seed).value:.1f})" if some else "")
 
     tables = []
     cards = {path.parent.name.rpartition("-")[0]: read_json(path) for path in sorted(results.glob(f"runs/{ALIGNMENT}/*/card.json"))}
@@ -420,7 +430,7 @@ def language_tables(results: Path, runs: Sequence[Run], seed: int) -> list[Table
     if others := sorted({task for task, _ in cells if OTHER_LANGUAGE.match(task)}):
         arms = sorted({arm for task, arm in cells if task in others})
         rows = [
-            (arm.partition("~")[0], arm.partition("~")[2] or "–", cell("text-qa", arm), *(cell(t, arm) for t in others))
+            (arm.partition("~")[0], arm.partition("~")[2] or "–", *(answered(task, arm) for task in ("text-qa", *others)))
             for arm in arms
         ]
         rows += [
