@@ -109,6 +109,11 @@ if part 1; then
       if [ "$arm" = scratch ]; then plateau scratch "$(encoder english)" scratch "$seed"
       else plateau "$arm" "$(encoder "$arm")" most-frequent "$seed"; fi
     done
+    for data in $(setting alone); do # small encoders that have seen nothing else, units among it
+      speechssl pretrain text "$EXP/encoders/alone-$data-$seed" --data "$data" --units "$EXP/units" --tokenizer "$(encoder english)" \
+        --seed "$seed" $(with artificial)
+      plateau "$data" "$(encoder "alone-$data-$seed")" most-frequent "$seed"
+    done
     TEXT_MODEL=$(setting text-encoder)
     if [ -n "$TEXT_MODEL" ]; then
       plateau text "$TEXT_MODEL" most-frequent "$seed"

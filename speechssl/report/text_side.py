@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "What a text-pre-trained encoder knows that units can use"
-CURVES = 10  # tasks whose curves are drawn
 
 
 @dataclass(frozen=True)
@@ -229,7 +228,7 @@ def text_side_section(found: Lectures) -> Section:
             "Mean reciprocal rank of translations among the words of the other language, as states are and less the mean of each."
         )
         drawn.append((4, "One space for languages", caption, drawing))
-    learned = list(dict.fromkeys(task for task, _ in found.curves if task != PERPLEXITY))[:CURVES]
+    learned = list(dict.fromkeys(task for task, _ in found.curves if task != PERPLEXITY))
     for task in [*learned, PERPLEXITY] if any(task == PERPLEXITY for task, _ in found.curves) else learned:
         caption = (
             "Optimisation: loss in training. Generalisation: the score on the test set, against steps and at equal training loss."
