@@ -260,9 +260,9 @@ if part 5; then
   for device in $(setting devices); do
     for seed in $SEEDS; do readers "$device" "$device" "$START" "$seed"; done
     case $device in
-      weighted-sum) speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" $(with superb) ;;
+      weighted-sum) speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" --seed $SEEDS $(with superb) ;;
       all | frozen | biases | lora)
-        speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" --finetune --trained "$device" $(with superb) ;;
+        speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" --seed $SEEDS --finetune --trained "$device" $(with superb) ;;
     esac # adapters stay in an encoder, which heads cannot be saved with
   done
   speechssl text devices "$EXP"
