@@ -88,30 +88,7 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
         raise InputError("what training starts from has its own vocabulary and size; leave out --tokenizer and --like, or --start")
     if o.init != "pretrained" and (not o.start or o.objective == CAUSAL):
         raise InputError(f"--init {o.init} draws the weights of a text encoder anew; give one with --start, or leave out --init")
-    text = load_text(o.text, o.split).first(o.documents) if o.text else None
-    second = load_text(o.second_text, o.split).first(o.documents).spelt(o.letters) if o.second_text else None
-    if (second and not text) or (o.second_units and not o.units):
-        raise InputError("a second text or second units are read beside the first; give --text or --units as well")
-    inputs: dict[str, Any] = {"text": text.hash if text else None} | ({"second_text": second.hash} if second else {})
-    if o.data == UNITS:
-        if o.units is None:
-            raise InputError("pre-training on units needs the units; give the output of `speechssl units extract` with --units")
-        inputs["units"] = [part["hash"] for part in units_card(o.units / o.split)["parts"]]
-        if o.second_units:
-            inputs["second_units"] = [part["hash"] for part in units_card(o.second_units / o.split)["parts"]]
-            if len({str(units_card(units / o.split).get("codebooks")) for units in (o.units, o.second_units)}) > 1:
-                raise InputError(f"the units in {o.units} and {o.second_units} are of different codebooks; extract them with one")
-    for name in ("start", "tokenizer"):
-        if given := getattr(o, name):
-            inputs[name] = encoder_named(given)
-    symbols = None
-    if o.data == SYMBOLS:
-        if o.symbols is None:
-            raise InputError("pre-training on symbols needs them; give a folder of `speechssl prepare symbols` with --symbols")
-        symbols = load_task(o.symbols)
-        if not symbols.known:
-            raise InputError(f"{o.symbols} is a task of text, not of symbols; give one of `speechssl prepare symbols`")
-        inputs["symbols"] = symbols.hash
+    text, second, symbols, inputs = read_inputs(o)
     places = {name: _name(getattr(o, name)) for name in NAMED}
     with stage(out, inputs, settings(o) | places, grows="options.training.steps") as step:
         folder = out / "encoder"
@@ -158,6 +135,38 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
                 what, weights = "text language model" if causal else "text encoder", encoder_named(str(folder))["weights"]
                 step.finish({"what": what, "options": settings(o) | places, "training": result, "weights": weights})
         return folder
+
+
+def read_inputs(o: TextPretraining) -> tuple[Text | None, Text | None, Task | None, dict[str, Any]]:
+    """The text, that of another language, the task of symbols, and the hashes of all that is read.
+
+    Raises InputError for what is not there, or does not fit together.
+    """
+    text = load_text(o.text, o.split).first(o.documents) if o.text else None
+    second = load_text(o.second_text, o.split).first(o.documents).spelt(o.letters) if o.second_text else None
+    if (second and not text) or (o.second_units and not o.units):
+        raise InputError("a second text or second units are read beside the first; give --text or --units as well")
+    inputs: dict[str, Any] = {"text": text.hash if text else None} | ({"second_text": second.hash} if second else {})
+    if o.data == UNITS:
+        if o.units is None:
+            raise InputError("pre-training on units needs the units; give the output of `speechssl units extract` with --units")
+        inputs["units"] = [part["hash"] for part in units_card(o.units / o.split)["parts"]]
+        if o.second_units:
+            inputs["second_units"] = [part["hash"] for part in units_card(o.second_units / o.split)["parts"]]
+            if len({str(units_card(units / o.split).get("codebooks")) for units in (o.units, o.second_units)}) > 1:
+                raise InputError(f"the units in {o.units} and {o.second_units} are of different codebooks; extract them with one")
+    for name in ("start", "tokenizer"):
+        if given := getattr(o, name):
+            inputs[name] = encoder_named(given)
+    symbols = None
+    if o.data == SYMBOLS:
+        if o.symbols is None:
+            raise InputError("pre-training on symbols needs them; give a folder of `speechssl prepare symbols` with --symbols")
+        symbols = load_task(o.symbols)
+        if not symbols.known:
+            raise InputError(f"{o.symbols} is a task of text, not of symbols; give one of `speechssl prepare symbols`")
+        inputs["symbols"] = symbols.hash
+    return text, second, symbols, inputs
 
 
 def _name(value: Any) -> str | None:
