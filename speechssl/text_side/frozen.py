@@ -29,8 +29,9 @@ from speechssl.errors import InputError
 from speechssl.finetuning import train_only, trained_parameters
 from speechssl.io import hash_bytes, stage
 from speechssl.text_side.config import ComputeOptions
+from speechssl.text_side.objectives import check_length
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, write_scores
-from speechssl.textlm import load_text_encoder, longest_sequence, make_encoder, without_dropout
+from speechssl.textlm import load_text_encoder, make_encoder, without_dropout
 from speechssl.trainer import Batch, check_share
 
 STRINGS, PLACE = 5, 50  # strings of bit memory; bits at a place
@@ -82,11 +83,7 @@ def compute(task: str, encoder: str, results: Path, arm: str, init: str, trained
             card = step.card
         else:
             body, _ = load_text_encoder(encoder)
-            longest = longest_sequence(body)
-            if longest is not None and puzzle.places > longest:
-                raise InputError(
-                    f"{puzzle.name} has {puzzle.places} places, {encoder} has {longest} positions; give a smaller --length"
-                )
+            check_length(puzzle.places, body, f"places ({puzzle.name})", encoder, fewest=1)
             body = begin(body, init, seed)
             torch.manual_seed(seed)
             model = Computer(without_dropout(body.train()), puzzle)

@@ -167,11 +167,17 @@ class Gains:
         return in_order(arm for _, arm in self.scores)
 
 
-def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
-    """Tasks without the baseline have scores and no gains."""
+def cells_of(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
+    """Of every task and arm the runs, one a seed."""
     cells: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         cells.setdefault((run.task, run.arm), []).append(run)
+    return cells
+
+
+def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
+    """Tasks without the baseline have scores and no gains."""
+    cells = cells_of(runs)
     scores = {key: estimate(some, seed=seed) for key, some in cells.items()}
     gains = {}
     for (task, arm), some in cells.items():
@@ -377,12 +383,7 @@ def language_tables(results: Path, runs: Sequence[Run], exact: Sequence[Run], se
     """Alignment by layer, token translation with examples, and zero-shot question answering; those that were run. exact: the exact
     matches of question answering.
     """
-    cells: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        cells.setdefault((run.task, run.arm), []).append(run)
-    matches: dict[tuple[str, str], list[Run]] = {}
-    for run in exact:
-        matches.setdefault((run.task, run.arm), []).append(run)
+    cells, matches = cells_of(runs), cells_of(exact)
 
     def cell(task: str, arm: str) -> str:
         return interval_text(estimate(cells[task, arm], seed=seed).interval.percent) if (task, arm) in cells else "–"
