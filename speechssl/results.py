@@ -1,5 +1,5 @@
 """Results: a row is one measured value, kept as a line of JSON in a file that can be appended to again and again; a table shows
-them on the terminal, in Markdown and JSON, and on the pages of reports; figures, of reports and of units, have one look.
+them on the terminal, in Markdown and JSON, and on the pages of reports, beside what others published; figures have one look.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -421,6 +422,63 @@ def nearest_snr(found: Iterable[Condition], at: float) -> list[Condition]:
 def snr_note(over: str) -> str:
     """A sentence below tables; none where SNRs are over active speech, as they are by default."""
     return "" if over == "active" else "SNRs are over the whole signal, pauses and all."
+
+
+# ---- what others published, to be laid beside what is measured here: encoders on SUPERB, systems on corpora of spoken QA
+
+PUBLISHED_SUPERB = "Published, on the published sets; not comparable with synthetic data."
+PUBLISHED_QA = (
+    "Published figures, on the published recordings and with models of their size: orientation, not comparable with other data "
+    "(synthetic speech above all) or other scorers."
+)
+PUBLISHED_COLUMNS = ("corpus", "system", "WER", "FF1", "AOS", "F1", "EM", "accuracy", "source")
+TOEFL_QA_SOURCE = (
+    "the README of github.com/iamyuanchung/TOEFL-QA, which says neither how questions with several right options count nor what "
+    "was read: probably manual transcripts, so that these stand beside the system text and not beside those that listen"
+)
+
+
+@cache
+def published() -> dict[str, Any]:
+    """What published.yaml has, which says what it is."""
+    found: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "published.yaml").read_text("utf-8"))
+    return found
+
+
+def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
+    """Of SUPERB: encoder -> (task, metric) -> value."""
+    superb = published()["superb"]
+    columns = [tuple(column.split()) for column in superb["columns"]]
+    return {encoder: dict(zip(columns, values, strict=True)) for encoder, values in superb["encoders"].items()}
+
+
+def published_choice(corpus: str, split: str) -> str:
+    """A table of what was published on a corpus of multiple choice, to stand below ours; "" where nothing was. split: ours."""
+    if "".join(c for c in corpus.lower() if c.isalnum()) != "toeflqa":
+        return ""
+    ours = "" if split == "test" else f"; ours above are on {split}, which is not theirs"
+    rows = tuple((row["system"], row["accuracy"], row["source"]) for row in published()["toefl_qa"])
+    return Table("", ("published, TOEFL-QA test", "accuracy (%)", "source"), rows, f"From {TOEFL_QA_SOURCE}{ours}.").text
+
+
+def published_table(corpora: Sequence[str]) -> Table | None:
+    """Systems on corpora and splits ("nmsqa dev", names as in their cards), in the columns in which any of them has something.
+
+    Of a split without any, all of its corpus; None where nothing was published.
+    """
+    about = "probably on manual transcripts: beside text"  # on what these were measured, which the README does not say
+    choice = [row | {"corpus": "toefl-qa test", "source": f"{row['source']}; {about}"} for row in published()["toefl_qa"]]
+    every = [tuple(row.get(column) for column in PUBLISHED_COLUMNS) for row in (*published()["spoken_qa"], *choice)]
+    rows: dict[tuple[Any, ...], None] = {}  # in their order, each once
+    for corpus in corpora:
+        name = corpus.lower().replace("_", "-").replace("slue-sqa5", "slue-sqa-5")  # as the file writes it
+        here = [row for row in every if row[0] == name]
+        rows |= dict.fromkeys(here or [row for row in every if row[0].rsplit(" ", 1)[0] == name.rsplit(" ", 1)[0]])
+    if not rows:
+        return None
+    filled = [i for i in range(len(PUBLISHED_COLUMNS)) if any(row[i] is not None for row in rows)]
+    columns, *lines = (tuple(line[i] for i in filled) for line in (PUBLISHED_COLUMNS, *rows))
+    return Table("Published, for orientation", columns, tuple(lines), PUBLISHED_QA)
 
 
 # ---- the look of all figures

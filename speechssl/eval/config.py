@@ -147,10 +147,9 @@ class Choice(Conditions):
     split: str = option("dev", SPLIT)
 
     def evaluate(self) -> str:
-        from speechssl.eval.published import published_choice
         from speechssl.eval.spoken_qa import run_choice
 
-        return "\n\n".join(filter(None, [run_choice(self), published_choice(self.corpus, self.split)]))
+        return run_choice(self)
 
 
 @dataclass(frozen=True, kw_only=True)

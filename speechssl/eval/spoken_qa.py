@@ -26,7 +26,17 @@ from speechssl.cascade.data import Recogniser, Transcript
 from speechssl.cascade.readers import reader_suffix
 from speechssl.cascade.system import SIMULATED, Cascade, load_recogniser
 from speechssl.data.files import load_json
-from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus, passage_units, synthetic_note
+from speechssl.data.records import (
+    Corpus,
+    Passage,
+    Question,
+    corpus_card,
+    data_hash,
+    first_passages,
+    load_corpus,
+    passage_units,
+    synthetic_note,
+)
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Choice, Conditions, Confusions, Predictions, Qa
@@ -37,7 +47,7 @@ from speechssl.metrics import WordErrors, exact_match, frame_f1, overlap_score, 
 from speechssl.multiple_choice.data import written
 from speechssl.multiple_choice.model import chosen, longest_options, score_choice
 from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQuestion, WrittenChoice, load_choice_systems
-from speechssl.results import Row, append_rows, read_rows, results_table, seconds_range, snr_note
+from speechssl.results import Row, append_rows, published_choice, read_rows, results_table, seconds_range, snr_note
 from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.systems import default_systems, load_systems
 from speechssl.text import answer_tokens, error_metric
@@ -172,7 +182,8 @@ def run_choice(o: Choice) -> str:
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
     append_results(o.out, evaluate_choice(loaded, data, conditions, Setup.of(o, name)))
     note = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
-    return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), note]))
+    published = published_choice(str(corpus_card(o.corpus).get("corpus", "")), o.split)
+    return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), note, published]))
 
 
 def evaluate_choice(

@@ -23,7 +23,6 @@ from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
 from speechssl.eval.config import CORES
-from speechssl.eval.published import published_table
 from speechssl.eval.scores import answer_type
 from speechssl.eval.spoken_qa import METRICS, by_length, rows_of, score_questions
 from speechssl.io import model_folder, read_json
@@ -35,7 +34,7 @@ from speechssl.report.spoken_qa import Answers, Breakdown, error_table, explorer
 from speechssl.report.superb import MAIN, Artefacts, of_superb, read_artefacts, superb_section
 from speechssl.report.text_side import TITLE as TEXT_SIDE
 from speechssl.report.text_side import Lectures, read_lectures, text_side_section
-from speechssl.results import Row, Table, full_condition, read_rows, table_of, unit
+from speechssl.results import Row, Table, full_condition, published_table, read_rows, table_of, unit
 from speechssl.signal import ACTIVE
 from speechssl.text_side.runs import CONDITION
 from speechssl.units.features import UnitExtractor, extractor_of

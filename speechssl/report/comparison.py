@@ -32,13 +32,12 @@ from speechssl.eval.compare import (
     reads_reference,
     tables_of,
 )
-from speechssl.eval.published import published_table
 from speechssl.io import read_json, write_json, write_text
 from speechssl.report.config import Compare
 from speechssl.report.figures import Drawing, Series, arrange, draw_interval, panels_in, svg_of
 from speechssl.report.page import Section, grid_of, write_page
 from speechssl.report.spoken_qa import error_table, explorer_of, methods_of, predictions_path
-from speechssl.results import MUTED, Row, condition_name, counted_range, markdown, metric_name
+from speechssl.results import MUTED, Row, condition_name, counted_range, markdown, metric_name, published_table
 from speechssl.stats import Estimate
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ import numpy as np
 
 from speechssl.data.superb import Turn
 from speechssl.errors import InputError
-from speechssl.eval.published import MARK, figures, published
 from speechssl.io import read_json
 from speechssl.report.figures import (
     CLEAN,
@@ -50,6 +49,7 @@ from speechssl.results import (
     METRICS,
     MUTED,
     PAPER,
+    PUBLISHED_SUPERB,
     RULE,
     Cell,
     Row,
@@ -57,6 +57,8 @@ from speechssl.results import (
     decimals,
     metric_name,
     nearest_snr,
+    published,
+    published_encoders,
     unit,
 )
 from speechssl.superb.tasks.diarisation import matching_names
@@ -374,15 +376,15 @@ def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> Pla
 
 
 def _published(columns: Sequence[Measured]) -> Placed | None:
-    known = published()
+    known = published_encoders()
     columns = [c for c in columns if any(c in values for values in known.values())]
     if not columns:
         return None
-    marks, lines = ["" if task in figures()["superb"]["checked"] else "†" for task, _ in columns], []
+    marks, lines = ["" if task in published()["superb"]["checked"] else "†" for task, _ in columns], []
     for name, values in known.items():
         cells = zip(map(values.get, columns), marks, strict=True)
         lines.append((Cell(name), *(None if v is None else Cell(f"{v:.2f}", mark) for v, mark in cells)))
-    note = f"{MARK} {_units(columns)}. Those above may be set beside them only where measured on the same sets."
+    note = f"{PUBLISHED_SUPERB} {_units(columns)}. Those above may be set beside them only where measured on the same sets."
     note += " † Not verified against the leaderboard." if any(marks) else ""
     return _block("Published encoders, on the published sets", note, columns, lines, True)
 

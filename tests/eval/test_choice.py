@@ -15,14 +15,13 @@ from speechssl.cli import main
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.compare import compare, read_results
-from speechssl.eval.published import published_choice
 from speechssl.eval.spoken_qa import Setup, evaluate_choice
 from speechssl.io import differing, model_folder, read_json, write_json
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
 from speechssl.report.config import Compare, Report
-from speechssl.results import append_rows, read_rows
+from speechssl.results import append_rows, published_choice, read_rows
 from speechssl.textlm import TextCodec
 
 from ..files import read_lines, refused, write_corpus, write_lines
@@ -209,15 +208,13 @@ def test_flags_that_belong_together_are_asked_for(corpus, tmp_path, capsys, flag
     assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-def test_what_was_published_stands_beside_its_own_corpus_alone(tmp_path):
+def test_what_was_published_stands_beside_its_own_corpus_alone():
     for name in ("toefl-qa", "TOEFL-QA", "toefl_qa"):
-        write_json(tmp_path / "card.json", {"corpus": name})
-        table = published_choice(tmp_path, "dev")
+        table = published_choice(name, "dev")
         wanted = ("56.1", "1711.05345", "test", "ours above are on dev", "probably manual transcripts", "beside the system text")
         assert all(text in table for text in wanted)
-    assert "ours above" not in published_choice(tmp_path, "test")
-    write_json(tmp_path / "card.json", {"corpus": "minisqa"})
-    assert published_choice(tmp_path, "dev") == ""
+    assert "ours above" not in published_choice("toefl-qa", "test")
+    assert published_choice("minisqa", "dev") == ""
 
 
 def test_what_was_published_stands_in_the_report(corpus, tmp_path):

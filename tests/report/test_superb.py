@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.superb import Turn
-from speechssl.eval.published import published
 from speechssl.report.build import build_report, write_report
 from speechssl.report.config import Report
 from speechssl.report.superb import (
@@ -41,7 +40,7 @@ from speechssl.report.superb import (
     sweeps,
     timelines,
 )
-from speechssl.results import LOWER_IS_BETTER, Row, append_rows, decimals, read_rows, results_table, unit
+from speechssl.results import LOWER_IS_BETTER, Row, append_rows, decimals, published_encoders, read_rows, results_table, unit
 
 from ..files import refused
 
@@ -292,7 +291,7 @@ def test_published_numbers_stand_apart_and_are_never_ranked_with_ours(found):
     (theirs,) = [b.table for b in blocks(found) if b.strange]
     assert "not comparable with synthetic data" in theirs.note and "Not verified" in theirs.note
     ours = {line[0].text for b in blocks(found) if not b.strange for line in b.table.rows}
-    assert not ours & set(published()) and not any(cell and cell.best for line in theirs.rows for cell in line)
+    assert not ours & set(published_encoders()) and not any(cell and cell.best for line in theirs.rows for cell in line)
     marks = {head.text: cell.small for head, cell in zip(theirs.columns[1:], theirs.rows[0][1:], strict=True)}
     assert marks["PR"] == "†" and marks["SID"] == marks["SD"] == marks["ER"] == ""
 
@@ -303,7 +302,10 @@ def test_published_columns_are_those_that_we_measured():
     assert [head.text for head in theirs.columns[1:]] == ["ASV"]
     assert [cell.text for _, cell in theirs.rows] == ["6.02", "5.11", "4.07", "5.98", "3.77"]
     assert not any(b.strange for b in blocks(of_superb([row("ss", "a", "clean", None, "si_sdri", 9.0)])))
-    assert published()["WavLM large"]["sf", "slot_cer"] == 18.36 and published()["HuBERT base"]["sid", "acc"] == 81.42
+    assert (
+        published_encoders()["WavLM large"]["sf", "slot_cer"] == 18.36
+        and published_encoders()["HuBERT base"]["sid", "acc"] == 81.42
+    )
 
 
 def test_the_lectures_table_averages_the_noises_of_a_group_at_5_db(found):
