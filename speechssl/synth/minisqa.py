@@ -69,7 +69,7 @@ class TextPassage:
 
 @dataclass(frozen=True)
 class Relation:
-    """Something that can be said of a person, with the ways to say it and to ask for it."""
+    """Something that can be content of a person, with the ways to say it and to ask for it."""
 
     name: str  # e.g. "birthplace"
     value_type: str  # a key of Language.values, e.g. "place"
@@ -245,23 +245,6 @@ VERSION = 2  # of the generator; part of the card, so that corpora of different 
 PAUSE = 0.25  # seconds between sentences
 ESPEAK = "espeak-ng"
 
-# The speakers: espeak-ng variants, each with its own rate and pitch, disjoint between the splits. The split of a speaker does not
-# depend on the seed of a corpus, so that a model trained on one corpus never had the test speakers of another. Variants that
-# whisper, buzz or read as a robot are left out, and so are six (f2, f3, f5, Alicia, sandro, victor) whose samples differ from run
-# to run (espeak-ng reads uninitialised memory for them).
-_VARIANTS = {
-    "train": (
-        "Alex Andy Annie Denis Diogo Gene Henrique Hugo Jacky Lee Mario Michael Mike Nguyen Reed Storm adam announcer "
-        "aunty belinda boris ed edward f1 grandma gustave ian iven2 klatt klatt3 linda m1 m2 m4 m6 m8 marcelo max miguel "
-        "norbert pablo quincy robert shelby steph travis zac pedro"
-    ),
-    "dev": "david f4 klatt5 m3 Marco steph2 antonio john",
-    "test": "caleb grandpa klatt6 m5 m7 paul rob Andrea",
-}
-_RATES = (150, 165, 180, 195, 210)
-_PITCHES = (35, 50, 65, 42, 58, 72, 28)
-_RANGES = (40, 55, 70)
-
 
 def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voice, ...]:
     """The voices of a split; those of a synthesiser other than espeak-ng are few, and the same in every split.
@@ -274,9 +257,10 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
         if language != "en":
             raise InputError(f"{synthesiser} speaks English only; leave out --synthesiser for the language {language}")
         return voices(synthesiser)
-    if split not in _VARIANTS:
-        raise InputError(f"MiniSQA has no split {split!r}; it has {', '.join(_VARIANTS)}")
-    ways = zip(_VARIANTS[split].split(), cycle(_RATES), cycle(_PITCHES), cycle(_RANGES), strict=False)
+    content = vocabulary("speakers.yaml")
+    if split not in content["variants"]:
+        raise InputError(f"MiniSQA has no split {split!r}; it has {', '.join(content['variants'])}")
+    ways = zip(listed(content["variants"][split]), *(cycle(content[name]) for name in ("rates", "pitches", "ranges")), strict=False)
     tag = LANGUAGES[language]
     return tuple(Voice(f"{language}-{name.lower()}", tag, name, rate, pitch, spread) for name, rate, pitch, spread in ways)
 

@@ -1,7 +1,7 @@
 """MiniSUPERB: a folder of utterances for every task of SUPERB, drawn and spoken here.
 
 Every task has a generator of recordings (`Draw`, `Conversation`, `Overlap`, `Noisy`), which are decided by (task, split, seed)
-alone, and made by any number of workers. What is spoken in commands is in `commands.yaml`. The values of the open slots (OPEN)
+alone, and made by any number of workers. What is spoken, and how, is in `minisuperb.yaml`. The values of the open slots (OPEN)
 belong to splits, by the hash that MiniSQA uses: training has about 70 % of them; dev and test have those and new ones (10 % and
 20 % of all). The values of the other slots, and the phrases, are the same in all splits.
 """
@@ -26,6 +26,7 @@ from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_fla
 from speechssl.augment import NoiseBank
 from speechssl.data.prepare import begin_folder, in_parallel
 from speechssl.data.superb import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
+from speechssl.data.superb_sets import KEYWORDS
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json, write_lines, write_text
 from speechssl.signal import active_level, rms_level
@@ -92,26 +93,16 @@ def trimmed(samples: np.ndarray) -> np.ndarray:
     return samples[int(loud[0]) : int(loud[-1]) + 1]
 
 
-# The phones of PR: those that espeak-ng spoke, named as in the CMU dictionary (39, as LibriSpeech's are without stress).
-# espeak-ng distinguishes 66 in English. Variants of one phone have one name here: the flap and the unreleased t are T, a vowel that
-# is short where it has no stress is that vowel, and every schwa is AH. A vowel with an r in it is two phones, as in the dictionary;
-# the r that links it to a vowel after it is no further one. Pauses and the glide between two vowels (`;`) are left out.
-_PHONES = (
-    "p P, b B, t T, t# T, t2 T, ? T, d D, k K, g G, f F, v V, T TH, D DH, s S, z Z, S SH, Z ZH, h HH, tS CH, dZ JH, "
-    "m M, n N, n- AH N, N NG, l L, r R, r- R, w W, j Y, _, ;, "
-    "@ AH, @2 AH, @- AH, a# AH, V AH, @L AH L, 3 ER, 3: ER, a AE, aa AE, 0 AA, A: AA, O: AO, O2 AO, E EH, I IH, I2 IH, I# IH, "
-    "i IY, i: IY, U UH, u: UW, eI EY, aI AY, aU AW, OI OY, oU OW, "
-    "A@ AA R, O@ AO R, o@ AO R, e@ EH R, i@ IY AH, i@3 IH R, U@ UH R, aI@ AY AH, aI3 AY ER"
-)
-NAMES = {phone: tuple(names) for phone, *names in map(str.split, _PHONES.split(", "))}
-PHONES = tuple(sorted({name for names in NAMES.values() for name in names}))
+CONTENT = vocabulary("minisuperb.yaml")  # which says what each part of it is
+PHONE_NAMES = {phone: tuple(names) for phone, *names in map(str.split, listed(CONTENT["phones"]))}  # of espeak-ng -> of PR
+PHONES = tuple(sorted({name for names in PHONE_NAMES.values() for name in names}))
 
 
 def phones_of(spoken: Spoken | None) -> str:
     """The phones of English speech, "HH AH L OW". Raises KeyError for a phone that no English word has."""
     found: list[str] = []
     for phone in spoken.all_phones if spoken else ():
-        names = NAMES[phone]
+        names = PHONE_NAMES[phone]
         linking = names == ("R",) and found[-1:] in (["R"], ["ER"])
         found += () if linking else names
     return " ".join(found)
@@ -158,41 +149,17 @@ def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
 
 SPEAKERS = 40  # that are to be identified, of the training voices
 CLIP = 1.0  # seconds that a keyword lies in
-KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")  # these and the next: Speech Commands v1
-UNKNOWN_WORDS = (
-    "bed bird cat dog happy house marvin sheila tree wow zero one two three four five six seven eight nine".split()
-)  # arXiv 1804.03209
 UNKNOWN, SILENCE = "unknown", "silence"
-ROOMS = {"none": "", "kitchen": " in the kitchen", "bedroom": " in the bedroom", "washroom": " in the washroom"}
-OPEN = ("artist", "track", "playlist", "object_name", "restaurant_name", "city")  # slots
-COMMANDS = "commands.yaml"
+OPEN = listed(CONTENT["open"])
 _SLOT = re.compile(r"\{(\w+)\}")
-
-
-@dataclass(frozen=True)
-class Style:
-    """How a style differs from the voice's own way of speaking, on average."""
-
-    rate: float  # factor
-    pitch: float  # of espeak-ng, added
-    range: float  # of espeak-ng, added
-    tilt: float  # of the spectrum; more is brighter
-    gain: float  # dB
-
-
-STYLES = {
-    "neutral": Style(1.0, 0, 0, 0.0, -9),
-    "excited": Style(1.15, 20, 30, 0.2, -6),
-    "sad": Style(0.78, -12, -32, -0.45, -12),
-    "angry": Style(1.25, -4, 12, 0.5, -3),
-}
 
 
 def keywords(rng: Random, split: str, seed: int) -> Iterator[Draw]:
     """The twelve classes in turn: ten keywords, other words, and background noise."""
+    others = listed(CONTENT["unknown_words"])
     while True:
         for label in (*KEYWORDS, UNKNOWN, SILENCE):
-            text = {UNKNOWN: rng.choice(UNKNOWN_WORDS), SILENCE: ""}.get(label, label)
+            text = {UNKNOWN: rng.choice(others), SILENCE: ""}.get(label, label)
             gain = rng.uniform(-40, -20) if label == SILENCE else rng.uniform(-12, 0)
             yield Draw("", text, varied(rng, anyone(rng, split)), {"keyword": label}, CLIP, rng.gauss(0, 0.1), gain)
 
@@ -200,9 +167,9 @@ def keywords(rng: Random, split: str, seed: int) -> Iterator[Draw]:
 def intents(rng: Random, split: str, seed: int) -> Iterator[Draw]:
     """The intents in turn. Training leaves the last phrase of each out."""
     commands = []  # labels and phrases
-    for wish, phrases in vocabulary(COMMANDS)["commands"].items():
+    for wish, phrases in CONTENT["commands"].items():
         action, thing = wish.split("/")
-        for room, words in ROOMS.items() if "{}" in phrases else [("none", "")]:
+        for room, words in CONTENT["rooms"].items() if "{}" in phrases else [("none", "")]:
             commands.append(({"action": action, "object": thing, "location": room}, listed(phrases.replace("{}", words))))
     for labels, texts in cycle(commands):
         text = rng.choice(texts[:-1] if split == "train" else texts)
@@ -222,16 +189,16 @@ def styles(rng: Random, split: str, seed: int) -> Iterator[Draw]:
     """Every sentence by one voice in every style: neither the words nor the voice tells which. Styles overlap."""
     for text in sentences(split, seed):
         voice = anyone(rng, split)
-        for name, style in STYLES.items():
-            rate = voice.rate * style.rate * rng.gauss(1, 0.07)
-            pitch, spread = voice.pitch + style.pitch + rng.gauss(0, 8), voice.range + style.range + rng.gauss(0, 10)
-            tilt, gain = style.tilt + rng.gauss(0, 0.15), style.gain + rng.gauss(0, 3)
+        for name, style in CONTENT["styles"].items():
+            rate = voice.rate * style["rate"] * rng.gauss(1, 0.07)
+            pitch, spread = voice.pitch + style["pitch"] + rng.gauss(0, 8), voice.range + style["range"] + rng.gauss(0, 10)
+            tilt, gain = style["tilt"] + rng.gauss(0, 0.15), style["gain"] + rng.gauss(0, 3)
             yield Draw("", text, with_(voice, rate, pitch, spread), {"style": name}, tilt=tilt, gain=min(gain, 0.0))
 
 
 def commands(rng: Random, split: str, seed: int) -> Iterator[Draw]:
     """The intents in turn, each phrase as often, by anyone of the split."""
-    for phrases in cycle(vocabulary(COMMANDS)["slot_commands"].values()):
+    for phrases in cycle(CONTENT["slot_commands"].values()):
         text, slots = fill(rng, rng.choice(listed(phrases)), split)
         yield spoken_by(rng, anyone(rng, split), text, slots=slots)
 
@@ -243,7 +210,7 @@ def fill(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, ...]]:
     slots = []
     for name in _SLOT.findall(phrase):
         while True:
-            pattern = rng.choice(vocabulary(COMMANDS)["slots"][name])
+            pattern = rng.choice(CONTENT["slots"][name])
             value = " ".join(rng.choice(place.split(", ")) for place in pattern.split(" | "))
             if name not in OPEN or split_of(value) in ("train", split):
                 break

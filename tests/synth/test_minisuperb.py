@@ -17,13 +17,13 @@ from speechssl.io import hash_json
 from speechssl.signal import active_level, rms_level
 from speechssl.synth import minisuperb as speech
 from speechssl.synth.config import TASKS, MiniSuperb
-from speechssl.synth.minisqa import listed, load_language, speakers, vocabulary
+from speechssl.synth.minisqa import listed, load_language, speakers
 from speechssl.synth.minisuperb import (
-    COMMANDS,
+    CONTENT,
     DRAWN,
     INTERRUPTED,
     LEAST,
-    NAMES,
+    PHONE_NAMES,
     PHONES,
     RATIOS,
     SEEN,
@@ -241,7 +241,7 @@ def test_phones_of_words(text, expected):
 @pytest.mark.slow
 def test_every_word_of_minisqa_has_phones_which_are_those_of_the_cmu_dictionary():
     assert len(PHONES) == 39 and {"AA", "AO", "ER", "NG", "ZH"} <= set(PHONES)
-    assert all(set(names) <= set(PHONES) for names in NAMES.values())
+    assert all(set(names) <= set(PHONES) for names in PHONE_NAMES.values())
     language = load_language("en")
     parts = [part for patterns in language.values.values() for pattern in patterns for slot in pattern for part in slot]
     parts += [re.sub(r"\{\w+\}", "", fact) for relation in language.relations for fact in relation.facts]
@@ -272,7 +272,7 @@ def test_the_fewest_recordings_make_both_kinds_of_trial():
 def test_slots_are_found_where_they_were_filled_in():
     """The first place of a value after the slots before it is its own, for every phrase."""
     for number in range(40):
-        for phrase in (phrase for phrases in vocabulary(COMMANDS)["slot_commands"].values() for phrase in listed(phrases)):
+        for phrase in (phrase for phrases in CONTENT["slot_commands"].values() for phrase in listed(phrases)):
             text, slots = speech.fill(Random(number), phrase, "test")
             at, filled = 0, phrase
             for slot in slots:
