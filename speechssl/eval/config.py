@@ -280,8 +280,6 @@ class Robustness:
     split: str = option("test", "split to evaluate: dev to choose settings, test, or another split of the data")
     passages: Count | None = option(None, "use only the first N passages in spoken QA")
     recordings: Count | None = option(None, "use only N recordings in every other task, drawn by --seed")
-    asr_passages: Count = option(200, "train a CTC head on the first N training passages")
-    asr_steps: Count = option(800, "number of updates of a CTC head")
     head_steps: Count = option(3000, "largest number of updates of a classifier, for each learning rate")
     reading: ReaderOptions = group(ReaderOptions(), "reader of words, of cascade-ctc")
     bf16: bool = option(False, READERS, name="precision", values=BF16)

@@ -68,6 +68,7 @@ from speechssl.units.storage import load_units
 
 TEST = "test"  # the split that tasks are scored on by default
 HEAD_RATES = (1e-4, 1e-3, 1e-2, 1e-1)  # learning rates of a classification head, of which the best on dev is kept
+RECOGNISER = CtcOptions(TrainingOptions(800, 4e-3, 100, **vars(PLAIN)), None, passages=200, longest=4.0, lstm_width=192)
 NEEDS = {  # what a folder of models must have in it
     "units": "encoder/ and units.safetensors",
     "dual": "encoder/, units.safetensors and dual/",
@@ -330,8 +331,7 @@ def _asr(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[Gr
     if tested.models and (tested.models / "ctc").is_dir():
         out = tested.models / "ctc"
     else:
-        training = TrainingOptions(o.asr_steps, 4e-3, 100, seed=o.seed, **vars(PLAIN))
-        train_ctc(data, encoder, out, CtcOptions(training, None, o.asr_passages, longest=4.0, lstm_width=192))
+        train_ctc(data, encoder, out, replace(RECOGNISER, training=replace(RECOGNISER.training, seed=o.seed)))
     return [load_recognition(out, data, encoder, o.split).limited(o.recordings, o.seed)]
 
 

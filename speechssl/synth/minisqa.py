@@ -69,7 +69,7 @@ class TextPassage:
 
 @dataclass(frozen=True)
 class Relation:
-    """Something that can be content of a person, with the ways to say it and to ask for it."""
+    """Something that can be said of a person, with the ways to say it and to ask for it."""
 
     name: str  # e.g. "birthplace"
     value_type: str  # a key of Language.values, e.g. "place"

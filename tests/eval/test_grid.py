@@ -283,7 +283,7 @@ def test_unreadable_recordings_are_left_out_and_all_of_them_are_an_error(tmp_pat
 
 
 TINY = CtcOptions(TrainingOptions(1, 1e-3, save_every=1, bf16=False), layer=1, batch=2, lstm_width=8, projection=8)
-SETUP = Robustness(out=Path(), encoders=(), tasks=(), split="train", asr_passages=2, asr_steps=1)
+SETUP = Robustness(out=Path(), encoders=(), tasks=(), split="train")
 
 
 @pytest.fixture
@@ -344,7 +344,9 @@ def test_a_split_that_a_set_does_not_have_is_refused_before_a_head_is_trained(mo
 
 
 @pytest.mark.slow
-def test_an_encoder_without_a_recogniser_gets_one_of_the_seed(models, corpus, tmp_path):
+def test_an_encoder_without_a_recogniser_gets_one_of_the_seed(models, corpus, tmp_path, monkeypatch):
+    one_step = replace(grid.RECOGNISER.training, steps=1)
+    monkeypatch.setattr(grid, "RECOGNISER", replace(grid.RECOGNISER, training=one_step, passages=2))
     for name, seed in (("alone", 0), ("models", 3)):
         subject = load_tested(name, str(models if name == "models" else models / "encoder"))
         (task,) = MAKERS["asr"](subject, corpus, tmp_path / f"asr-{name}", replace(SETUP, seed=seed))
