@@ -108,12 +108,12 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     spoken = [task for task, where in data.items() if synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
     notes = [ON_DEV if o.split == "dev" else "", synthetic, snr_note(o.noise.snr_over)]
-    lecture = lecture_table(grid, o.noise.at)
-    found = [lecture, *degradation_tables(values), *score_tables(grid, o.noise.at)]
-    noted = [replace(t, note=" ".join(filter(None, [t.note, *notes]))) for t in found]
-    tables = noted[1:]  # the lecture's stands in Markdown alone: its cells have several lines
+    lecture, *scores = score_tables(grid, o.noise.at)
+    lecture, *tables = (
+        replace(t, note=" ".join(filter(None, [t.note, *notes]))) for t in (lecture, *degradation_tables(values), *scores)
+    )
     write_json(out / "degradation.json", values | {"tables": [t.values for t in tables]})
-    write_text(out / "tables.md", markdown(noted))
+    write_text(out / "tables.md", markdown([lecture, *tables]))  # the lecture's here alone: its cells have several lines
     return "\n\n".join(table.text for table in tables)
 
 
@@ -423,39 +423,34 @@ def lecture_columns(grid: Grid, at: float) -> dict[str, list[Setting]]:
     return columns
 
 
-def lecture_table(grid: Grid, at: float) -> Table:
-    """As the lecture has it: a line an encoder, a column a task, clean above seen above unseen in every cell."""
+def score_tables(grid: Grid, at: float) -> list[Table]:
+    """The lecture's table, its scores again with a line an encoder in a task, and for each task all conditions.
+
+    The lecture has a line an encoder and a column a task, clean above seen above unseen in every cell: for Markdown.
+    """
     columns = lecture_columns(grid, at)
     cells = _score_cells(grid, grid.tasks, columns)
-    rows = [
-        (e, *("<br>".join(cells.get((*t, e, c), "-") for c in columns) if grid.has(t, e) else "-" for t in grid.tasks))
-        for e in grid.encoders
+    lecture = [
+        (e, *("<br>".join(cells[*t, e, c] for c in columns) if grid.has(t, e) else "-" for t in grid.tasks)) for e in grid.encoders
     ]
     head = ("encoder", *(f"{task} {metric}" for task, metric in grid.tasks))
-    return Table(f"Encoders and tasks: {', '.join(columns)}", head, tuple(rows), _note(grid, grid.tasks))
+    tables = [Table(f"Encoders and tasks: {', '.join(columns)}", head, tuple(lecture), _note(grid, grid.tasks))]
 
-
-def score_tables(grid: Grid, at: float) -> list[Table]:
-    """The lecture's table, a line an encoder in a task, and for each task all conditions."""
-    columns = lecture_columns(grid, at)
     over = []
     for name, settings in list(columns.items())[1:]:
         noises = [s.name.removeprefix(f"{s.group}-") for s in settings]
         over.append(f"{name}: {'mean of ' if len(noises) > 1 else ''}{', '.join(noises)}")
+    places = [(t, e) for t in grid.tasks for e in grid.encoders if grid.has(t, e)]
+    one_task = len(grid.tasks) == 1
+    title, first = f"Clean, seen and unseen: {'; '.join(over)}", "encoder" if one_task else "task, encoder"
+    rows = [(e if one_task else f"{t[0]} {t[1]}, {e}", *(cells[*t, e, c] for c in columns)) for t, e in places]
+    tables.append(Table(title, (first, *columns), tuple(rows), _note(grid, grid.tasks)))
+
     every = {s.label: [s] for s in grid.settings}
-    wanted: list[tuple[Sequence[Task], Columns, str]] = [(grid.tasks, columns, f"Clean, seen and unseen: {'; '.join(over)}")]
-    wanted += [([task], every, f"{task[0]}, {task[1]}") for task in grid.tasks]
-    tables = []
-    for tasks, some, title in wanted:
-        cells, several = _score_cells(grid, tasks, some), len(tasks) > 1
-        rows = [
-            ((f"{t[0]} {t[1]}, {e}" if several else e), *(cells[(*t, e, c)] for c in some))
-            for t in tasks
-            for e in grid.encoders
-            if grid.has(t, e)
-        ]
-        head = ("task, encoder" if several else "encoder", *some)
-        tables.append(Table(title, head, tuple(rows), _note(grid, tasks)))
+    for task in grid.tasks:
+        cells = _score_cells(grid, [task], every)
+        rows = [(e, *(cells[*t, e, c] for c in every)) for t, e in places if t == task]
+        tables.append(Table(f"{task[0]}, {task[1]}", ("encoder", *every), tuple(rows), _note(grid, [task])))
     return tables
 
 

@@ -29,7 +29,6 @@ from speechssl.eval.robustness import (
     gain,
     gather,
     lecture_columns,
-    lecture_table,
     loses,
     loss,
     relative,
@@ -395,8 +394,7 @@ def test_one_passage_has_values_without_intervals_and_nothing_certain():
     (line,) = [c for c in found["cells"] if (c["task"], c["encoder"], c["condition"]) == ("ks", "new", "unseen-pink")]
     assert line["gain"]["value"] == pytest.approx(25) and line["gain"]["low"] is None and line["gain"]["p_value"] == 1.0
     json.dumps(found, allow_nan=False)
-    tables = [*score_tables(grid, 5.0), *degradation_tables(found)]
-    text = "\n".join([lecture_table(grid, 5.0).markdown, *(t.text for t in tables)])
+    text = "\n".join(t.markdown for t in (*score_tables(grid, 5.0), *degradation_tables(found)))
     assert "75.0" in text and "[" not in text
 
 
@@ -432,7 +430,7 @@ def test_a_task_that_the_baseline_did_not_do_has_no_gain_and_stops_the_averages_
     found = degradation(grid)
     assert found["averages"] == [] and found["clean"] == []
     assert {c["gain"] for c in found["cells"] if c["task"] == "sid"} == {None}
-    assert "sid acc" in lecture_table(grid, 5).markdown
+    assert "sid acc" in score_tables(grid, 5)[0].markdown
 
 
 # ---- properties
@@ -473,18 +471,18 @@ def test_the_lectures_table_takes_the_snr_that_lies_nearest_and_the_mean_over_no
     grid = grid_of({("ks", "acc", "base"): {CLEAN: 0.9, SEEN: 0.6, UNSEEN: 0.5, LOUD: 0.1, hum: 0.7}})
     assert list(lecture_columns(grid, 6)) == ["clean", "seen 5 dB", "unseen 5 dB"]
     assert list(lecture_columns(grid, 0)) == ["clean", "seen 5 dB", "unseen 0 dB"]
-    table = score_tables(grid, 5)[0]
+    table = score_tables(grid, 5)[1]
     assert table.rows[0][3].startswith("60.0 [") and "mean of pink, gaussian" in table.title
 
 
 def test_stars_are_for_what_differs_and_fewer_in_a_table_of_more_tests():
-    together, ks, _, units = score_tables(grid_of(EXAMPLE), 5)
+    lecture, together, ks, _, units = score_tables(grid_of(EXAMPLE), 5)
     assert ks.title == "ks, acc" and ks.columns == ("encoder", "clean", "seen-pink 5 dB", "unseen-pink 5 dB")
     stars = [["*" in cell for cell in row[1:]] for table in (ks, units) for row in table.rows]
     assert stars == [[False] * 3, [True] * 3, [False] * 3, [False, True, True]]  # base and new of each
     assert not any("*" in cell for row in together.rows for cell in row)  # 200 resamples: no p is below 0.01, times 9 tests
     # markdown has a line an encoder and as many cells as columns
-    text = lecture_table(grid_of(EXAMPLE), 5).markdown
+    text = lecture.markdown
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert [line.count("|") for line in lines] == [5] * 4 and lines[2].count("<br>") == 6
     assert "less" not in text and "more is better, but for wer, unit_error" in text
