@@ -625,80 +625,113 @@ def other_noise(tests: Sequence[PairedTest]) -> str:
 
 def tables_of(found: Compilation) -> list[Table]:
     """Scores, word errors, paired differences, crossings, scores by word error rate, missed answers; none without rows."""
-    c = found.compared
-    units = counted_range([next(iter(c.estimates.values())).groups], c.drawn)  # "8 voices": what all intervals of a corpus draw
-
-    def without_interval(some: Iterable[Interval]) -> str:
-        return "" if all(v.estimated for v in some) else f" One {c.drawn} has no interval."
-
-    tables: list[Table] = []
-
-    def add(title: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], note: str) -> None:
-        if rows:
-            tables.append(Table(f"{c.corpus}: {title}", tuple(columns), tuple(rows), f"{note} {c.synthetic}".strip()))
-
-    for metric in (c.metric, WER):
-        conditions = [w for w in c.conditions if any(c.get(s, w, metric) for s in c.systems)]
-        estimates = {s: [c.get(s, w, metric) for w in conditions] for s in c.systems}
-        rows = [
-            (s, *(interval_text(e.interval.percent if e else None) for e in some)) for s, some in estimates.items() if any(some)
-        ]
-        n = next(iter(c.estimates.values())).n
-        lone = without_interval(e.interval for some in estimates.values() for e in some if e)
-        items = f"the passages of {n} questions" if metric == WER else f"{n} questions"
-        aside = f" Left out, for they have none: {', '.join(c.aside)}." if c.aside and metric == c.metric else ""
-        note = f"Percent with 95 % intervals, which draw {units}; {items}.{lone}{aside}"
-        name = c.errors if metric == WER else metric_name(metric)
-        add(name, ("system", *(condition_name(*w) for w in conditions)), rows, note)
-
-    tests = [
-        (t.first, t.second, condition_name(*t.condition), interval_text(t.difference.interval, "+"))
-        + (f"{t.difference.p_value:.4f}", f"{t.p_holm:.4f}")
-        for t in found.tests
+    compared = found.compared
+    tables = [
+        score_table(compared, compared.metric),
+        score_table(compared, WER),
+        paired_table(found),
+        crossing_table(found),
+        *(binned_table(compared, *key, bins) for key, bins in found.bins.items()),
+        *(analysis_table(compared, analysis) for analysis in found.analyses),
     ]
+    corpus, synthetic = compared.corpus, compared.synthetic
+    return [replace(t, title=f"{corpus}: {t.title}", note=f"{t.note} {synthetic}".strip()) for t in tables if t.rows]
+
+
+def _drawn(compared: Compared) -> str:
+    """ "8 voices": what all intervals of a corpus draw."""
+    return counted_range([next(iter(compared.estimates.values())).groups], compared.drawn)
+
+
+def _without_interval(compared: Compared, intervals: Iterable[Interval]) -> str:
+    return "" if all(interval.estimated for interval in intervals) else f" One {compared.drawn} has no interval."
+
+
+def score_table(compared: Compared, metric: str) -> Table:
+    """A line a system, a column a condition. metric: that of the comparison, or WER."""
+    conditions = [c for c in compared.conditions if any(compared.get(s, c, metric) for s in compared.systems)]
+    rows, intervals = [], []
+    for system in compared.systems:
+        estimates = [compared.get(system, condition, metric) for condition in conditions]
+        if any(estimates):
+            rows.append((system, *(interval_text(e.interval.percent if e else None) for e in estimates)))
+            intervals += [e.interval for e in estimates if e]
+    n = next(iter(compared.estimates.values())).n
+    items, name, aside = f"{n} questions", metric_name(metric), ""
+    if metric == WER:
+        items, name = f"the passages of {n} questions", compared.errors
+    elif compared.aside:
+        aside = f" Left out, for they have none: {', '.join(compared.aside)}."
+    lone = _without_interval(compared, intervals)
+    note = f"Percent with 95 % intervals, which draw {_drawn(compared)}; {items}.{lone}{aside}"
+    return Table(name, ("system", *(condition_name(*c) for c in conditions)), tuple(rows), note)
+
+
+def paired_table(found: Compilation) -> Table:
+    """A line a test."""
+    compared, tests, drawn = found.compared, found.tests, _drawn(found.compared)
+    rows = []
+    for test in tests:
+        difference = interval_text(test.difference.interval, "+")
+        p_values = f"{test.difference.p_value:.4f}", f"{test.p_holm:.4f}"
+        rows.append((test.first, test.second, condition_name(*test.condition), difference, *p_values))
     note = (
         f"Points of the first over the second on the same questions, with 95 % intervals; paired bootstrap that draws "
-        f"{units}, two-sided; p (Holm) is adjusted over all tests of this comparison."
-        f"{without_interval(t.difference.interval for t in found.tests)}"
+        f"{drawn}, two-sided; p (Holm) is adjusted over all tests of this comparison."
+        f"{_without_interval(compared, (t.difference.interval for t in tests))}"
     )
-    if tests and (family := found.tests[0].family) * (least := 2.0 ** (1 - found.tests[0].difference.groups)) > 0.05:
-        after = f", nor below {min(1.0, family * least):.2g} after Holm over {family} tests" if family > 1 else ""
-        note += f" With {units} no p can be below {least:.2g}{after}."
+    if tests:  # so few groups may be drawn that nothing could be significant
+        family, least = tests[0].family, 2.0 ** (1 - tests[0].difference.groups)
+        if family * least > 0.05:
+            after = f", nor below {min(1.0, family * least):.2g} after Holm over {family} tests" if family > 1 else ""
+            note += f" With {drawn} no p can be below {least:.2g}{after}."
     columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
-    add(f"paired differences, {metric_name(c.metric)}", columns, tests, f"{note} {other_noise(found.tests)}".strip())
+    return Table(
+        f"paired differences, {metric_name(compared.metric)}", columns, tuple(rows), f"{note} {other_noise(tests)}".strip()
+    )
 
-    crossed = []
+
+def crossing_table(found: Compilation) -> Table:
+    """A line a family of points."""
+    errors, rows = found.compared.errors, []
     for x in found.crossings:
         measured = f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
         share = "–" if x.share is None else f"{100 * x.share:.0f} %"
-        crossed.append((x.textless, family_name(x.family), len(x.points), measured, crossing_text(x), share))
+        rows.append((x.textless, family_name(x.family), len(x.points), measured, crossing_text(x), share))
     note = (
-        f"The {c.errors} at which the cascade falls to the system without a transcript, on a fitted curve that never "
+        f"The {errors} at which the cascade falls to the system without a transcript, on a fitted curve that never "
         "rises, with the middle 95 % of the resamples; the last column says in how many the lines cross in the range measured."
     )
-    head = ("without a transcript", f"{c.errors} is varied by", "points", f"{c.errors} measured", "they cross at")
-    add("where the lines cross", (*head, "in resamples"), crossed, note)
+    columns = ("without a transcript", f"{errors} is varied by", "points", f"{errors} measured", "they cross at", "in resamples")
+    return Table("where the lines cross", columns, tuple(rows), note)
 
-    for (textless, family_of, what), bins in found.bins.items():
-        binned = [
-            (b.name, b.cascade.n, f"{100 * b.wer:.1f}")
-            + (interval_text(b.cascade.percent), interval_text(b.textless.percent), interval_text(b.difference.percent, "+"))
-            for b in bins
-        ]
-        columns = (f"{c.errors} of the {what}", "questions", f"{c.errors} of these passages (%)", family_of, textless, "difference")
-        note = f"All conditions pooled; every {what} counts in the range of its own {c.errors}, a question once a condition."
-        note += without_interval(b.difference for b in bins)
-        add(f"{metric_name(c.metric)} by the {c.errors} of the {what}, {family_of} and {textless}", columns, binned, note)
 
-    for a in found.analyses:
-        systems = [s for s in c.systems if any(s in b.scores for b in a.buckets)]
-        missed = [
-            (b.name, b.n, *(interval_text(b.scores[s].percent if s in b.scores else None) for s in systems)) for b in a.buckets
-        ]
-        note = f"{metric_name(c.metric)} in percent with 95 % intervals, which draw {c.drawn}s, {condition_name(*a.condition)}."
-        note += without_interval(v for b in a.buckets for v in b.scores.values())
-        add(f"by {a.by}" + (f" ({a.recogniser})" if a.recogniser else ""), (a.by, "n", *systems), missed, note)
-    return tables
+def binned_table(compared: Compared, textless: str, family: str, what: str, bins: Sequence[Bin]) -> Table:
+    """A line a range of error rates. what: "passage" or "sentence"."""
+    errors, rows = compared.errors, []
+    for b in bins:
+        scores = interval_text(b.cascade.percent), interval_text(b.textless.percent), interval_text(b.difference.percent, "+")
+        rows.append((b.name, b.cascade.n, f"{100 * b.wer:.1f}", *scores))
+    title = f"{metric_name(compared.metric)} by the {errors} of the {what}, {family} and {textless}"
+    columns = (f"{errors} of the {what}", "questions", f"{errors} of these passages (%)", family, textless, "difference")
+    note = f"All conditions pooled; every {what} counts in the range of its own {errors}, a question once a condition."
+    return Table(title, columns, tuple(rows), note + _without_interval(compared, (b.difference for b in bins)))
+
+
+def analysis_table(compared: Compared, found: Analysis) -> Table:
+    """A line a kind of question, a column a system."""
+    systems = [s for s in compared.systems if any(s in bucket.scores for bucket in found.buckets)]
+    rows = []
+    for bucket in found.buckets:
+        scores = [bucket.scores.get(system) for system in systems]
+        rows.append((bucket.name, bucket.n, *(interval_text(score.percent if score else None) for score in scores)))
+    note = (
+        f"{metric_name(compared.metric)} in percent with 95 % intervals, which draw {compared.drawn}s, "
+        f"{condition_name(*found.condition)}."
+    )
+    note += _without_interval(compared, (score for bucket in found.buckets for score in bucket.scores.values()))
+    title = f"by {found.by}" + (f" ({found.recogniser})" if found.recogniser else "")
+    return Table(title, (found.by, "n", *systems), tuple(rows), note)
 
 
 # ---- compare.json
