@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -623,49 +623,60 @@ def name_encoders(texts: Sequence[str]) -> dict[str, str]:
 
 def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> list[Table]:
     """Clean speech; learning rates; noise. at: dB, the SNR that stands for noise. Tables without rows are left out."""
-    mine = [row for row in rows if row.system in ORDER and row.encoder in encoders]
-    clean = [row for row in mine if row.condition == "clean"]
+    every = [row for row in rows if row.system in ORDER and row.encoder in encoders]
+    # the measures of the tasks, without those at the task's own rate and those of the gain of caching
+    main = [row for row in every if not (row.metric.endswith(DEFAULT) or row.metric.startswith("ratio"))]
+    clean = [row for row in main if row.condition == "clean"]
+    of_measure: dict[tuple[str, str, str], list[Row]] = {}  # by task, metric and encoder
+    for row in every:
+        of_measure.setdefault((row.system, row.metric, row.encoder), []).append(row)
 
-    def main(some: Sequence[Row]) -> list[Row]:
-        return [row for row in some if not (row.metric.endswith(DEFAULT) or row.metric.startswith("ratio"))]
+    def measures(some: Iterable[Row]) -> list[tuple[str, str]]:
+        """Task and metric, in the benchmark's order."""
+        pairs = dict.fromkeys((row.system, row.metric.removesuffix(DEFAULT)) for row in some)
+        return sorted(pairs, key=lambda pair: ORDER.index(pair[0]))
 
-    def measures(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        return sorted(dict.fromkeys(pairs), key=lambda pair: ORDER.index(pair[0]))
+    def on_clean(task: str, metric: str, encoder: str) -> str:
+        return seeds_text([row for row in of_measure.get((task, metric, encoder), ()) if row.condition == "clean"])
 
-    def of(some: Sequence[Row], task: str, metric: str, encoder: str) -> list[Row]:
-        return [r for r in some if (r.system, r.metric, r.encoder) == (task, metric, encoder)]
-
-    head = ("task", *encoders)
-    listed = measures([(row.system, row.metric) for row in main(clean)])
-    scores = [(measure_name(t, m), *(seeds_text(of(clean, t, m, e)) for e in encoders)) for t, m in listed]
-    seeds = len({row.seed for row in clean})
+    seeds = len({row.seed for row in every if row.condition == "clean"})
     note = "Test sets, clean speech; ↑ more is better, ↓ less is. "
-    note += drawn_sentence((row.system, row.drawn, row.groups) for row in main(clean))
+    note += drawn_sentence((row.system, row.drawn, row.groups) for row in clean)
     note += f" Means over {seeds} seeds, the interval reaches over those of all." if seeds > 1 else ""
+    scores = [(measure_name(*m), *(on_clean(*m, encoder) for encoder in encoders)) for m in measures(clean)]
 
     # the first measure of every task at the learning rate that does best on dev, and at the task's own
-    tuning = []
-    for t, m in measures([(r.system, r.metric.removesuffix(DEFAULT)) for r in clean if r.metric.endswith(DEFAULT)]):
-        both = [[seeds_text(of(clean, t, x, e)).partition(" ")[0] for x in (m, f"{m}{DEFAULT}")] for e in encoders]
-        tuning.append((measure_name(t, m), *(" / ".join(values) for values in both)))
+    rates = []
+    for task, metric in measures(row for row in every if row.condition == "clean" and row.metric.endswith(DEFAULT)):
+        cells = []
+        for encoder in encoders:
+            tuned, own = (on_clean(task, name, encoder).partition(" ")[0] for name in (metric, f"{metric}{DEFAULT}"))
+            cells.append(f"{tuned} / {own}")
+        rates.append((measure_name(task, metric), *cells))
 
     # as the lecture has it: each group at the SNR nearest to `at`, the mean over its noises
-    groups = [g for g in ("clean", "seen", "unseen") if any(row.condition.partition("-")[0] == g for row in mine)]
+    def group_of(row: Row) -> str:
+        return row.condition.partition("-")[0]
 
-    def cell(found: Sequence[Row]) -> str:
-        texts = []
-        for group in groups:
-            rows = nearest_snr((r for r in found if r.condition.partition("-")[0] == group), at)
-            texts.append(f"{statistics.fmean(r.value for r in rows):.{decimals(rows[0].metric)}f}" if rows else "-")
-        return " | ".join(texts)
-
-    listed = measures([(row.system, row.metric) for row in main(mine)]) if len(groups) > 1 else []
-    noise = [(measure_name(t, m), *(cell(of(mine, t, m, e)) for e in encoders)) for t, m in listed]
-    but = ", but for those of encoders with + in their names" if any("+" in e for e in encoders) else ""
+    groups = [group for group in ("clean", "seen", "unseen") if any(group_of(row) == group for row in every)]
+    noise = []
+    for task, metric in measures(main) if len(groups) > 1 else ():
+        cells = []
+        for encoder in encoders:
+            texts = []
+            for group in groups:
+                mine = [row for row in of_measure.get((task, metric, encoder), ()) if group_of(row) == group]
+                values = [row.value for row in nearest_snr(mine, at)]
+                texts.append(f"{statistics.fmean(values):.{decimals(metric)}f}" if values else "-")
+            cells.append(" | ".join(texts))
+        noise.append((measure_name(task, metric), *cells))
+    but = ", but for those of encoders with + in their names" if any("+" in encoder for encoder in encoders) else ""
     about = f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads were trained on clean speech{but}."
+
+    head = ("task", *encoders)
     tables = [
         Table("SUPERB", head, tuple(scores), note.strip()),
-        Table("Learning rate tuned on dev / the task's own", head, tuple(tuning), "Test sets, clean speech."),
+        Table("Learning rate tuned on dev / the task's own", head, tuple(rates), "Test sets, clean speech."),
         Table(" | ".join(groups), head, tuple(noise), about),
     ]
     return [table for table in tables if table.rows]
@@ -679,7 +690,23 @@ def measure_name(task: str, metric: str) -> str:
 
 # ---- the gain of caching
 
-Timed = tuple[str, int, float, float, float]  # task, updates of the whole sweep; seconds: of a cached step, of another, of caching
+
+class Timed(NamedTuple):
+    """How long a task takes, in seconds."""
+
+    task: str
+    updates: int  # of the whole sweep; of QbE: layers
+    cached_step: float
+    online_step: float  # with the encoder in the loop
+    caching: float
+
+    @property
+    def cached(self) -> float:
+        return self.caching + self.updates * self.cached_step
+
+    @property
+    def online(self) -> float:
+        return self.updates * self.online_step
 
 
 def compare_cached(o: Superb, turns: int) -> str:
@@ -701,21 +728,23 @@ def compare_cached(o: Superb, turns: int) -> str:
         cache.encoder.hidden_states(np.random.default_rng(0).standard_normal(32_000).astype(np.float32))  # the first call is slow
         for part in tqdm(parts, "timing", unit="task"):
             timed.append(_time_terms(cache, part) if part.task == QBE else _time_heads(cache, part, turns))
-    lines, every, ratios = [], [0.0, 0.0, 0.0], []
-    for task, count, cached_step, online_step, caching in timed:
-        cached, online = caching + count * cached_step, count * online_step
-        every = [a + b for a, b in zip(every, (caching, cached, online), strict=True)]
-        ratios.append((task, online / cached))
-        steps = (f"{count:,}", f"{1000 * cached_step:.1f}", f"{1000 * online_step:.1f}")
-        lines.append((task, *steps, f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"))
-    caching, cached, online = every
-    lines.append(("all", "", "", "", f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"))
+
+    def line(task: str, steps: Sequence[str], caching: float, cached: float, online: float) -> tuple[str, ...]:
+        return (task, *steps, f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}")
+
+    lines, ratios = [], []
+    for t in timed:
+        steps = (f"{t.updates:,}", f"{1000 * t.cached_step:.1f}", f"{1000 * t.online_step:.1f}")
+        lines.append(line(t.task, steps, t.caching, t.cached, t.online))
+        ratios.append((t.task, t.online / t.cached))
+    caching, cached, online = sum(t.caching for t in timed), sum(t.cached for t in timed), sum(t.online for t in timed)
+    lines.append(line("all", ("", "", ""), caching, cached, online))
     ratios += [("all", online / cached)] if len(timed) > 1 else []
     card = {"preset": o.sets.preset, "workers": o.sets.workers}
     rows = [Row(task, name, "clean", None, "ratio_cached", ratio, None, None, 1, 0, card) for task, ratio in ratios]
     append_rows(out / "results.jsonl", rows, any_card=True)
-    steps = ("updates", "ms a step, cached", "ms a step, encoder in the loop")
-    columns = ("task", *steps, "caching, s", "all, cached, s", "all, in the loop, s", "ratio")
+    each = ("updates", "ms a step, cached", "ms a step, encoder in the loop")
+    columns = ("task", *each, "caching, s", "all, cached, s", "all, in the loop, s", "ratio")
     note = "Updates of a whole sweep of seven learning rates."
     return Table("Heads from the cache beside the encoder in the loop", columns, tuple(lines), note).text
 
@@ -741,7 +770,7 @@ def _time_heads(cache: FeatureCache, part: Part, turns: int) -> Timed:
                 trainer.update(utterances, turn + 1)
                 if turn:  # the first warms up
                     seconds.append(time.perf_counter() - began)
-    return part.task, steps, statistics.median(taken[0]), statistics.median(taken[1]), caching
+    return Timed(part.task, steps, statistics.median(taken[0]), statistics.median(taken[1]), caching)
 
 
 def _time_caching(cache: FeatureCache, part: Part, splits: tuple[str, ...], pooled: bool) -> float:
@@ -763,4 +792,4 @@ def _time_terms(cache: FeatureCache, part: Part) -> Timed:
     layers, began = cache.encoder.layers + 1, time.perf_counter()
     choose_layer(SpokenTerms(part.data), cache, cache.root / "qbe.json")
     search = (time.perf_counter() - began) / layers
-    return QBE, layers, search, search + caching, caching
+    return Timed(QBE, layers, search, search + caching, caching)
