@@ -12,7 +12,7 @@ from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from tqdm import tqdm
 
@@ -179,89 +179,112 @@ def write_report(o: Report) -> None:
     Without a corpus the folder holds a robustness grid, SUPERB, multiple choice or retrieval, which give nothing to listen to.
     Raises InputError when these files are not there or were made on other data.
     """
-    out, corpus, split, seed = o.out, o.corpus, o.split or evaluated_split(o.out), o.seed
+    out, split = o.out, o.split or evaluated_split(o.out)
     rows = read_rows(out / "results.jsonl")
-    artefacts = read_artefacts(out, rows)
-    stored = [(path, read_json(path)) for path in o.tables]
-    if (path := out / "degradation.json").is_file():
-        values = read_json(path)
-        if not isinstance(values, dict) or not isinstance(values.get("tables"), list):
-            raise InputError(f"{path} is not what `speechssl evaluate robustness` writes; run it again")
-        stored = [*((path, t) for t in values["tables"]), *stored]
-    printed = []
-    for path, values in stored:
-        try:
-            printed.append(table_of(values))
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{path} is not a table (an object with title, columns and rows); {error}") from error
-    synthetic = ""
+    artefacts, lectures, tables = read_artefacts(out, rows), read_lectures(out, rows), stored_tables(o)
     about = {  # where, when and with what the page was made
         "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
         "Versions": ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "numpy")),
         "Date": date.today().isoformat(),
     }
-    if corpus:
-        card, synthetic = corpus_card(corpus), synthetic_note(corpus)
+    if o.corpus:
+        card = corpus_card(o.corpus)
         hashes = card.get("manifests")
         manifests = ", ".join(f"{name} {value}" for name, value in hashes.items()) if isinstance(hashes, dict) else hashes or ""
         made = f"{card.get('corpus')} {manifests} ({card.get('synthetic', 'speech or text as the corpus has it')})"
         about = {"Data": made, "Split": split} | ({"Made by": str(card["made_by"])} if card.get("made_by") else {}) | about
-        printed += [table] if (table := published_table([f"{card.get('corpus')} {split}"])) else []
-    answered = [read_json(path) for path in out.glob("predictions/*/*.json")]
-    placed = not answered or any("answers" in predictions for predictions in answered)  # options and ranks have no place in one
-    lectures = read_lectures(out, rows)
+        tables += [table] if (table := published_table([f"{card.get('corpus')} {split}"])) else []
+
+    predictions = [read_json(path) for path in out.glob("predictions/*/*.json")]
+    placed = not predictions or any("answers" in p for p in predictions)  # options and ranks have no place in a passage
     spoken = [row for row in rows if row.condition != CONDITION]
-    if corpus is None and placed and not lectures.rows and not of_grid(spoken)[0] and not of_superb(spoken, artefacts):
+    if o.corpus is None and placed and not lectures.rows and not of_grid(spoken)[0] and not of_superb(spoken, artefacts):
         raise InputError(
             f"{out / 'results.jsonl'} has neither SUPERB nor a robustness grid; give the corpus of the questions as well"
         )
-    examples: list[Example] = []
-    bars: list[Breakdown] = []
-    predicted, listening = None, ""
-    if corpus and placed:
-        data = load_corpus(corpus, split)
-        wanted, listening = ([parse_condition(c) for c in o.conditions], "") if o.conditions else audible_conditions(rows, o.voices)
-        found: dict[Condition, Answered] = {}  # the predictions of each of the conditions that were evaluated
-        for condition in wanted:
-            if paths := sorted(out.glob(f"predictions/*/{condition.label.replace(' ', '-')}.json")):
-                predictions = {path.parent.name: read_json(path) for path in paths}
-                if answers := {name: p for name, p in predictions.items() if "answers" in p}:
-                    found[condition] = answers
-        where, made_in = out / "predictions", [(c, p) for c, answers in found.items() for p in answers.values()]
-        if not found:
-            names = ", ".join(c.text for c in wanted) or "clean and noise"
-            raise InputError(f"{where} has none of the conditions {names}; run `speechssl evaluate` first")
-        hashed = data_hash(corpus, split)
-        if any(p.get("data") != hashed for _, p in made_in):
-            raise InputError(f"{where} were not made on {corpus / split}; name the corpus and split of `speechssl evaluate`")
-        if len(seeds := {p["seed"] for _, p in made_in}) > 1:
-            raise InputError(f"{where} were made in noise of several seeds ({sorted(seeds)}); evaluate them again with one")
-        if len(over := {p.get("snr_over", ACTIVE) for c, p in made_in if c.noisy} or {ACTIVE}) > 1:
-            raise InputError(f"{where} have SNRs over {' and over '.join(sorted(over))}; evaluate them again with one")
-        predicted = read_predicted(out, data)
-        distorter = Distorter(seeds.pop(), tuple(o.voices), snr_over=over.pop())
-        for condition in found:
-            distorter.check(condition)
-        extractor = units_of(o.models, [p for _, p in made_in]) if o.examples else None
-        for number, (condition, answers) in enumerate(found.items()):
-            share = o.examples // len(found) + (number < o.examples % len(found))
-            examples += _examples(data, condition, answers, share, distorter, seed, extractor)
-        for system, predictions in found.get(parse_condition("clean"), {}).items():
-            scored = [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]
-            bars += cast(list[Breakdown], by_length(scored, data, system, seed))
+    questions = read_questions(o, o.corpus, split, rows) if o.corpus and placed else Questions()
     build_report(
         out / "report.html",
         rows,
-        examples,
-        bars,
-        printed,
+        questions.examples,
+        questions.breakdowns,
+        tables,
         about,
         artefacts=artefacts,
-        synthetic=synthetic,
+        synthetic=synthetic_note(o.corpus) if o.corpus else "",
         lectures=lectures,
-        predicted=predicted,
-        listening=listening,
+        predicted=questions.predicted,
+        listening=questions.listening,
     )
+
+
+def stored_tables(o: Report) -> list[Table]:
+    """Those of the robustness grid in the folder, and those that are given. Raises InputError for what is no table."""
+    stored = [(path, read_json(path)) for path in o.tables]
+    if (path := o.out / "degradation.json").is_file():
+        values = read_json(path)
+        if not isinstance(values, dict) or not isinstance(values.get("tables"), list):
+            raise InputError(f"{path} is not what `speechssl evaluate robustness` writes; run it again")
+        stored = [*((path, table) for table in values["tables"]), *stored]
+    tables = []
+    for path, values in stored:
+        try:
+            tables.append(table_of(values))
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path} is not a table (an object with title, columns and rows); {error}") from error
+    return tables
+
+
+class Questions(NamedTuple):
+    """What a page has of spoken question answering beside its rows. listening: which questions the examples are."""
+
+    examples: Sequence[Example] = ()
+    breakdowns: Sequence[Breakdown] = ()
+    predicted: Predicted | None = None
+    listening: str = ""
+
+
+def read_questions(o: Report, corpus: Path, split: str, rows: Sequence[Row]) -> Questions:
+    """From `out`/predictions. Raises InputError where none of the conditions was evaluated, or on other data or in other noise."""
+    data, folder = load_corpus(corpus, split), o.out / "predictions"
+    if o.conditions:
+        conditions, listening = [parse_condition(text) for text in o.conditions], ""
+    else:
+        conditions, listening = audible_conditions(rows, o.voices)
+    found: dict[Condition, Answered] = {}  # the predictions of each of the conditions that were evaluated
+    for condition in conditions:
+        paths = sorted(folder.glob(f"*/{condition.label.replace(' ', '-')}.json"))
+        predictions = {path.parent.name: read_json(path) for path in paths}
+        if answers := {system: p for system, p in predictions.items() if "answers" in p}:
+            found[condition] = answers
+    if not found:
+        names = ", ".join(c.text for c in conditions) or "clean and noise"
+        raise InputError(f"{folder} has none of the conditions {names}; run `speechssl evaluate` first")
+
+    # all of them were made on this split, and in one noise, which is made again to be listened to
+    made_in = [(condition, p) for condition, answers in found.items() for p in answers.values()]
+    hashed = data_hash(corpus, split)
+    if any(p.get("data") != hashed for _, p in made_in):
+        raise InputError(f"{folder} were not made on {corpus / split}; name the corpus and split of `speechssl evaluate`")
+    if len(seeds := {p["seed"] for _, p in made_in}) > 1:
+        raise InputError(f"{folder} were made in noise of several seeds ({sorted(seeds)}); evaluate them again with one")
+    if len(over := {p.get("snr_over", ACTIVE) for condition, p in made_in if condition.noisy} or {ACTIVE}) > 1:
+        raise InputError(f"{folder} have SNRs over {' and over '.join(sorted(over))}; evaluate them again with one")
+    predicted = read_predicted(o.out, data)
+    distorter = Distorter(seeds.pop(), tuple(o.voices), snr_over=over.pop())
+    for condition in found:
+        distorter.check(condition)
+
+    extractor = units_of(o.models, [p for _, p in made_in]) if o.examples else None
+    examples: list[Example] = []
+    for number, (condition, answers) in enumerate(found.items()):
+        share = o.examples // len(found) + (number < o.examples % len(found))
+        examples += _examples(data, condition, answers, share, distorter, o.seed, extractor)
+    breakdowns: list[Breakdown] = []
+    for system, predictions in found.get(parse_condition("clean"), {}).items():
+        scored = [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]
+        breakdowns += cast(list[Breakdown], by_length(scored, data, system, o.seed))
+    return Questions(examples, breakdowns, predicted, listening)
 
 
 def audible_conditions(rows: Sequence[Row], voices: Sequence[Path] = ()) -> tuple[list[Condition], str]:

@@ -270,42 +270,53 @@ def heat_map(panels: Sequence[Panel], measured: str = "%") -> Drawing | None:
     measured: tasks whose metric is in another unit are left out, since a decibel is no point. None where nothing is lost or
     gained because nothing noisy was measured.
     """
-    panels = [p for p in panels if unit(p.metric) == measured]
-    losses = [x for p in panels for e in p.encoders for c in p.conditions if (x := p.loss(e, c)) is not None and c != CLEAN]
+    panels = [panel for panel in panels if unit(panel.metric) == measured]
+    losses = []
+    for panel in panels:
+        pairs = [(e, c) for e in panel.encoders for c in panel.conditions if c != CLEAN]
+        losses += [loss for encoder, condition in pairs if (loss := panel.loss(encoder, condition)) is not None]
     if not losses:
         return None
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
-    from matplotlib.patches import Rectangle
 
     most = max(LEAST.get(measured, 1.0), *losses)
     scale, colours = PowerNorm(0.5, 0, most, clip=True), LinearSegmentedColormap.from_list("heat", HEATS)
-    heights = [HEAD + ROW * len(p.encoders) + GAP for p in panels]
+    heights = [HEAD + ROW * len(panel.encoders) + GAP for panel in panels]
     with blank(sum(heights) + 0.5) as figure:
         top = figure.get_figheight() - 0.5
         for panel, height in zip(panels, heights, strict=True):
             _heat_panel(figure, panel, top - height + GAP, scale, colours)
             top -= height
-        # the colour scale along the top, from 0 to `most`
-        tall = figure.get_figheight()
-        ax = figure.add_axes((NAMES / INCHES, 1 - 0.19 / tall, 2.6 / INCHES, 0.11 / tall))
-        for i in range(STEPS):
-            colour = colours((i + 0.5) / STEPS)
-            ax.add_patch(Rectangle((i / STEPS, 0), 1 / STEPS, 1, facecolor=colour, edgecolor=colour, linewidth=0.5))
-        ticks = [t for t in ((0, 1, 5, 10, 20, 40, 80) if most >= 10 else (0, 0.1, 0.5, 1, 2, 4, 8)) if t <= most]
-        ax.set_xticks([float(scale(t)) for t in ticks], [f"{t:g}" for t in ticks])
-        ax.set_yticks([])
-        ax.grid(False)
-        ax.spines[:].set_visible(False)
-        ax.tick_params(labelsize=7.5, length=0, pad=2)
-        lost = "Points" if measured == "%" else measured or metric_name(panels[0].metric)
-        figure.text(0.05 / INCHES, 1 - 0.135 / tall, f"{lost} lost to noise", fontsize=8, va="center", color=MUTED)
+        points = "Points" if measured == "%" else measured or metric_name(panels[0].metric)
+        _heat_scale(figure, most, f"{points} lost to noise", scale, colours)
         svg = svg_of(figure, "heat" if measured == "%" else f"heat-{measured.lower() or 'own'}")
-    what = {"%": " in percent", "": ""}.get(measured, f" in {measured}")
     parts = []
-    for p in panels:
-        texts = [f"{e.label}: {points_text([(c, cell) for c in p.conditions if (cell := p.cell(e, c))])}" for e in p.encoders]
-        parts.append(f"{p.label}: {'; '.join(texts)}.")
+    for panel in panels:
+        texts = []
+        for encoder in panel.encoders:
+            cells = [(c, panel.cell(encoder, c)) for c in panel.conditions]
+            texts.append(f"{encoder.label}: {points_text([(c, cell) for c, cell in cells if cell])}")
+        parts.append(f"{panel.label}: {'; '.join(texts)}.")
+    what = {"%": " in percent", "": ""}.get(measured, f" in {measured}")
     return Drawing(svg, f"Scores{what}, and what noise costs. {' '.join(parts)}")
+
+
+def _heat_scale(figure: Canvas, most: float, label: str, scale: PowerNorm, colours: Colormap) -> None:
+    """The colour scale along the top, from 0 to `most`."""
+    from matplotlib.patches import Rectangle
+
+    tall = figure.get_figheight()
+    ax = figure.add_axes((NAMES / INCHES, 1 - 0.19 / tall, 2.6 / INCHES, 0.11 / tall))
+    for i in range(STEPS):
+        colour = colours((i + 0.5) / STEPS)
+        ax.add_patch(Rectangle((i / STEPS, 0), 1 / STEPS, 1, facecolor=colour, edgecolor=colour, linewidth=0.5))
+    ticks = [t for t in ((0, 1, 5, 10, 20, 40, 80) if most >= 10 else (0, 0.1, 0.5, 1, 2, 4, 8)) if t <= most]
+    ax.set_xticks([float(scale(t)) for t in ticks], [f"{t:g}" for t in ticks])
+    ax.set_yticks([])
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(labelsize=7.5, length=0, pad=2)
+    figure.text(0.05 / INCHES, 1 - 0.135 / tall, label, fontsize=8, va="center", color=MUTED)
 
 
 def _heat_panel(figure: Canvas, panel: Panel, bottom: float, scale: PowerNorm, colours: Colormap) -> None:

@@ -573,30 +573,34 @@ def confusions(found: SuperbResults) -> list[tuple[str, Drawing]]:
         matrices = [matrix(c, len({c.slot for c in some}) > 1) for c in some]
         lines: list[list[Matrix]] = []  # as many in each as fit; the slots of an encoder begin a new one
         for m in matrices:
-            room = INCHES - sum(LEFT + x.side + GAP for x in lines[-1]) if lines else 0.0
+            room = INCHES - sum(LEFT + other.side + GAP for other in lines[-1]) if lines else 0.0
             if room < LEFT + m.side or (m.slot and m.encoder != lines[-1][0].encoder):
                 lines.append([])
             lines[-1].append(m)
         heights = [max(m.height for m in line) for line in lines]
-        with blank(sum(heights)) as figure:
-            top = sum(heights)
+        top = sum(heights)
+        with blank(top) as figure:
             for line, height in zip(lines, heights, strict=True):
-                left = 0.0
+                left, above = 0.0, max(m.above for m in line)
                 for m in line:
-                    _draw_matrix(figure, m, left + LEFT, top - max(x.above for x in line) - m.side)
+                    _draw_matrix(figure, m, left + LEFT, top - above - m.side)
                     left += LEFT + m.side + GAP
                 top -= height
             svg = svg_of(figure, f"confusion-{task}")
-        texts = []
-        for m in matrices:  # the diagonal, and the worst confusion
-            right = ", ".join(f"{name} {100 * line[i]:.0f}" for i, (name, line) in enumerate(zip(m.classes, m.shares, strict=True)))
-            off = {(i, j): s for i, line in enumerate(m.shares) for j, s in enumerate(line) if i != j}
-            (i, j), most = max(off.items(), key=lambda x: x[1], default=((0, 0), 0.0))
-            worst = f"; most often {m.classes[i]} is taken for {m.classes[j]} ({100 * most:.0f})" if most else ""
-            texts.append(f"{', '.join(filter(None, [m.encoder, m.slot]))}, right: {right}{worst}.")
-        alt = f"{SYSTEMS[task]}: percent of each class that was taken for another. {' '.join(texts)}"
+        alt = f"{SYSTEMS[task]}: percent of each class that was taken for another. {' '.join(map(_in_words, matrices))}"
         made.append((SYSTEMS[task], Drawing(svg, alt)))
     return made
+
+
+def _in_words(m: Matrix) -> str:
+    """The diagonal, and the worst confusion."""
+    right, worst, most = [], "", 0.0
+    for i, line in enumerate(m.shares):
+        right.append(f"{m.classes[i]} {100 * line[i]:.0f}")
+        for j, share in enumerate(line):
+            if i != j and share > most:
+                worst, most = f"; most often {m.classes[i]} is taken for {m.classes[j]} ({100 * share:.0f})", share
+    return f"{', '.join(filter(None, [m.encoder, m.slot]))}, right: {', '.join(right)}{worst}."
 
 
 def _draw_matrix(figure: Canvas, m: Matrix, left: float, bottom: float) -> None:
@@ -635,37 +639,40 @@ DET_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
 
 def det_curves(found: SuperbResults) -> Drawing | None:
     """Misses against false alarms on normal-deviate axes, with the equal error rate of each encoder marked; None without any."""
-    curves = [(e, (found.artefacts.errors or {}).get(e.label)) for e in found.encoders]
-    # from the threshold that rejects most
-    lines = [(e, sorted(zip(*errors, strict=True), key=lambda p: (p[0], -p[1]))) for e, errors in curves if errors]
-    if not lines:
+    curves: dict[Series, list[tuple[float, float]]] = {}  # (false alarms, misses), from the threshold that rejects most
+    for encoder in found.encoders:
+        if errors := (found.artefacts.errors or {}).get(encoder.label):
+            curves[encoder] = sorted(zip(*errors, strict=True), key=lambda point: (point[0], -point[1]))
+    if not curves:
         return None
-    rates = [equal_error(points) for _, points in lines]
-    inner = [[(a, m) for a, m in points if 0 < a < 1 and 0 < m < 1] for _, points in lines]
-    # From just below the least error that is drawn to just above the greatest equal one.
-    shares = [share for points in inner for point in points for share in point]
-    low = deviate(max(0.0007, 0.7 * min([*shares, *(r for r in rates if r), 0.01])))
-    high = deviate(min(0.9, max(0.5, 1.6 * max(rates))))
+    rates = {encoder: equal_error(points) for encoder, points in curves.items()}
+    # a share of 0 or 1 has no finite deviate; the axes go from just below the least error that is drawn to just above the greatest
+    # equal one
+    inner = {e: [(alarm, miss) for alarm, miss in points if 0 < alarm < 1 and 0 < miss < 1] for e, points in curves.items()}
+    least = min([0.01, *(rate for rate in rates.values() if rate), *(min(point) for points in inner.values() for point in points)])
+    low, high = deviate(max(0.0007, 0.7 * least)), deviate(min(0.9, max(0.5, 1.6 * max(rates.values()))))
     with blank(4.5) as figure:
         ax = axes_at(figure, 0.75, 0.55, 3.85, 3.85)
-        for (series, _), rate, points in zip(lines, rates, inner, strict=True):
-            ax.plot([deviate(a) for a, _ in points], [deviate(m) for _, m in points], color=series.colour, linewidth=1.6)
+        for encoder, points in inner.items():
+            xs, ys = [deviate(alarm) for alarm, _ in points], [deviate(miss) for _, miss in points]
+            ax.plot(xs, ys, color=encoder.colour, linewidth=1.6)
             edge: dict[str, Any] = {"markersize": 7, "markeredgecolor": INK, "markeredgewidth": 0.8}
-            ax.plot([deviate(rate)], [deviate(rate)], marker=series.marker, color=series.colour, **edge)
+            at = deviate(rates[encoder])
+            ax.plot([at], [at], marker=encoder.marker, color=encoder.colour, **edge)
         ax.plot([low, high], [low, high], color=MUTED, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=1)
-        ticks = [t for t in DET_TICKS if low <= deviate(t / 100) <= high]
-        places, labels = [deviate(t / 100) for t in ticks], [f"{t:g}" for t in ticks]
-        ax.set_xticks(places, labels)
-        ax.set_yticks(places, labels)
+        ticks = {deviate(percent / 100): f"{percent:g}" for percent in DET_TICKS}
+        ticks = {place: label for place, label in ticks.items() if low <= place <= high}
+        ax.set_xticks(list(ticks), list(ticks.values()))
+        ax.set_yticks(list(ticks), list(ticks.values()))
         ax.grid(True, axis="both")
         ax.set_xlim(low, high)
         ax.set_ylim(low, high)
         ax.set_xlabel("False alarms: impostors let in (%)")
         ax.set_ylabel("Misses: speakers turned away (%)")
-        named = [(e, f"{shortened(e.label, 34)}: EER {100 * r:.1f} %") for (e, _), r in zip(lines, rates, strict=True)]
+        named = [(encoder, f"{shortened(encoder.label, 34)}: EER {100 * rate:.1f} %") for encoder, rate in rates.items()]
         legend(figure, named, (4.75 / INCHES, 0.985), 1.8, labelspacing=0.8)
         svg = svg_of(figure, "det")
-    text = "; ".join(f"{e.label} {100 * r:.1f} %" for (e, _), r in zip(lines, rates, strict=True))
+    text = "; ".join(f"{encoder.label} {100 * rate:.1f} %" for encoder, rate in rates.items())
     return Drawing(svg, f"Misses against false alarms of speaker verification. Equal error rates: {text}.")
 
 
@@ -756,49 +763,73 @@ def match(truth: Sequence[Turn], predicted: Sequence[Turn]) -> dict[str, str]:
 WIDEST = 13  # hidden states whose shares are printed in their cells
 
 
+class LayerUse(NamedTuple):
+    """Which hidden states the heads of one encoder use."""
+
+    encoder: Series
+    shares: Mapping[str, tuple[float, ...]]  # task -> of each hidden state, a mean over seeds
+    chosen: int | None  # the layer of QbE, which has no weights
+
+    @property
+    def tasks(self) -> list[str]:
+        return [*self.shares, *(["qbe"] if self.chosen is not None else [])]
+
+    @property
+    def states(self) -> int:
+        return max([*map(len, self.shares.values()), (self.chosen or 0) + 1])
+
+
+def layer_use(found: SuperbResults) -> list[LayerUse]:
+    """Of every encoder that has two states to weigh."""
+    made = []
+    for encoder in found.encoders:
+        shares = {}
+        for task in TASKS:
+            mine = [h.weights for h in found.artefacts.heads if (h.encoder, h.task) == (encoder.label, task) and h.weights]
+            if mine and len(mine[0]) > 1 and all(len(weights) == len(mine[0]) for weights in mine):
+                shares[task] = tuple(map(fmean, zip(*mine, strict=True)))
+        layers = (found.artefacts.layers or {}).get(encoder.label, ())
+        if shares:
+            made.append(LayerUse(encoder, shares, layers.index(max(layers)) if len(layers) > 1 else None))
+    return made
+
+
 def layer_weights(found: SuperbResults) -> Drawing | None:
     """A panel an encoder, a line a task, a column a hidden state (0: CNN output), darker for a greater share.
 
     For QbE, which has no weights, a square at the layer that dev chose. None where no encoder has two states to weigh.
     """
-    shown: dict[Series, dict[str, tuple[float, ...]]] = {}  # task -> the share of each hidden state, a mean over seeds
-    for e in found.encoders:
-        for task in TASKS:
-            heads = [h.weights for h in found.artefacts.heads if (h.encoder, h.task) == (e.label, task) and h.weights]
-            if heads and len(heads[0]) > 1 and all(len(shares) == len(heads[0]) for shares in heads):
-                shown.setdefault(e, {})[task] = tuple(map(fmean, zip(*heads, strict=True)))
+    shown = layer_use(found)
     if not shown:
         return None
-    chosen: dict[Series, int | None] = {}  # the layer of QbE
-    for e in shown:
-        layers = (found.artefacts.layers or {}).get(e.label, ())
-        chosen[e] = layers.index(max(layers)) if len(layers) > 1 else None
-    most = max(max(shares) for weights in shown.values() for shares in weights.values())
-    heights = [0.62 + ROW * (len(weights) + (chosen[e] is not None)) + 0.2 for e, weights in shown.items()]
+    most = max(max(shares) for use in shown for shares in use.shares.values())
+    heights = [0.62 + ROW * len(use.tasks) + 0.2 for use in shown]
     top, texts = sum(heights), []
     with blank(top) as figure:
-        for (e, weights), height in zip(shown.items(), heights, strict=True):
-            heading(figure, e.label, top - 0.14)
-            layer, tasks = chosen[e], [*weights, *(["qbe"] if chosen[e] is not None else [])]
-            states, deep = max([*map(len, weights.values()), (layer or 0) + 1]), ROW * len(tasks)
-            wide = min(INCHES - NAMES - 0.15, 0.62 * states)
-            ax = cell_axes(figure, NAMES, top - 0.62 - deep, wide, deep, states, len(tasks))
-            for y, shares in enumerate(weights.values()):
+        for use, height in zip(shown, heights, strict=True):
+            heading(figure, use.encoder.label, top - 0.14)
+            states, tall = use.states, ROW * len(use.tasks)
+            width = min(INCHES - NAMES - 0.15, 0.62 * states)
+            ax = cell_axes(figure, NAMES, top - 0.62 - tall, width, tall, states, len(use.tasks))
+            for y, shares in enumerate(use.shares.values()):
                 for x, share in enumerate(shares):
                     shade, bold = share / most, "bold" if share == max(shares) else "normal"
                     number = f"{100 * share:.0f}" if states <= WIDEST else ""
                     draw_cell(ax, x, y, number, SHADE, PAPER if shade > TURNS_AT else INK, 7.5, shade, fontweight=bold)
-            if layer is not None:
-                ax.plot([layer], [len(tasks) - 1], "s", markersize=8, color=e.colour, markerfacecolor="none", markeredgewidth=1.6)
-            ax.set_yticks(range(len(tasks)), [shortened(SYSTEMS[t]) for t in tasks])
+            if use.chosen is not None:  # in the last line
+                square: dict[str, Any] = {"markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.6}
+                ax.plot([use.chosen], [len(use.tasks) - 1], "s", color=use.encoder.colour, **square)
+            ax.set_yticks(range(len(use.tasks)), [shortened(SYSTEMS[task]) for task in use.tasks])
             step = -(-states // 26)
             ax.set_xticks(range(0, states, step), ["CNN" if not i else str(i) for i in range(0, states, step)])
             ax.xaxis.tick_top()
             ax.tick_params(axis="x", length=0, labelsize=7.5, pad=1)
             ax.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
             top -= height
-            each = [f"{task.upper()} {' '.join(f'{100 * s:.0f}' for s in shares)}" for task, shares in weights.items()]
-            texts.append(f"{e.label}, CNN output first: {'; '.join(each)}.")
+            each = []
+            for task, shares in use.shares.items():
+                each.append(f"{task.upper()} {' '.join(f'{100 * share:.0f}' for share in shares)}")
+            texts.append(f"{use.encoder.label}, CNN output first: {'; '.join(each)}.")
         svg = svg_of(figure, "layers")
     return Drawing(svg, f"Share of each hidden state in percent. {' '.join(texts)}")
 
