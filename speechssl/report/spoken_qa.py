@@ -417,66 +417,54 @@ def explorer_of(
     questions and gold answers and the words that are said in an answer. common: ids of the questions that all systems answered;
     None: no difference is made. examples: (id of a question, label of its condition) -> identifier of its element on the page.
     """
-    order = {s: i for i, s in enumerate(results.series)}
-    # (place of its system, of its condition, scores); systems in the order of the page
-    placed = [(results.named(f.system) or UNKNOWN, shown_condition(f, results), f) for f in found]
-    series = sorted({s: None for s, _, _ in placed}, key=lambda s: order.get(s, len(order)))
-    conditions = in_order({c for _, c, _ in placed})
-    texts = {q.id: q for q in corpus.questions} if corpus else {}
-    lines: dict[str, Mapping[str, Any]] = {}
-    for _, _, f in placed:
-        lines = dict(f.lines) | lines
-    number = {name: i for i, name in enumerate(lines)}
-    questions = []
+    order = {series: i for i, series in enumerate(results.series)}
+    placed = [(results.named(scores.system) or UNKNOWN, shown_condition(scores, results), scores) for scores in found]
+    systems = sorted(dict.fromkeys(series for series, _, _ in placed), key=lambda series: order.get(series, len(order)))
+    conditions = in_order({condition for _, condition, _ in placed})
+    given = {scores.path: answers.get(scores.path, {}).get("answers", {}) for scores in found}
+    # systems that answer in words; of the others those of the span are shown
+    reading = {series for series, _, scores in placed if any(answer.get("text") for answer in given[scores.path].values())}
+
+    asked = {q.id: q for q in corpus.questions} if corpus else {}
+    lines: dict[str, Mapping[str, Any]] = {}  # of a question the first that there is
+    for scores in found:
+        lines = dict(scores.lines) | lines
+    questions: list[list[Any]] = []
     for name, line in lines.items():
-        asked = texts.get(name)
-        seconds = line.get("answer_seconds")
+        question, seconds = asked.get(name), line.get("answer_seconds")
+        texts = [question.written, question.answers[0].text if question.answers else ""] if question else ["", ""]
+        kind = TYPES.index(line["type"]) if line.get("type") in TYPES else -1
         questions.append(
-            [
-                name,
-                asked.written if asked else "",
-                asked.answers[0].text if asked and asked.answers else "",
-                TYPES.index(line["type"]) if line.get("type") in TYPES else -1,
-                None if seconds is None else round(seconds, 2),
-                int(common is None or name in common),
-            ]
+            [name, *texts, kind, None if seconds is None else round(seconds, 2), int(common is None or name in common)]
         )
+
+    number = {name: i for i, name in enumerate(lines)}
     rows: list[list[Any]] = []
-    given = {f.path: answers.get(f.path, {}).get("answers", {}) for f in found}
-    words = {s for s, _, f in placed if any(a.get("text") for a in given[f.path].values())}  # of others those of the span are shown
-    for s, c, f in placed:
-        for name, line in f.lines.items():
-            a = given[f.path].get(name) or {}
-            span = (a["start"], a["end"]) if a.get("start") is not None and a["end"] > a["start"] else None
-            text = a.get("text") or ""
-            if span and s not in words and corpus:
-                inside = (w for w in corpus.passages[line["passage"]].words if span[0] <= (w.start + w.end) / 2 < span[1])
-                text = " ".join(w.text for w in inside)
-            error = line.get("error")
-            rows.append(
-                [
-                    number[name],
-                    series.index(s),
-                    conditions.index(c),
-                    _percent(line.get("ff1")),
-                    _percent(line.get("f1")),
-                    ERRORS.index(error) if error in ERRORS else -1,
-                    *([round(t, 2) for t in span] if span else [None, None]),
-                    text,
-                    (examples or {}).get((name, c.label), ""),
-                ]
-            )
+    for series, condition, scores in placed:
+        for name, line in scores.lines.items():
+            answer = given[scores.path].get(name) or {}
+            timed = answer.get("start") is not None and answer["end"] > answer["start"]
+            text = answer.get("text") or ""
+            if timed and series not in reading and corpus:
+                words = corpus.passages[line["passage"]].words
+                text = " ".join(w.text for w in words if answer["start"] <= (w.start + w.end) / 2 < answer["end"])
+            row: list[Any] = [number[name], systems.index(series), conditions.index(condition)]
+            row += [_percent(line.get("ff1")), _percent(line.get("f1"))]
+            row += [ERRORS.index(line["error"]) if line.get("error") in ERRORS else -1]
+            row += [round(answer["start"], 2), round(answer["end"], 2)] if timed else [None, None]
+            rows.append([*row, text, (examples or {}).get((name, condition.label), "")])
     rows.sort(key=lambda row: (row[2], row[0], row[1]))
+
     data = {
-        "systems": [{"label": s.label, "slot": s.slot, "words": s in words} for s in series],
-        "conditions": [c.label for c in conditions],
+        "systems": [{"label": series.label, "slot": series.slot, "words": series in reading} for series in systems],
+        "conditions": [condition.label for condition in conditions],
         "types": TYPES,
         "errors": ERRORS,
         "questions": questions,
         "rows": rows,
     }
-    timed = corpus and len(words) < len(series) and any(p.words for p in corpus.passages.values())
-    note = "In italics: what is said in the time that a system without words gives as its answer." if timed else ""
+    with_words = corpus and len(reading) < len(systems) and any(p.words for p in corpus.passages.values())
+    note = "In italics: what is said in the time that a system without words gives as its answer." if with_words else ""
     return Explorer(title, data, note)
 
 
@@ -486,18 +474,17 @@ def _percent(value: float | None) -> float | None:
 
 def error_table(found: Sequence[Scores], results: Results, note: str = "", title: str = "How answers err") -> Table | None:
     """A line a system and condition, in percent of its questions; None where no score says how an answer errs."""
+    order = {series: i for i, series in enumerate(results.series)}
+    placed = [(results.named(scores.system) or UNKNOWN, shown_condition(scores, results), scores) for scores in found]
+    conditions = in_order({condition for _, condition, _ in placed})
+    placed.sort(key=lambda place: (order.get(place[0], len(order)), conditions.index(place[1])))
     rows = []
-    order = {s: i for i, s in enumerate(results.series)}
-    without = dict.fromkeys(f.system for f in found if not any(line.get("error") for line in f.lines.values()))
-    conditions = in_order({shown_condition(f, results) for f in found})
-    for f in sorted(
-        found,
-        key=lambda f: (order.get(results.named(f.system) or UNKNOWN, len(order)), conditions.index(shown_condition(f, results))),
-    ):
-        counts = Counter(line.get("error") for line in f.lines.values())
+    for series, condition, scores in placed:
+        counts = Counter(line.get("error") for line in scores.lines.values())
         if n := sum(counts[error] for error in ERRORS):
-            label = (results.named(f.system) or UNKNOWN).label or f.system
-            rows.append((label, shown_condition(f, results).label, n, *(round(100 * counts[error] / n) for error in ERRORS)))
+            shares = (round(100 * counts[error] / n) for error in ERRORS)
+            rows.append((series.label or scores.system, condition.label, n, *shares))
+    without = dict.fromkeys(s.system for s in found if not any(line.get("error") for line in s.lines.values()))
     left = f"Left out, for their scores do not say how answers err: {', '.join(without)}." if without else ""
     notes = " ".join(filter(None, ["Percent of the questions.", KINDS, left, note]))
     return Table(title, ("system", "condition", "n", *ERRORS), tuple(rows), notes) if rows else None
