@@ -38,6 +38,7 @@ from speechssl.eval.config import Retrieval
 from speechssl.eval.run import Encoding
 from speechssl.eval.scores import question_lines
 from speechssl.eval.spoken_qa import (
+    Scored,
     Setup,
     append_results,
     evaluate_systems,
@@ -230,21 +231,21 @@ def evaluate_retrieval(
     asked: list[Passage | Question] = [*corpus.passages.values(), *corpus.answerable]
     records = {r.id: r for r in asked}
 
-    def score(system: Retriever, predictions: Mapping[str, Any]) -> tuple[Any, ...]:
+    def score(system: Retriever, predictions: Mapping[str, Any]) -> Scored:
         scored, transcripts = score_ranks(predictions["ranks"], corpus), predictions["transcripts"]
-        return scored, transcripts, question_lines(scored, corpus, transcripts, METRICS), {"encoder": setup.models}
+        return Scored(scored, transcripts, question_lines(scored, corpus, transcripts, METRICS), {"encoder": setup.models})
 
     return evaluate_systems(
         rounds_of(systems, corpus, conditions, setup.distorter),
         corpus,
-        list(records),
-        find_recordings(corpus, asked),
-        lambda s: Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio),
-        lambda s, features, _: rank(s, corpus, features),
-        score,
-        METRICS,
         setup,
-        {"what": "retrieval"},
+        questions=list(records),
+        recordings=find_recordings(corpus, asked),
+        encoding=lambda s: Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio),
+        answer=lambda s, features, _: rank(s, corpus, features),
+        score=score,
+        metrics=METRICS,
+        kind={"what": "retrieval"},
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -133,20 +133,20 @@ def evaluate(
             features = {**features, **{i: s.read(q.text, q.language) for i, q in written.items()}}
         return answer_questions(s, corpus, features, condition.label)
 
-    def score(system: System, predictions: Mapping[str, Any]) -> tuple[Any, ...]:
+    def score(system: System, predictions: Mapping[str, Any]) -> Scored:
         scored, transcripts = score_questions(predictions, corpus), predictions["transcripts"]
-        return scored, transcripts, question_lines(scored, corpus, transcripts), {"encoder": setup.models}
+        return Scored(scored, transcripts, question_lines(scored, corpus, transcripts), {"encoder": setup.models})
 
     return evaluate_systems(
         rounds_of(systems, corpus, conditions, setup.distorter),
         corpus,
-        [q.id for q in corpus.answerable],
-        find_recordings(corpus, asked),
-        encoding,
-        answer,
-        score,
-        METRICS,
         setup,
+        questions=[q.id for q in corpus.answerable],
+        recordings=find_recordings(corpus, asked),
+        encoding=encoding,
+        answer=answer,
+        score=score,
+        metrics=METRICS,
     )
 
 
@@ -213,24 +213,24 @@ def evaluate_choice(
         if file.is_file() and read_json(file).get("what") != "choice":
             raise InputError(f"{file} has answers that are spans, from `evaluate qa`; choose another folder for multiple choice")
 
-    def score(system: ChoiceSystem, predictions: Mapping[str, Any]) -> tuple[Any, ...]:
+    def score(system: ChoiceSystem, predictions: Mapping[str, Any]) -> Scored:
         choices, transcripts = predictions["choices"], predictions["transcripts"]
         scored = [score_choice(q, choices.get(q.id, ())) for q in corpus.choices]  # () where it could not be answered
         if isinstance(system, WrittenChoice):  # its transcript is what it reads
             transcripts = {q.passage: written(corpus.passages[q.passage], system.source) for q in corpus.choices}
-        return scored, transcripts, choice_lines(scored, corpus, transcripts), {}
+        return Scored(scored, transcripts, choice_lines(scored, corpus, transcripts), {})
 
     return evaluate_systems(
         rounds,
         corpus,
-        [q.id for q in corpus.choices],
-        recordings,
-        lambda s: None if isinstance(s, (Baseline, WrittenChoice)) else Encoding(lambda _, samples: s.encode(None, samples)),
-        lambda s, features, condition: _choose(s, corpus, features, condition.label),
-        score,
-        ("set_accuracy", "accuracy"),
         setup,
-        {"what": "choice"},
+        questions=[q.id for q in corpus.choices],
+        recordings=recordings,
+        encoding=lambda s: None if s in reading else Encoding(lambda _, samples: s.encode(None, samples)),
+        answer=lambda s, features, condition: _choose(s, corpus, features, condition.label),
+        score=score,
+        metrics=("set_accuracy", "accuracy"),
+        kind={"what": "choice"},
     )
 
 
@@ -312,16 +312,26 @@ def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> di
     return found
 
 
+class Scored(NamedTuple):
+    """The predictions of a system in one condition, scored."""
+
+    scores: Sequence[Any]  # by question, with `id`, `passage` and the metrics
+    transcripts: Mapping[str, str]  # of passages, by id; none of a system without any
+    lines: Sequence[Mapping[str, Any]]  # for `compare`
+    facts: Mapping[str, str]  # for the card of the lines
+
+
 def evaluate_systems(
     rounds: Sequence[tuple[Condition, Sequence[Any]]],
     corpus: Corpus,
+    setup: Setup,
+    *,
     questions: Sequence[str],
     recordings: Mapping[str, Path | InputError],
     encoding: Callable[[Any], Encoding[str] | None],
     answer: Callable[[Any, Mapping[str, Any], Condition], dict[str, Any]],
-    score: Callable[[Any, Mapping[str, Any]], tuple[Any, ...]],
+    score: Callable[[Any, Mapping[str, Any]], Scored],
     metrics: Sequence[str],
-    setup: Setup,
     kind: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Row]:
     """The rows of every system in every condition; its predictions are made where they are missing. Failed recordings are reported.
@@ -329,8 +339,7 @@ def evaluate_systems(
     rounds: conditions with the systems that they concern. questions: ids of what of the data decides the predictions.
     recordings: id -> file, or why there is none.
     encoding: how a system encodes, None where it needs nothing. answer: a system and its features by id -> its predictions.
-    score: a system and its predictions -> scores by question, transcripts, lines for `compare`, and facts for their card.
-    kind: what else a file says of itself.
+    score: of a system and its predictions. kind: what else a file says of itself.
     """
     out, distorter = setup.out, setup.distorter
     check_names([system for _, systems in rounds for system in systems], out)
@@ -365,10 +374,11 @@ def evaluate_systems(
         for file, predictions in zip(files, evaluate_files(files, encode, predict), strict=True):
             tell_set_aside(predictions["failed"], f"{file.label} (their questions count as not answered)")
             system = by_name[file.system]
-            scored, transcripts, lines, facts = score(system, predictions)
+            scored = score(system, predictions)
             encoder, over = "" if isinstance(system, Baseline) else setup.models, predictions.get("snr_over", "")
-            rows += rows_of(scored, metrics, transcripts, corpus, condition, system, distorter.seed, encoder, over)
-            write_lines(out, system.name, condition, lines, corpus, predictions, **facts)
+            about = (corpus, condition, system, distorter.seed, encoder, over)
+            rows += rows_of(scored.scores, metrics, scored.transcripts, *about)
+            write_lines(out, system.name, condition, scored.lines, corpus, predictions, **scored.facts)
         return rows
 
     return [row for condition, systems in rounds for row in evaluate_in(condition, systems)]

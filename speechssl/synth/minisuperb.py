@@ -129,9 +129,12 @@ def with_(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
     return replace(voice, rate=round(rate), pitch=round(pitch), range=round(spread))
 
 
-def spoken_by(rng: Random, voice: Voice, text: str, **more: Any) -> Draw:
-    """A text by the voice on another day, through a microphone and at a distance that vary a little."""
-    return Draw("", text, varied(rng, voice), tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, 0), **more)
+def spoken_by(rng: Random, voice: Voice, text: str, tilts: float = 0.1, loudest: float = 0.0, **more: Any) -> Draw:
+    """A text by the voice on another day, through a microphone and at a distance that vary.
+
+    tilts: standard deviation of the tilt. loudest: dB.
+    """
+    return Draw("", text, varied(rng, voice), tilt=rng.gauss(0, tilts), gain=rng.uniform(-12, loudest), **more)
 
 
 def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
@@ -181,8 +184,7 @@ def identities(rng: Random, split: str, seed: int) -> Iterator[Draw]:
     texts = sentences(split, seed)
     while True:
         for voice in speakers(LANGUAGE, "train")[:SPEAKERS]:
-            labels = {"speaker": voice.name}
-            yield Draw("", next(texts), varied(rng, voice), labels, tilt=rng.gauss(0, 0.2), gain=rng.uniform(-12, 0))
+            yield spoken_by(rng, voice, next(texts), tilts=0.2, labels={"speaker": voice.name})
 
 
 def styles(rng: Random, split: str, seed: int) -> Iterator[Draw]:
@@ -453,14 +455,14 @@ def overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
     texts = sentences(split, seed, PAIR_WORDS)
     while True:
         voices = rng.sample(speakers(LANGUAGE, split), 2)
-        first, second = (Draw("", next(texts), varied(rng, v), tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, -3)) for v in voices)
+        first, second = (spoken_by(rng, voice, next(texts), loudest=-3) for voice in voices)
         yield Overlap("", first, second, rng.uniform(*RATIOS))
 
 
 def noisy(rng: Random, split: str, seed: int) -> Iterator[Noisy]:
     """Every sentence once, by anyone of the split, and the SNRs in turn."""
     for text, snr in zip(sentences(split, seed, NOISY_WORDS), cycle(SNRS[split]), strict=False):
-        clean = Draw("", text, varied(rng, anyone(rng, split)), tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, -3))
+        clean = spoken_by(rng, anyone(rng, split), text, loudest=-3)
         yield Noisy("", clean, UNSEEN if split == "test" else SEEN, snr)
 
 
