@@ -502,54 +502,60 @@ def compile_corpus(c: Compared, tests: Sequence[PairedTest]) -> Compilation:
 
 def analyses(c: Compared, condition: Where) -> list[Analysis]:
     """All tables that the lines of a condition give; those with a single bucket are left out."""
-    lines = next((s.lines for s in c.scores if s.condition == condition), {})
-    relations = Counter(str(line.get("relation") or "") for line in lines.values())
-    del relations[""]
-    named = {r: r.replace("_", " ") for r, n in relations.most_common(MOST) if n >= FEWEST}
-    rest = len(relations) - len(named)
-    others = f"{rest} other{'s' * (rest > 1)}"
+    lines = next((scores.lines for scores in c.scores if scores.condition == condition), {})
+    systems = [scores for scores in c.scores if scores.condition == condition and not scores.system.startswith(SIMULATED)]
 
-    def ranges(field: str, edges: Sequence[float], name: Callable[[float, float], str]) -> tuple[Any, list[str]]:
+    def analysis(by: str, bucket_of: Callable[[Line], str | None], order: Sequence[str], errors: Scores | None = None) -> Analysis:
+        """order: names of the buckets. errors: scores of the recogniser whose errors count."""
+        questions: dict[str | None, list[str]] = {}
+        for i, line in (errors.lines if errors else lines).items():
+            questions.setdefault(bucket_of(line), []).append(i)
+        buckets = []
+        for name in (name for name in order if name in questions):
+            some, scores = questions[name], {}
+            units = c.units(some)
+            for system in systems:
+                values = [system.lines[i][c.metric] for i in some]
+                scores[system.system] = mean_interval(values, units, 0, FEW_RESAMPLES)
+            buckets.append(Bucket(name, len(some), scores))
+        return Analysis(by, condition, errors.system if errors else "", buckets)
+
+    def by_range(
+        by: str, field: str, edges: Sequence[float], name: Callable[[float, float], str], errors: Scores | None = None
+    ) -> Analysis:
         """Half-open ranges of a field, the last one closed."""
-        names = [name(a, b) for a, b in pairwise(edges)]
+        names = [name(low, high) for low, high in pairwise(edges)]
 
         def bucket_of(line: Line) -> str | None:
             value = line.get(field)
             return None if value is None or value < edges[0] else _range(value, edges, names)
 
-        return bucket_of, names
+        return analysis(by, bucket_of, names, errors)
 
     def count(low: float, high: float) -> str:
         return f"{low:g} or more" if high > 1e9 else f"{low:g}" if high == low + 1 else f"{low:g}-{high - 1:g}"
 
-    def analysis(by: str, bucket_of: Callable[[Line], str | None], order: Sequence[str], errors: Scores | None = None) -> Analysis:
-        ids: dict[str | None, list[str]] = {}
-        for i, line in (errors.lines if errors else lines).items():
-            ids.setdefault(bucket_of(line), []).append(i)
-        systems = [s for s in c.scores if s.condition == condition and not s.system.startswith(SIMULATED)]
-        found = []
-        for name in order:
-            if some := ids.get(name):
-                units = c.units(some)
-                scores = {s.system: mean_interval([s.lines[i][c.metric] for i in some], units, 0, FEW_RESAMPLES) for s in systems}
-                found.append(Bucket(name, len(some), scores))
-        return Analysis(by, condition, errors.system if errors else "", found)
+    # the most frequent relations by themselves, the others together
+    relations = Counter(str(line.get("relation") or "") for line in lines.values())
+    del relations[""]
+    named = {relation: relation.replace("_", " ") for relation, n in relations.most_common(MOST) if n >= FEWEST}
+    rest = len(relations) - len(named)
+    others = f"{rest} other{'s' * (rest > 1)}"
 
     def relation_of(line: Line) -> str | None:
-        return named.get(r, others) if (r := line.get("relation")) else None
+        return named.get(relation, others) if (relation := line.get("relation")) else None
 
-    words = "characters of the answer" if c.errors == "CER" else "words of the answer"
     found = [
         analysis("type of the answer", lambda line: line.get("type"), TYPES),
         analysis("relation (of the corpus)", relation_of, [*named.values(), others]),
-        analysis("length of the answer", *ranges("answer_seconds", LENGTHS, seconds_range)),
-        analysis(words, *ranges("answer_words", WORDS, count)),
-        analysis("place in the passage", *ranges("position", PLACES, _percent)),
+        by_range("length of the answer", "answer_seconds", LENGTHS, seconds_range),
+        by_range(f"{'characters' if c.errors == 'CER' else 'words'} of the answer", "answer_words", WORDS, count),
+        by_range("place in the passage", "position", PLACES, _percent),
     ]
     for scores in filter(None, (c.of(recogniser, condition) for recogniser in c.recognisers)):
         if any(line.get("sentence_wer") is not None for line in scores.lines.values()):
-            found.append(analysis(f"{c.errors} of the answer's sentence", *ranges("sentence_wer", RATES, _percent), scores))
-    return [a for a in found if len(a.buckets) > 1]
+            found.append(by_range(f"{c.errors} of the answer's sentence", "sentence_wer", RATES, _percent, scores))
+    return [analysis for analysis in found if len(analysis.buckets) > 1]
 
 
 def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False) -> list[Bin]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -49,7 +49,15 @@ from speechssl.trainer import Evaluation, check_share
 
 # a split -> the codes of its audio words or None, its examples, and the questions left out: id -> why
 Read = Callable[[Corpus], tuple[torch.Tensor | None, list[ChoiceExample], dict[str, str]]]
-Begun = tuple[ChoiceModel, Layout, Read, dict[str, Any]]  # and what the card says
+
+
+class Begun(NamedTuple):
+    """What training begins with."""
+
+    model: ChoiceModel
+    layout: Layout
+    read: Read
+    card: dict[str, Any]
 
 
 def train_choice_units(
@@ -77,7 +85,7 @@ def train_choice_units(
             model = _with_head(*unit_encoder(options.text_encoder, symbols, assignment, options.training.seed), options)
         origin = {"start": weights_of(start)} | licences(corpus, None if assignment == "scratch" else options.text_encoder, start)
         read: Read = lambda data: (None, *unit_examples(data, held_out_units(corpus, units, source, data.split), layout))  # noqa: E731
-        return model, layout, read, card | origin
+        return Begun(model, layout, read, card | origin)
 
     _train(corpus, out, options, inputs, begin)
 
@@ -103,7 +111,7 @@ def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: s
         layout, codec = _layout(options, *special_tokens(tokenizer)), TextCodec(tokenizer)
         card: dict[str, Any] = {"what": "multiple choice on words", "source": source, "start": weights_of(start)}
         read: Read = lambda data: (None, *text_examples(data, codec, layout, source))  # noqa: E731
-        return model, layout, read, card | licences(corpus, options.text_encoder, start)
+        return Begun(model, layout, read, card | licences(corpus, options.text_encoder, start))
 
     _train(corpus, out, options, {"source": source} | start_of(out, options.text_encoder, start), begin)
 
@@ -130,7 +138,7 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
                 encoded = encode_recordings(system, paths, out / ("codes" if data is train else "eval-codes"))
             return code_examples(data, encoded, layout)
 
-        return model, layout, read, card | licences(corpus, start=start)
+        return Begun(model, layout, read, card | licences(corpus, start=start))
 
     _train(corpus, out, options, {"speechbert": made}, begin)
 

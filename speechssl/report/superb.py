@@ -134,6 +134,16 @@ class Timeline(NamedTuple):
     predicted: tuple[Turn, ...]
 
 
+class Recognised(NamedTuple):
+    """A recording of the test set, and what a head made of it."""
+
+    encoder: str
+    task: str
+    id: str
+    truth: str
+    predicted: str
+
+
 Shares = Sequence[float]
 
 
@@ -142,7 +152,7 @@ class Artefacts:
     """What a run left beside its rows, by encoder where it is a mapping.
 
     errors: shares of impostors accepted and of speakers rejected, threshold by threshold. layers: of QbE, MTWV (percent) of every
-    layer on dev. transcripts: encoder, task, id, true text and the recognised one.
+    layer on dev.
     """
 
     heads: Sequence[Head] = ()
@@ -150,7 +160,7 @@ class Artefacts:
     errors: Mapping[str, tuple[Shares, Shares]] | None = None
     timelines: Sequence[Timeline] = ()
     layers: Mapping[str, Shares] | None = None
-    transcripts: Sequence[tuple[str, str, str, str, str]] = ()
+    transcripts: Sequence[Recognised] = ()
 
     def __bool__(self) -> bool:
         return any(vars(self).values())
@@ -226,7 +236,7 @@ def _parse_details(value: Mapping[str, Any], found: Any) -> None:
         found.layers[encoder] = tuple(_number(v) for v in detail["layers"])
     for example in detail.get("examples", ()):  # phones come one by one
         texts = [text if isinstance(text, str) else " ".join(map(str, text)) for text in (example["truth"], example["predicted"])]
-        found.transcripts.append((encoder, task, str(example["id"]), *texts))
+        found.transcripts.append(Recognised(encoder, task, str(example["id"]), *texts))
 
 
 def _number(value: Any, positive: bool = False, whole: bool = False) -> float:
@@ -391,7 +401,7 @@ def _published(columns: Sequence[Measured]) -> Placed | None:
 
 def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> Placed | None:
     """As the lecture has it: clean above seen above unseen, a column a task; small, what the noise changes."""
-    every = dict.fromkeys(c for _, task, metric, c in found.cells if (task, metric) in columns)
+    every = dict.fromkeys(condition for _, task, metric, condition in found.cells if (task, metric) in columns)
     places: dict[str, list[ShownCondition]] = {}  # conditions that share a line: the mean over them is shown
     for group in GROUPS:  # each at the SNR nearest to that of the robustness grid; a group without SNRs as it is
         if some := nearest_snr((c for c in every if c.name.startswith(group)), AT):
@@ -400,27 +410,33 @@ def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> Pla
 
     def entry(encoder: Series, column: Measured, conditions: Sequence[ShownCondition]) -> Cell | None:
         """None unless all of the conditions were measured: a mean over others would not compare."""
-        cells = [found.at(encoder.label, column, c) for c in conditions]
+        cells = [found.at(encoder.label, column, condition) for condition in conditions]
         values, clean = [cell.value for cell in cells if cell], found.at(encoder.label, column)
         if not values or len(values) < len(cells):
             return None
         change = "" if clean is None or conditions == [CLEAN] else f"{fmean(values) - clean.value:+.{decimals(column[1])}f}"
         return Cell(printed(column[1], fmean(values)), change.replace("-", "\u2212"))
 
-    columns = [c for c in columns if any(entry(e, c, some) for e in found.encoders for some in places.values())]
+    measured = {c for c in columns for e in found.encoders for some in places.values() if entry(e, c, some)}
+    columns = [column for column in columns if column in measured]
     lines: list[tuple[Any, ...]] = []
-    for e in found.encoders:
-        rows = [(name, [entry(e, c, some) for c in columns]) for name, some in ({"clean": [CLEAN]} | places).items()]
-        rows = [(name, entries) for name, entries in rows if any(entries)]
-        if len(rows) > 1:
+    for encoder in found.encoders:
+        rows = []
+        for place, some in {"clean": [CLEAN], **places}.items():
+            entries = [entry(encoder, column, some) for column in columns]
+            if any(entries):
+                rows.append((Cell(place), *entries))
+        if len(rows) > 1:  # its name once, beside all of its lines
             spans = [len(rows), *[0] * (len(rows) - 1)]
-            lines += [(Cell(e.label, slot=e.slot, span=n), Cell(name), *some) for n, (name, some) in zip(spans, rows, strict=True)]
+            lines += [(Cell(encoder.label, slot=encoder.slot, span=n), *row) for n, row in zip(spans, rows, strict=True)]
     if not lines:
         return None
-    named = {place: [c.name.split("-", 1)[1] for c in some] for place, some in places.items()}
-    over = "; ".join(f"{p}: {'mean of ' * (len(names) > 1)}{', '.join(names)}" for p, names in named.items())
-    note = f"{_units(columns)}. {over}. Grey: difference from the same encoder's clean speech; ↑ more is better, ↓ less is."
-    return _block(title, note, columns, lines)
+    over = []
+    for place, some in places.items():
+        names = [condition.name.split("-", 1)[1] for condition in some]
+        over.append(f"{place}: {'mean of ' * (len(names) > 1)}{', '.join(names)}")
+    note = f"{_units(columns)}. {'; '.join(over)}. Grey: difference from the same encoder's clean speech; "
+    return _block(title, f"{note}↑ more is better, ↓ less is.", columns, lines)
 
 
 def _tuned(found: SuperbResults) -> Placed | None:
@@ -458,8 +474,8 @@ def plain_tables(found: SuperbResults) -> list[Table]:
     cells = {(task, encoder): cell for (encoder, task, metric, _), cell in found.cells.items() if metric == RATIO}
     order = sorted(cells, key=lambda k: (TASKS.index(k[0]) if k[0] in TASKS else len(TASKS), k[0]))
     ratios = [(SYSTEMS.get(task, task), encoder, f"{cells[task, encoder].value:.2f} ×") for task, encoder in order]
-    known = sorted((t for t in found.artefacts.transcripts if t[1] in TASKS), key=lambda t: (TASKS.index(t[1]), t[2]))
-    texts = [(SYSTEMS[task], encoder, truth, predicted or "–") for encoder, task, _, truth, predicted in known]
+    known = sorted((t for t in found.artefacts.transcripts if t.task in TASKS), key=lambda t: (TASKS.index(t.task), t.id))
+    texts = [(SYSTEMS[t.task], t.encoder, t.truth, t.predicted or "–") for t in known]
     cached = "Time of training a head with the encoder in the loop, over the time from hidden states computed once."
     made = [
         Table("Features once", ("Task", "Encoder", "times faster"), tuple(ratios), cached),

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -212,32 +212,41 @@ class AudioReader:
 CLEAN = AudioReader({"condition": "clean"}, lambda recording: read_audio(recording.path))
 
 
+class Place(NamedTuple):
+    """Where the states of a recording lie."""
+
+    shard: Path
+    first: int  # row
+    length: int  # rows
+    checksum: int
+
+
 @dataclass(frozen=True)
 class CachedStates:
     """Hidden states on disk, a mapping from the id of a recording to its tensor."""
 
     folder: Path
     pooled: bool
-    rows: dict[str, tuple[Path, int, int, int]]  # shard, first row, rows, checksum
+    places: dict[str, Place]
     failed: dict[str, str]  # id -> why it has none
     _open: dict[Path, Any] = field(default_factory=dict, repr=False, compare=False)
     _sound: set[str] = field(default_factory=set, repr=False, compare=False)  # recordings that have been found as they were written
 
     def __contains__(self, name: str) -> bool:
-        return name in self.rows
+        return name in self.places
 
     def __getitem__(self, name: str) -> Tensor:
         """(S, D) of a pooled recording, else (T, S, D), in the precision of the cache; only this is read.
 
         Raises KeyError for a recording that is not there, InputError where its states are not those that were written.
         """
-        path, first, count, wanted = self.rows[name]
-        if path not in self._open:
-            self._open[path] = _opened(path)
-        found: Tensor = self._open[path].get_slice("states")[first : first + count]
+        place = self.places[name]
+        if place.shard not in self._open:
+            self._open[place.shard] = _opened(place.shard)
+        found: Tensor = self._open[place.shard].get_slice("states")[place.first : place.first + place.length]
         if name not in self._sound:
-            if checksum(found) != wanted:
-                raise InputError(f"{path} is damaged (the states of {name} are not those that were written); {MADE_AGAIN}")
+            if checksum(found) != place.checksum:
+                raise InputError(f"{place.shard} is damaged (the states of {name} are not those that were written); {MADE_AGAIN}")
             self._sound.add(name)
         return found[0] if self.pooled else found
 
@@ -245,7 +254,7 @@ class CachedStates:
     def load(cls, folder: Path | str) -> CachedStates:
         """A finished store. Raises InputError where the folder is none or a shard is damaged."""
         folder = Path(folder)
-        rows: dict[str, tuple[Path, int, int, int]] = {}
+        places: dict[str, Place] = {}
         failed: dict[str, str] = {}
         card = read_json(folder / "card.json")
         try:
@@ -258,10 +267,10 @@ class CachedStates:
             index, at = _index(path), 0
             for name, count, wanted in index["rows"]:
                 if count:
-                    rows[name] = (path, at, count, wanted)
+                    places[name] = Place(path, at, count, wanted)
                 at += count
             failed |= index["failed"]
-        return cls(folder, pooled, rows, failed)
+        return cls(folder, pooled, places, failed)
 
 
 def cache_states(
@@ -301,7 +310,7 @@ def cache_states(
         step.finish({"kind": "hidden-states", "shards": [p.name for p in shards], "made_from": made_from})
         cached = CachedStates.load(folder)
         tell_set_aside(cached.failed, "hidden states")
-        if not cached.rows:
+        if not cached.places:
             raise InputError(
                 f"none of the {len(recordings)} recordings for {folder} could be read; fix them or correct the manifest"
             )
@@ -434,12 +443,12 @@ class CachedLoader:
     @cached_property
     def means(self) -> tuple[dict[str, int], Tensor]:
         """The row of every id, and (R, S, D) float32: pooled states are few enough to be kept in memory."""
-        names = list(self.states.rows)
+        names = list(self.states.places)
         return {name: row for row, name in enumerate(names)}, torch.stack([self.states[name] for name in names]).float()
 
     @property
     def shape(self) -> tuple[int, int]:
-        first = self.states[next(iter(self.states.rows))]
+        first = self.states[next(iter(self.states.places))]
         return first.shape[-2], first.shape[-1]
 
     def __getstate__(self) -> dict[str, object]:
