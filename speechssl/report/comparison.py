@@ -155,36 +155,46 @@ def crossing_figure(found: Sequence[Crossing], metric: str, errors: str, name: s
 
     A line is the fitted curve of a family, which never rises; a bar at the foot the interval in which it crosses.
     """
-    drawn = [x for x in found if x.family != "all"]
+    drawn = [crossing for crossing in found if crossing.family != "all"]
     if not drawn:
         return None
-    labels = {x.family: NAMES.get(x.family) or x.family.replace("noise, ", "Noise, ") for x in drawn}
-    series = {x.family: Series("", "", labels[x.family], slot) for slot, x in enumerate(drawn, 1)}
+    series = {}  # by family
+    for slot, crossing in enumerate(drawn, 1):
+        label = NAMES.get(crossing.family) or crossing.family.replace("noise, ", "Noise, ")
+        series[crossing.family] = Series("", "", label, slot)
     textless = Series("", "", found[0].textless, 0)
     with panels_in(1, 1, 3.3, entries=[textless, *series.values()], below=0.5) as (figure, ((ax,),)):
-        far = 100 * max(x.high_wer for x in drawn) * 1.06
-        for x in drawn:
-            _draw_textless(ax, x.points, textless)
-        for place, x in enumerate(drawn):
-            colour, foot = series[x.family].colour, 1.6 + 2.4 * place
-            _draw_family(ax, x, series[x.family])
-            if x.at is not None:  # at the foot, with its interval as far as it lies in the range
-                low, high = (100 * (end if end is not None else edge) for end, edge in ((x.low, x.low_wer), (x.high, x.high_wer)))
-                ax.plot([100 * x.at] * 2, [0, 200], color=colour, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
-                ax.plot([low, high], [foot, foot], color=colour, linewidth=3, solid_capstyle="round")
-                ax.annotate(f"{100 * x.at:.1f} %", (high, foot), (6, -2.5), textcoords="offset points", fontsize=7.5, color=MUTED)
-        highest = max(e.interval.percent.high for x in drawn for p in x.points for e in (p.cascade, p.textless))
+        far = 100 * max(crossing.high_wer for crossing in drawn) * 1.06
+        for crossing in drawn:
+            _draw_textless(ax, crossing.points, textless)
+        for place, crossing in enumerate(drawn):
+            _draw_family(ax, crossing, series[crossing.family])
+            if crossing.at is not None:
+                _draw_place(ax, crossing, crossing.at, 1.6 + 2.4 * place, series[crossing.family].colour)
+        estimates = [estimate for crossing in drawn for p in crossing.points for estimate in (p.cascade, p.textless)]
+        highest = max(estimate.interval.percent.high for estimate in estimates)
         ax.set_xlim(-0.012 * far, far)
         ax.set_ylim(0, min(108.0, max(10.0, 10.0 * (int(highest * 1.04 / 10) + 1))))
         ax.set_xlabel(f"{errors} of the cascade's recogniser (%)")
         ax.set_ylabel(f"{metric_name(metric)} (%)")
         svg = svg_of(figure, name)
     parts = []
-    for x in drawn:
-        values = [[100 * e.value for e in (p.wer, p.cascade, p.textless)] for p in x.points]
-        places = ", ".join(f"{wer:.1f}: {a:.1f} and {b:.1f}" for wer, a, b in values)
-        parts.append(f"{labels[x.family]}: they cross at {crossing_text(x)}; {errors}, cascade and {x.textless}: {places}")
+    for crossing in drawn:
+        places = []
+        for p in crossing.points:
+            places.append(f"{100 * p.wer.value:.1f}: {100 * p.cascade.value:.1f} and {100 * p.textless.value:.1f}")
+        columns = f"{errors}, cascade and {crossing.textless}"
+        label = series[crossing.family].label
+        parts.append(f"{label}: they cross at {crossing_text(crossing)}; {columns}: {', '.join(places)}")
     return Drawing(svg, f"{metric_name(metric)} against the {errors}, in percent. {'. '.join(parts)}.")
+
+
+def _draw_place(ax: Axes, x: Crossing, at: float, foot: float, colour: str) -> None:
+    """Where the lines cross: an upright, and at the foot the interval as far as it lies in the range."""
+    low, high = 100 * (x.low_wer if x.low is None else x.low), 100 * (x.high_wer if x.high is None else x.high)
+    ax.plot([100 * at] * 2, [0, 200], color=colour, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+    ax.plot([low, high], [foot, foot], color=colour, linewidth=3, solid_capstyle="round")
+    ax.annotate(f"{100 * at:.1f} %", (high, foot), (6, -2.5), textcoords="offset points", fontsize=7.5, color=MUTED)
 
 
 def _draw_family(ax: Axes, x: Crossing, series: Series) -> None:

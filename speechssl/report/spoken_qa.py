@@ -5,6 +5,7 @@ Figures: scores over the SNR and over the recognition errors, bars by the length
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -186,36 +187,40 @@ def score_against_snr(results: Results) -> Drawing | None:
 
     None where no system has two points. Error bars are the 95 % intervals, where there are any.
     """
-    panels: list[tuple[str, list[tuple[Series, Points]]]] = []
+    panels: dict[str, dict[Series, Points]] = {}  # by noise
     for noise in sorted({c.name for c in results.conditions("ff1") if c.snr_db is not None}):
-        lines = [(s, points) for s in results.series if (points := points_in(results, s, "ff1", noise))]
-        if any(len(points) > 1 for _, points in lines):
-            panels.append((noise, lines))
+        lines = {s: points for s in results.series if (points := points_in(results, s, "ff1", noise))}
+        if any(len(points) > 1 for points in lines.values()):
+            panels[noise] = lines
     if not panels:
         return None
-    longest = max(len(s.label) for _, lines in panels for s, _ in lines)
-    top = _top(cell for _, lines in panels for _, points in lines for _, cell in points)
+    every = [(series, points) for lines in panels.values() for series, points in lines.items()]
+    longest = max(len(series.label) for series, _ in every)
+    top = _top(cell for _, points in every for _, cell in points)
     with panels_in(1, len(panels), 2.95, right=1 - (0.35 + 0.073 * min(longest, 34)) / INCHES) as (figure, (axes,)):
-        for (noise, lines), ax in zip(panels, axes, strict=True):
-            clean = snr_axis(ax, [points for _, points in lines])
+        for (noise, lines), ax in zip(panels.items(), axes, strict=True):
+            clean = snr_axis(ax, lines.values())
             low, high = ax.get_xlim()
-            for number, (series, points) in enumerate(lines):  # error bars of one condition stand side by side
+            for number, (series, points) in enumerate(lines.items()):  # error bars of one condition stand side by side
                 aside = (number - (len(lines) - 1) / 2) * (high - low) / 98
-                xs = [(clean if c.snr_db is None else c.snr_db) + aside for c, _ in points]
+                xs = [(clean if condition.snr_db is None else condition.snr_db) + aside for condition, _ in points]
                 _draw_line(ax, xs, [cell for _, cell in points], series)
             ax.set_xlabel(f"← more noise\N{EM SPACE}SNR of {ShownCondition(noise).family.lower()}\N{EM SPACE}less noise →")
             ax.set_ylim(0, top)
         axes[0].set_ylabel("FF1 (%)")
-        lines = panels[-1][1]  # names at the right ends of the lines, instead of a legend
-        ends = [points[-1][1].value for _, points in lines]
-        inch = figure.dpi / axes[-1].get_window_extent().width  # in parts of the axis
-        for (series, _), y in zip(lines, spread(ends, 0.068 * top, 0.02 * top, 0.98 * top), strict=True):
-            style: dict[str, Any] = {"transform": axes[-1].get_yaxis_transform(), "clip_on": False}
-            axes[-1].plot([1 + 0.16 * inch], [y], marker=series.marker, color=series.colour, markersize=5.5, **style)
-            axes[-1].text(1 + 0.27 * inch, y, series.label, va="center", **style)
+        _name_lines(axes[-1], {series: points[-1][1].value for series, points in lines.items()}, top)
         svg = svg_of(figure, "snr-ff1")
-    alt = "; ".join(f"{s.label}: {points_text(points)}" for _, lines in panels for s, points in lines)
+    alt = "; ".join(f"{series.label}: {points_text(points)}" for series, points in every)
     return Drawing(svg, f"FF1 in percent against the signal-to-noise ratio. {alt}.")
+
+
+def _name_lines(ax: Axes, ends: Mapping[Series, float], top: float) -> None:
+    """Names at the right ends of the lines, instead of a legend. ends: where each line ends; top: of the axis."""
+    inch = ax.figure.dpi / ax.get_window_extent().width  # in parts of the axis
+    style: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "clip_on": False}
+    for series, y in zip(ends, spread(list(ends.values()), 0.068 * top, 0.02 * top, 0.98 * top), strict=True):
+        ax.plot([1 + 0.16 * inch], [y], marker=series.marker, color=series.colour, markersize=5.5, **style)
+        ax.text(1 + 0.27 * inch, y, series.label, va="center", **style)
 
 
 def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -256,23 +261,25 @@ def score_against_wer(results: Results) -> Drawing | None:
     WER and score in two conditions, nor two have them in clean speech, or where no system without a transcript is there to compare.
     """
     errors = results.recognition
-    common = {
-        s: [c for c in results.conditions("ff1") if results.get(s, "ff1", c) and results.get(s, errors, c)]
-        for s in results.having(errors)
-    }
-    common = {cascade: conditions for cascade, conditions in common.items() if len(conditions) > 1}
-    others = [s for s in results.having("ff1") if s not in results.having(errors)]
-    clean = {s: results.get(s, errors, CLEAN) for s in results.having(errors) if results.get(s, "ff1", CLEAN)}
-    recognisers = {s: wer.value for s, wer in clean.items() if wer and not s.system.startswith(SIMULATED)}
+    cascades = results.having(errors)
+    others = [series for series in results.having("ff1") if series not in cascades]
+    common: dict[Series, list[ShownCondition]] = {}  # cascade -> conditions in which it has both
+    recognisers: dict[Series, float] = {}  # cascade -> its error rate in clean speech
+    for cascade in cascades:
+        both = [c for c in results.conditions("ff1") if results.get(cascade, "ff1", c) and results.get(cascade, errors, c)]
+        if len(both) > 1:
+            common[cascade] = both
+        if CLEAN in both and not cascade.system.startswith(SIMULATED):
+            recognisers[cascade] = results.cells[cascade, errors, CLEAN].value
     recognisers = recognisers if len(recognisers) > 1 else {}
     if not (common or recognisers) or not others:
         return None
     longest = max((len(name) for conditions in common.values() for name in _short_names(conditions).values()), default=0)
     shown = [*others, *dict.fromkeys([*recognisers, *common])]
-    top, parts = _top(cell for (s, m, _), cell in results.cells.items() if m == "ff1" and s in shown), list[str]()
+    top = _top(cell for (series, metric, _), cell in results.cells.items() if metric == "ff1" and series in shown)
     count = len(common) + bool(recognisers)
     columns, above = min(count, ABREAST), 0.22 + 0.058 * min(longest, 24)
-    rows = -(-count // columns)
+    rows, parts = -(-count // columns), list[str]()
     with panels_in(rows, columns, 2.75, entries=shown, above=above, between=above + 0.55) as (figure, lines):
         axes = [ax for line in lines for ax in line]
         for ax in axes[count:]:
@@ -283,14 +290,14 @@ def score_against_wer(results: Results) -> Drawing | None:
             ax.set_xlabel(f"{metric_name(errors)} of the recognisers, clean speech (%)")
             ax.set_ylim(0, top)
         for (cascade, conditions), ax in zip(common.items(), axes, strict=False):
-            wer = {c: results.cells[cascade, errors, c].value for c in conditions}
+            wer = {condition: results.cells[cascade, errors, condition].value for condition in conditions}
             _crossing_panel(ax, results, [*others, cascade], wer)
             ax.set_xlabel(f"{metric_name(errors)} of {cascade.label} (%)")
             ax.set_ylim(0, top)
-            for c in conditions:
-                scores = [(s, results.get(s, "ff1", c)) for s in (*others, cascade)]
-                values = ", ".join(f"{s.label} {cell.value:.1f}" for s, cell in scores if cell)
-                parts.append(f"{c.label}, {metric_name(errors)} of {cascade.label} {wer[c]:.1f}: {values}")
+            for condition, rate in wer.items():
+                scores = [(series, results.get(series, "ff1", condition)) for series in (*others, cascade)]
+                values = ", ".join(f"{series.label} {cell.value:.1f}" for series, cell in scores if cell)
+                parts.append(f"{condition.label}, {metric_name(errors)} of {cascade.label} {rate:.1f}: {values}")
         for line in lines:
             line[0].set_ylabel("FF1 (%)")
         svg = svg_of(figure, "wer-ff1")
@@ -358,16 +365,15 @@ def _short_names(conditions: Sequence[ShownCondition]) -> dict[ShownCondition, s
 
 def bars(results: Results, breakdowns: Sequence[Breakdown]) -> Drawing | None:
     """Grouped bars with intervals, a group a bucket in order of appearance. None where nothing finite is there."""
-    # a value that is not equal to itself is NaN: a bucket without any score
-    cells = {
-        (b["bucket"], series): ScoreCell(b["value"], b.get("low"), b.get("high"), b.get("n"))
-        for b in breakdowns
-        if b["value"] == b["value"] and (series := results.named(b["system"]))
-    }
+    known = [b for b in breakdowns if not math.isnan(b["value"])]  # NaN: a bucket without any score
+    cells: dict[tuple[str, Series], ScoreCell] = {}
+    for found in known:
+        if series := results.named(found["system"]):
+            cells[found["bucket"], series] = ScoreCell(found["value"], found.get("low"), found.get("high"), found.get("n"))
     if not cells:
         return None
-    buckets = list(dict.fromkeys(b["bucket"] for b in breakdowns if b["value"] == b["value"]))
-    shown = sorted({s for _, s in cells}, key=lambda s: s.slot)
+    buckets = list(dict.fromkeys(found["bucket"] for found in known))
+    shown = sorted({series for _, series in cells}, key=lambda series: series.slot)
     width = min(0.8 / len(shown), 0.26)
     with panels_in(1, 1, 2.65, entries=shown) as (figure, ((ax,),)):
         for (bucket, series), cell in cells.items():
@@ -376,14 +382,17 @@ def bars(results: Results, breakdowns: Sequence[Breakdown]) -> Drawing | None:
             draw_interval(ax, x, cell, color=INK, linewidth=1.1)
             place = (x, cell.high if cell.high is not None else cell.value)
             ax.annotate(f"{cell.value:.0f}", place, (0, 3), textcoords="offset points", ha="center", fontsize=7.5, color=MUTED)
-        sizes = {b: {cell.n for (other, _), cell in cells.items() if other == b and cell.n} for b in buckets}
-        ax.set_xticks(range(len(buckets)), [b if len(n) != 1 else f"{b}\n{counted_range(n, 'question')}" for b, n in sizes.items()])
+        labels = []
+        for bucket in buckets:
+            sizes = {cell.n for (other, _), cell in cells.items() if other == bucket and cell.n}
+            labels.append(bucket if len(sizes) != 1 else f"{bucket}\n{counted_range(sizes, 'question')}")
+        ax.set_xticks(range(len(buckets)), labels)
         ax.tick_params(axis="x", length=0)
         ax.set_ylim(0, _top(cells.values()))
         ax.set_ylabel("FF1 (%)")
         ax.set_xlabel("Length of the answer")
         svg = svg_of(figure, "bars-ff1")
-    alt = "; ".join(f"{s.label}, {b}: {c.value:.1f}" for (b, s), c in cells.items())
+    alt = "; ".join(f"{series.label}, {bucket}: {cell.value:.1f}" for (bucket, series), cell in cells.items())
     return Drawing(svg, f"FF1 in percent by the length of the answer. {alt}.")
 
 
