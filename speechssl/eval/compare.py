@@ -227,26 +227,7 @@ def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: in
     if not metric:
         return None
     having = [s for s in found if s.values(metric)]
-    over: dict[Where, Scores] = {}  # the first scores of every condition, whose SNR is over the same part of the signal
-    for other in having:
-        first = having[0]
-        if other.card["data"] != first.card["data"]:
-            raise InputError(
-                f"{first.path} and {other.path} were scored on different manifests of {first.corpus}; evaluate both on one"
-            )
-        first = over.setdefault(other.condition, other)
-        if first.card.get("snr_over", ACTIVE) != other.card.get("snr_over", ACTIVE):
-            raise InputError(f"{first.path} and {other.path} have SNRs over {' and over '.join(SNR_OVER)}; evaluate both with one")
-
-    ids = [set(s.values(metric)) for s in having]
-    shared = set.intersection(*ids)
-    different = next((s for s, some in zip(having, ids, strict=True) if some != ids[0]), None)
-    if different and not (common and shared):
-        raise InputError(
-            f"{having[0].path} and {different.path} were scored on different questions ({len(ids[0])} and "
-            f"{len(different.values(metric))}, {len(shared)} in common); evaluate both on the same, leave one out (--systems), or "
-            "compare on those in common (--common)"
-        )
+    shared = _shared_questions(having, metric, common)
     kept = [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in having]
 
     # the voice of every question, "" where none is known or two contradict each other: lines of some systems have none, and those
@@ -257,22 +238,13 @@ def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: in
             known.setdefault(i, set()).update([str(line["voice"])] if "voice" in line else [])
     voices = {i: some.pop() if len(some) == 1 else "" for i, some in known.items()}
     cells: dict[tuple[str, Where, str], list[ItemScore]] = {}  # what is drawn together: the metric, and WER where there is one
-    for s in kept:
-        values = s.values(metric)
-        items = [ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i]) for i, line in s.lines.items()]
-        cells[s.system, s.condition, metric] = items
-    for s in kept:
-        if not s.recognises:
-            continue
-        # a passage is transcribed once and asked about several times: its errors and words count at the first of its questions
-        seen: set[str] = set()
-        items = []
-        for i, line in s.lines.items():
-            again = line["passage"] in seen
-            seen.add(line["passage"])
-            errors, words = (0, 0) if again else (line.get("passage_errors") or 0, line.get("passage_words") or 0)
-            items.append(ItemScore(i, str(line["passage"]), float(errors), float(words), voices[i]))
-        cells[s.system, s.condition, WER] = items
+    for scores in kept:
+        values = scores.values(metric)
+        items = [ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i]) for i, line in scores.lines.items()]
+        cells[scores.system, scores.condition, metric] = items
+    for scores in kept:
+        if scores.recognises:
+            cells[scores.system, scores.condition, WER] = _word_errors(scores, voices)
 
     def order(scores: Scores) -> tuple[bool, bool, float, str]:
         """Systems without a transcript, cascades, the reference text, and simulated errors from few to many."""
@@ -281,14 +253,51 @@ def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: in
 
     questions, units = common_units(cells, PASSAGE)
     return Compared(
-        kept[0].corpus,
-        metric,
-        tuple(sorted(kept, key=order)),
-        resampled(cells, seed, resamples, PASSAGE),
-        units.name,
-        dict(zip(questions, units.labels, strict=True)),
-        tuple(dict.fromkeys(s.system for s in found if s not in having)),
+        corpus=kept[0].corpus,
+        metric=metric,
+        scores=tuple(sorted(kept, key=order)),
+        estimates=resampled(cells, seed, resamples, PASSAGE),
+        drawn=units.name,
+        groups=dict(zip(questions, units.labels, strict=True)),
+        aside=tuple(dict.fromkeys(s.system for s in found if s not in having)),
     )
+
+
+def _shared_questions(found: Sequence[Scores], metric: str, common: bool) -> set[str]:
+    """Those that all have. Raises InputError where they are of other data or noise, or (without common) of other questions."""
+    first = found[0]
+    of_condition: dict[Where, Scores] = {}  # the first scores of every condition
+    for other in found:
+        if other.card["data"] != first.card["data"]:
+            raise InputError(
+                f"{first.path} and {other.path} were scored on different manifests of {first.corpus}; evaluate both on one"
+            )
+        same = of_condition.setdefault(other.condition, other)
+        if same.card.get("snr_over", ACTIVE) != other.card.get("snr_over", ACTIVE):
+            raise InputError(f"{same.path} and {other.path} have SNRs over {' and over '.join(SNR_OVER)}; evaluate both with one")
+
+    questions = [set(scores.values(metric)) for scores in found]
+    shared = set.intersection(*questions)
+    for other, some in zip(found, questions, strict=True):
+        if some != questions[0] and not (common and shared):
+            raise InputError(
+                f"{first.path} and {other.path} were scored on different questions ({len(questions[0])} and {len(some)}, "
+                f"{len(shared)} in common); evaluate both on the same, leave one out (--systems), or compare on those in common "
+                "(--common)"
+            )
+    return shared
+
+
+def _word_errors(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
+    """A passage is transcribed once and asked about several times: its errors and words count at the first of its questions."""
+    seen: set[str] = set()
+    items = []
+    for i, line in scores.lines.items():
+        first = line["passage"] not in seen
+        seen.add(line["passage"])
+        errors, words = (line.get("passage_errors") or 0, line.get("passage_words") or 0) if first else (0, 0)
+        items.append(ItemScore(i, str(line["passage"]), float(errors), float(words), voices[i]))
+    return items
 
 
 # ---- paired tests

@@ -143,25 +143,32 @@ def grid_of(results: Results, metric: str, title: str = "", more: str = "", comm
     conditions = results.conditions(metric)
 
     def table_of(shown: Results) -> Table:
-        cells = {s: [shown.get(s, metric, c) for c in conditions] for s in shown.having(metric)}
+        cells = {series: [shown.get(series, metric, c) for c in conditions] for series in shown.having(metric)}
         best = [best_of(metric, column) for column in zip(*cells.values(), strict=True)]
-        sizes = {s: {cell.n for cell in row if cell and cell.n} for s, row in cells.items()}
-        rows, counted = [], any(sizes.values())  # whether there is a column n
-        for s, row in cells.items():
-            about = [f"n = {cell.n:,}" if cell and cell.n and len(sizes[s]) > 1 else "" for cell in row]
-            n = "–".join(f"{size:,}" for size in sorted({min(sizes[s]), max(sizes[s])})) if sizes[s] else ""
-            scores = [cell_of(metric, *x) for x in zip(row, best, about, strict=True)]
-            rows.append((Cell(s.label, slot=s.slot), *scores, *[n] * counted))
+        sizes = {series: sorted({cell.n for cell in row if cell and cell.n}) for series, row in cells.items()}
+        counted = any(sizes.values())  # whether there is a column n
+        rows = []
+        for series, row in cells.items():
+            n = sizes[series]
+            about = [f"n = {cell.n:,}" if cell and cell.n and len(n) > 1 else "" for cell in row]
+            line: list[Any] = [Cell(series.label, slot=series.slot)]
+            line += [cell_of(metric, *x) for x in zip(row, best, about, strict=True)]
+            line += ["–".join(f"{size:,}" for size in dict.fromkeys((n[0], n[-1]))) if n else ""] if counted else []
+            rows.append(tuple(line))
         what = {"%": "Percent", "dB": "Decibels", "×": "Times"}.get(unit(metric), "On its own scale")
         notes = [f"{what}; {'lower' if metric in LOWER_IS_BETTER else 'higher'} is better."]
         notes += cell_notes(("", cell) for row in cells.values() for cell in row if cell)
+        notes += [more] if more else []
+        notes += ["Bold: best of the column."] if len(rows) > 1 else []
         heads = [c.family if c.snr_db is None else decibels(c.snr_db) for c in conditions]
+        columns, groups = ("System", *heads), ("", *(c.family for c in conditions))
+        last = ("n",) if counted else ()
         return Table(
             title or metric_name(metric),
-            ("System", *heads, *["n"] * counted),
+            (*columns, *last),
             tuple(rows),
-            " ".join([*notes, *[more] * bool(more), *["Bold: best of the column."] * (len(rows) > 1)]),
-            ("", *(c.family for c in conditions), *[""] * counted),
+            " ".join(notes),
+            (*groups, *("" for _ in last)),
             labels=1,
         )
 
