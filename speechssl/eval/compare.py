@@ -754,32 +754,33 @@ def analysis_table(compared: Compared, found: Analysis) -> Table:
 
 def as_json(found: Compilation) -> dict[str, Any]:
     """Fractions, not percent; differences in points. low and high are null where there is one voice or passage alone."""
-    c = found.compared
+    compared = found.compared
 
-    def plain(v: Any) -> Any:
-        if isinstance(v, Interval):
-            values = asdict(v) | dict(zip(("low", "high"), v.ends, strict=True))
+    def plain(value: Any) -> Any:
+        if isinstance(value, Interval):
+            values = asdict(value) | dict(zip(("low", "high"), value.ends, strict=True))
             del values["estimated"]
             return values
-        if isinstance(v, (Bin, Bucket)):
-            return plain(v._asdict())
-        return {name: plain(x) for name, x in v.items()} if isinstance(v, dict) else v
+        if isinstance(value, (Bin, Bucket)):
+            return plain(value._asdict())
+        return {name: plain(x) for name, x in value.items()} if isinstance(value, dict) else value
 
-    return {name: c.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")} | {
-        "metric": c.metric,
-        "error_rate": c.errors,
-        "drawn": c.drawn,
-        "cells": [
-            {"system": s, "condition": condition_name(*w), "metric": metric, **plain(e.interval)}
-            for (s, w, metric), e in c.estimates.items()
-        ],
-        "tests": [
-            {"first": t.first, "second": t.second, "condition": condition_name(*t.condition), **plain(t.difference.interval)}
-            | {"p_value": t.difference.p_value, "p_holm": t.p_holm, "seeds": t.seeds}
-            for t in found.tests
-        ],
-        "other_noise": other_noise(found.tests),
-        "crossings": [
+    cells = [
+        {"system": system, "condition": condition_name(*condition), "metric": metric, **plain(estimate.interval)}
+        for (system, condition, metric), estimate in compared.estimates.items()
+    ]
+    tests = []
+    for test in found.tests:
+        pair = {"first": test.first, "second": test.second, "condition": condition_name(*test.condition)}
+        difference = {**plain(test.difference.interval), "p_value": test.difference.p_value, "p_holm": test.p_holm}
+        tests.append(pair | difference | {"seeds": test.seeds})
+    crossings = []
+    for x in found.crossings:
+        points = []
+        for p in x.points:
+            values = {"wer": p.wer.value, "cascade": p.cascade.value, "textless": p.textless.value}
+            points.append({"system": p.system, "condition": condition_name(*p.condition)} | values)
+        crossings.append(
             {
                 "textless": x.textless,
                 "family": x.family,
@@ -789,20 +790,26 @@ def as_json(found: Compilation) -> dict[str, Any]:
                 "share": x.share,
                 "text": crossing_text(x),
                 "wer_measured": [x.low_wer, x.high_wer],
-                "points": [
-                    {"system": p.system, "condition": condition_name(*p.condition)}
-                    | {"wer": p.wer.value, "cascade": p.cascade.value, "textless": p.textless.value}
-                    for p in x.points
-                ],
+                "points": points,
             }
-            for x in found.crossings
-        ],
-        "by_own_wer": [
-            {"textless": textless, "family": family, "of": what, "bins": [plain(b) for b in bins]}
-            for (textless, family, what), bins in found.bins.items()
-        ],
-        "errors": [
-            a._asdict() | {"condition": condition_name(*a.condition), "buckets": [plain(b) for b in a.buckets]}
-            for a in found.analyses
-        ],
+        )
+    by_own_wer = [
+        {"textless": textless, "family": family, "of": what, "bins": list(map(plain, bins))}
+        for (textless, family, what), bins in found.bins.items()
+    ]
+    errors = []
+    for analysis in found.analyses:
+        changed = {"condition": condition_name(*analysis.condition), "buckets": list(map(plain, analysis.buckets))}
+        errors.append(analysis._asdict() | changed)
+    about = {name: compared.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")}
+    return about | {
+        "metric": compared.metric,
+        "error_rate": compared.errors,
+        "drawn": compared.drawn,
+        "cells": cells,
+        "tests": tests,
+        "other_noise": other_noise(found.tests),
+        "crossings": crossings,
+        "by_own_wer": by_own_wer,
+        "errors": errors,
     }

@@ -372,36 +372,42 @@ def against_cascade(grid: Grid) -> list[dict[str, Any]]:
     averaged over the SNRs of one noise (`mean_over`, which spares the choice of an SNR). difference: DUAL's minus the cascade's, in
     points. Questions are drawn together for both systems and all conditions.
     """
-    systems = [(task, e) for task in grid.tasks if task[1] == "ff1" for e in grid.encoders if grid.has(task, e)]
-    duals = [(task, e) for task, e in systems if task[0].startswith("dual")]
-    pairs = [(d, c) for d in duals for c in systems if c[0][0].startswith(CASCADE) and c[1] in (d[1], grid.baseline)]
+    systems = [(task, encoder) for task in grid.tasks if task[1] == "ff1" for encoder in grid.encoders if grid.has(task, encoder)]
+    duals = [system for system in systems if system[0][0].startswith("dual")]
+    cascades = [system for system in systems if system[0][0].startswith(CASCADE)]
+    pairs = [(dual, cascade) for dual in duals for cascade in cascades if cascade[1] in (dual[1], grid.baseline)]
     lines: list[dict[str, Any]] = []
     for dual, cascade in pairs:
-        cells = {(x, s): grid.cells[*x, s].scored for x in (dual, cascade) for s in grid.settings}
+        cells = {(system, s): grid.cells[*system, s].scored for system in (dual, cascade) for s in grid.settings}
         scores = resampled(cells, grid.seed, grid.resamples, grid.cells[*dual, grid.clean].unit)
+
+        def kept(system: tuple[Task, str], setting: Setting, scores: Any = scores) -> Estimate:
+            """Percent of the system's own clean FF1."""
+            return combined(lambda noisy, clean: 100 * noisy / clean, scores[system, setting], scores[system, grid.clean])
+
         for name, group in groupby(grid.settings[1:], key=lambda s: s.name):
             settings = list(group)
-            kept = [
-                [combined(lambda a, b: 100 * a / b, scores[x, s], scores[x, grid.clean]) for s in settings] for x in (dual, cascade)
-            ]
-            found = [(s.snr_db, [s.snr_db], a, b) for s, a, b in zip(settings, *kept, strict=True)]
-            if len(settings) > 1:
-                found.append((None, [s.snr_db for s in settings], mean_of(kept[0]), mean_of(kept[1])))
-            lines += [
-                {
-                    "dual": dual[0][0],
-                    "dual_encoder": dual[1],
-                    "cascade": cascade[0][0],
-                    "cascade_encoder": cascade[1],
-                    "condition": name,
-                    "snr_db": snr,
-                    "mean_over": over,
-                    "dual_relative": numbers(a),
-                    "cascade_relative": numbers(b),
-                    "difference": tested(combined(np.subtract, a, b)),
-                }
-                for snr, over, a, b in found
-            ]
+            of_dual, of_cascade = ([kept(system, s) for s in settings] for system in (dual, cascade))
+            snrs: list[float | None] = [s.snr_db for s in settings]
+            over = [[snr] for snr in snrs]
+            if len(settings) > 1:  # and the mean over the SNRs
+                of_dual, of_cascade = [*of_dual, mean_of(of_dual)], [*of_cascade, mean_of(of_cascade)]
+                snrs, over = [*snrs, None], [*over, snrs]
+            for snr, mean_over, first, second in zip(snrs, over, of_dual, of_cascade, strict=True):
+                lines.append(
+                    {
+                        "dual": dual[0][0],
+                        "dual_encoder": dual[1],
+                        "cascade": cascade[0][0],
+                        "cascade_encoder": cascade[1],
+                        "condition": name,
+                        "snr_db": snr,
+                        "mean_over": mean_over,
+                        "dual_relative": numbers(first),
+                        "cascade_relative": numbers(second),
+                        "difference": tested(combined(np.subtract, first, second)),
+                    }
+                )
     return lines
 
 
@@ -458,10 +464,12 @@ def _score_cells(grid: Grid, tasks: Sequence[Task], columns: Columns) -> dict[Pl
     """Value, interval, and a star where it differs from the baseline's."""
     scores: dict[Place, Estimate] = {}
     tests: dict[Place, Estimate] = {}
-    for t, e, c in ((t, e, c) for t in tasks for e in grid.encoders if grid.has(t, e) for c in columns):
-        scores[*t, e, c] = mean_of([grid.scores[t, e, s] for s in columns[c]])
-        if e != grid.baseline and grid.has(t, grid.baseline):
-            tests[*t, e, c] = mean_of([gain(grid, t, e, s) for s in columns[c]])
+    for task, encoder in ((t, e) for t in tasks for e in grid.encoders if grid.has(t, e)):
+        for column, settings in columns.items():
+            place = (*task, encoder, column)
+            scores[place] = mean_of([grid.scores[task, encoder, s] for s in settings])
+            if encoder != grid.baseline and grid.has(task, grid.baseline):
+                tests[place] = mean_of([gain(grid, task, encoder, s) for s in settings])
     p_values = holm([test.p_value for test in tests.values()])
     stars = {place for place, p in zip(tests, p_values, strict=True) if p < 1 - LEVEL}
     return {place: interval_text(score.interval.percent) + "*" * (place in stars) for place, score in scores.items()}

@@ -172,9 +172,8 @@ class WordBatches:
         return padded(self.table, chosen) | {"targets": self.targets(chosen)}
 
 
-Sentence = tuple[
-    np.ndarray, Sequence[np.ndarray]
-]  # ids (W,) of one recording or text, and W arrays of pieces to predict, may be empty
+# ids (W,) of one recording or text, and W arrays of pieces to predict, which may be empty
+Sentence = tuple[np.ndarray, Sequence[np.ndarray]]
 
 
 @dataclass(frozen=True)
