@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
@@ -14,11 +14,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.data.records import Corpus, Question, corpus_card, data_hash, load_corpus, synthetic_note
+from speechssl.data.records import Corpus, Passage, Question, corpus_card, data_hash, load_corpus, synthetic_note
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
@@ -347,34 +348,40 @@ def _examples(
 
     extractor: of units to be drawn, which are those of the distorted passage.
     """
-    most = max(len(a["answers"]) for a in answers.values())
-    complete = [a["answers"] for a in answers.values() if len(a["answers"]) == most]
-    recorded = [q for q in data.answerable if q.audio and data.passages[q.passage].audio]
-    timed = [q for q in recorded if any(a.start is not None for a in q.answers)]
-    questions = [q for q in timed if all(q.id in answered for answered in complete)]
+    most = max(len(predictions["answers"]) for predictions in answers.values())
+    complete = [predictions["answers"] for predictions in answers.values() if len(predictions["answers"]) == most]
+    questions = []
+    for question in data.answerable:
+        recorded = question.audio and data.passages[question.passage].audio
+        timed = any(answer.start is not None for answer in question.answers)
+        if recorded and timed and all(question.id in answered for answered in complete):
+            questions.append(question)
     random.Random(f"examples {condition.label} {seed}").shuffle(questions)
-    drawn = list({q.passage: q for q in questions}.values())[:count]
-    ff1 = {system: {s.id: s.ff1 for s in score_questions(p, data)} for system, p in answers.items()}
+    drawn = list({question.passage: question for question in questions}.values())[:count]
+    ff1 = {system: {scored.id: scored.ff1 for scored in score_questions(p, data)} for system, p in answers.items()}
     shown = ShownCondition(full_condition(condition.short, distorter.card(condition).get("snr_over")), condition.snr_db)
 
-    def example(question: Question) -> Example:
-        passage, predicted = data.passages[question.passage], []
+    def predicted(question: Question) -> Iterator[Prediction]:
         for system, predictions in answers.items():
-            if a := predictions["answers"].get(question.id):
-                start, end = (a["start"], a["end"]) if a["start"] is not None and a["end"] > a["start"] else (None, None)
-                score = ff1[system][question.id]
-                transcript = predictions["transcripts"].get(passage.id)
+            if answer := predictions["answers"].get(question.id):
+                timed = answer["start"] is not None and answer["end"] > answer["start"]
+                start, end = (answer["start"], answer["end"]) if timed else (None, None)
+                score, transcript = ff1[system][question.id], predictions["transcripts"].get(question.passage)
                 percent = None if score is None else 100 * score
-                predicted.append(Prediction(system, start, end, a["confidence"], percent, transcript, a["text"]))
-        samples, asked = (distorter.apply(read_audio(data.path(r)), condition, r.id) for r in (passage, question))
-        strips = []
+                yield Prediction(system, start, end, answer["confidence"], percent, transcript, answer["text"])
+
+    def strips(passage: Passage, samples: np.ndarray) -> Iterator[Strip]:
         if passage.phones:
-            strips.append(Strip("Phones", tuple((p.text, round(p.start, 3), round(p.end, 3)) for p in passage.phones)))
+            yield Strip("Phones", tuple((p.text, round(p.start, 3), round(p.end, 3)) for p in passage.phones))
         if extractor and extractor.grid.frames(len(samples)):
             runs = extractor.units(samples)
-            ends = [round(extractor.grid.seconds(int(frame)), 3) for frame in runs.borders]
-            blocks = tuple((str(u), a, b) for u, (a, b) in zip(runs.units, pairwise(ends), strict=True))
-            strips.append(Strip("Units", blocks, coloured=True))
+            borders = pairwise(round(extractor.grid.seconds(int(frame)), 3) for frame in runs.borders)
+            blocks = tuple((str(unit), start, end) for unit, (start, end) in zip(runs.units, borders, strict=True))
+            yield Strip("Units", blocks, coloured=True)
+
+    def example(question: Question) -> Example:
+        passage = data.passages[question.passage]
+        samples, asked = (distorter.apply(read_audio(data.path(r)), condition, r.id) for r in (passage, question))
         return Example(
             id=question.id,
             question_text=question.text,
@@ -385,13 +392,13 @@ def _examples(
             envelope=envelope(samples, max(600, round(POINTS * len(samples) / SAMPLE_RATE))),
             gold=tuple((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
             answer_text=question.answers[0].text,
-            predictions=tuple(predicted),
+            predictions=tuple(predicted(question)),
             condition=shown.label,
             badges=(
                 *([("voice of the passage", passage.speaker)] if passage.speaker else []),
                 ("type of the answer", answer_type(question.written, question.answers[0].text, question.language)),
             ),
-            strips=tuple(strips),
+            strips=tuple(strips(passage, samples)),
         )
 
     with single_threaded(CORES) as pool:
