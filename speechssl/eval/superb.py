@@ -207,24 +207,17 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
     parts = [part for task in plan.data for part in parts_of(task, plan.data[task], o.sets.preset)]
     settings = settings_of(o.noise.seen, o.noise.unseen, o.noise.snr)
     check_conditions(settings, plan.distorter)
-    trained_on: frozenset[str] = frozenset()
     if tuning:
         check_tunable(plan.data)
         if o.sets.precision == "int8":
             raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
         if spectral := [where for where in plan.encoders.values() if where in SPECTRAL]:
             raise InputError(f"{spectral[0]} has no weights to train; give an encoder, or leave out --finetune and --distort")
-        trained_on = noises_in(tuning.card)
+    trained_on = noises_in(tuning.card) if tuning else frozenset()
     for name, where in plan.encoders.items():
         check_unseen(name, trained_noises(where) | trained_on, settings)
-    audio = []
-    if not o.train_only:  # mixtures are frozen before any encoder runs
-        sources, mixtures = name_utterances((part.task, part.items) for part in parts), None
-        if len(settings) > 1:
-            recordings, conditions = {name: item.path for item, name in sources.items()}, [s.condition for s in settings]
-            mixtures = freeze_mixtures(plan.distorter, recordings, conditions, out / "noise.jsonl", o.sets.workers)
-        names = {str(item.path): name for item, name in sources.items()}
-        audio = [ConditionAudio(s, None if s.group == "clean" else mixtures, names) for s in settings]
+
+    audio = [] if o.train_only else frozen_audio(plan, parts, settings)  # before any encoder runs
     suffix, device = tuning.name if tuning else "", o.sets.device
     if device == "auto":  # heads are trained where the encoder is
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -240,11 +233,24 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
             tqdm.write(f"{encoder.name}: {task} ({ABOUT[task]}) {first.metric} {first.value:.2f}{ends}", file=sys.stderr)
     if o.train_only:
         return "heads are trained; their dev scores are in heads/*/*/*/card.json, and the test set was not used"
+
     rows = [row for row in read_rows(out / "results.jsonl") if row.snr_over in ("", plan.distorter.snr_over)]
     tables = superb_tables(rows, [f"{name}{suffix}" for name in plan.encoders], o.noise.at)
-    note = [sentence for sentence in (snr_note(o.noise.snr_over),) if sentence]
+    note = list(filter(None, [snr_note(o.noise.snr_over)]))
     write_text(out / "superb.md", "\n\n".join([*(table.markdown for table in tables), *note]) + "\n")
     return "\n\n".join([*(table.text for table in tables), *note])
+
+
+def frozen_audio(plan: Plan, parts: Sequence[Part], settings: Sequence[Setting]) -> list[ConditionAudio]:
+    """The test recordings under every setting, mixtures frozen in noise.jsonl. Raises InputError as `freeze_mixtures`."""
+    o, utterances = plan.options, name_utterances((part.task, part.items) for part in parts)
+    mixtures = None
+    if len(settings) > 1:
+        recordings = {name: item.path for item, name in utterances.items()}
+        conditions = [setting.condition for setting in settings]
+        mixtures = freeze_mixtures(plan.distorter, recordings, conditions, o.out / "noise.jsonl", o.sets.workers)
+    names = {str(item.path): name for item, name in utterances.items()}
+    return [ConditionAudio(setting, None if setting.group == "clean" else mixtures, names) for setting in settings]
 
 
 def check_tunable(tasks: Iterable[str]) -> None:
@@ -396,15 +402,8 @@ def evaluate_heads(
         for name in group:
             head = heads[name]  # with its task as it is evaluated: its language model, and the threshold that dev chose
             decoding = {field: str(getattr(head.task, field, None)) for field in ("beam", "threshold", "median")}
-            facts = [
-                head.weights,
-                task_card(head.task),
-                head.task.data.hash,
-                samples,
-                encoder_card(speech_encoder),
-                decoding,
-                words_of(head.task),
-            ]
+            about_task = [task_card(head.task), head.task.data.hash]
+            facts = [head.weights, *about_task, samples, encoder_card(speech_encoder), decoding, words_of(head.task)]
             path = result_path(plan.options.out, encoder.name, part.label, name, audio.setting)
             files.append(ResultFile(name, path, hash_json([*facts, RESAMPLES, DRAWN]), what))
 
