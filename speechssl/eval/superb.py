@@ -469,19 +469,18 @@ def combine_folds(found: Sequence[Evaluation]) -> Evaluation:
     measures = []
     for same in zip(*(x.measures for x in found), strict=True):
         value = sum(m.value for m in same) / len(same)
-        below, above = (
-            sum(x**2 for x in part) ** 0.5 / len(same)
-            for part in zip(*((m.value - m.low, m.high - m.value) for m in same), strict=True)
-        )
+        below = sum((m.value - m.low) ** 2 for m in same) ** 0.5 / len(same)
+        above = sum((m.high - m.value) ** 2 for m in same) ** 0.5 / len(same)
         drawn = ", ".join(dict.fromkeys(m.drawn for m in same if m.drawn))
         sizes = sum(m.n for m in same), drawn, sum(m.groups for m in same)
         measures.append(Measure(same[0].metric, value, value - below, value + above, *sizes))
     detail = dict(found[0].detail)
-    every = [x.detail.get("confusion", {}) for x in found]
-    if every[0] and all({s: c["classes"] for s, c in e.items()} == {s: c["classes"] for s, c in every[0].items()} for e in every):
+    confusions = [x.detail.get("confusion", {}) for x in found]  # by slot
+    classes = [{slot: part["classes"] for slot, part in confusion.items()} for confusion in confusions]
+    if confusions[0] and all(one == classes[0] for one in classes):
         detail["confusion"] = {
-            slot: {"classes": first["classes"], "counts": np.sum([e[slot]["counts"] for e in every], axis=0).tolist()}
-            for slot, first in every[0].items()
+            slot: {"classes": names, "counts": np.sum([c[slot]["counts"] for c in confusions], axis=0).tolist()}
+            for slot, names in classes[0].items()
         }
     return Evaluation(tuple(measures), detail)
 

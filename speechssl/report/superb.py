@@ -197,9 +197,8 @@ def _parse_head(card: Mapping[str, Any], encoder: str, task: str, seed: int, fou
     weights = tuple(_number(w) for w in card.get("layer_weights") or ())
     if weights and (min(weights) < 0 or abs(sum(weights) - 1) > TOLERANCE):
         raise ValueError(f"its layer_weights sum to {sum(weights):.3g}, not 1")
-    rate, default = (
-        None if card.get(k) is None else _number(card[k], positive=True) for k in ("learning_rate", "default_learning_rate")
-    )
+    rate, default = (card.get(name) for name in ("learning_rate", "default_learning_rate"))
+    rate, default = (None if value is None else _number(value, positive=True) for value in (rate, default))
     sweep = []
     for entry in card.get("sweep") or ():
         broken = entry["value"] is None or entry["value"] != entry["value"]
@@ -213,10 +212,8 @@ def _parse_details(value: Mapping[str, Any], found: Any) -> None:
     if not isinstance(encoder, str) or not isinstance(task, str):
         raise ValueError("its encoder and task are no names")
     for slot, part in detail.get("confusion", {}).items():
-        classes, counts = (
-            tuple(map(str, part["classes"])),
-            tuple(tuple(int(_number(n, whole=True)) for n in x) for x in part["counts"]),
-        )
+        classes = tuple(map(str, part["classes"]))
+        counts = tuple(tuple(int(_number(n, whole=True)) for n in line) for line in part["counts"])
         if not classes or any(len(line) != len(classes) for line in (classes, counts, *counts)):
             raise ValueError(f"the confusion of {slot} is not {len(classes)} × {len(classes)}")
         found.confusions.append(Confusion(encoder, task, slot, classes, counts))
@@ -477,14 +474,10 @@ def plain_tables(found: SuperbResults) -> list[Table]:
     known = sorted((t for t in found.artefacts.transcripts if t.task in TASKS), key=lambda t: (TASKS.index(t.task), t.id))
     texts = [(SYSTEMS[t.task], t.encoder, t.truth, t.predicted or "–") for t in known]
     cached = "Time of training a head with the encoder in the loop, over the time from hidden states computed once."
+    columns = ("Task", "Encoder", "Spoken", "What was recognised")
     made = [
         Table("Features once", ("Task", "Encoder", "times faster"), tuple(ratios), cached),
-        Table(
-            "What was recognised",
-            ("Task", "Encoder", "Spoken", "What was recognised"),
-            tuple(texts),
-            "The first recordings of the test set.",
-        ),
+        Table("What was recognised", columns, tuple(texts), "The first recordings of the test set."),
     ]
     return [table for table in made if table.rows]
 

@@ -285,10 +285,8 @@ def symbol_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:
         ax = axes_at(figure, 0.55, 0.5, 7.9, 1.6)
         for n, task in enumerate(tasks):
             for place, arm in enumerate(SYMBOL_ARMS):
-                x, ours = (
-                    n + 0.2 * (place - 1.5),
-                    [r.value for r in found.rows if (r.system, r.encoder) == (task, arm) and r.metric != GAIN],
-                )
+                x = n + 0.2 * (place - 1.5)
+                ours = [r.value for r in found.rows if (r.system, r.encoder) == (task, arm) and r.metric != GAIN]
                 published = SYMBOLS.get(task, {}).get(arm)
                 if ours:
                     ax.bar([x], [fmean(ours)], 0.18, color=Series("", "", "", place).colour, label=arm if n == 0 else None)

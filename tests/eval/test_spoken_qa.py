@@ -394,10 +394,8 @@ def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(c
     assert found["active"]["clean"] == found["signal"]["clean"] and found["active"]["encoded"] == 2 * found["signal"]["encoded"] > 0
     assert found["active"]["pink-5-dB"]["made_from"] != found["signal"]["pink-5-dB"]["made_from"]
     assert "snr_over" not in found["active"]["pink-5-dB"] and found["signal"]["pink-5-dB"]["snr_over"] == "signal"
-    over_signal, report = (
-        Distorter(0, snr_over="signal"),
-        Report(out=out, corpus=corpus, examples=2, conditions=("clean", "pink@5")),
-    )
+    over_signal = Distorter(0, snr_over="signal")
+    report = Report(out=out, corpus=corpus, examples=2, conditions=("clean", "pink@5"))
     append_rows(out / "results.jsonl", evaluate([Oracle()], load_corpus(corpus, "test"), conditions, Setup(out, over_signal)))
     write_report(report)
     assert "Pink, over the signal" in (page := (out / "report.html").read_text()) and "Pink noise" not in page

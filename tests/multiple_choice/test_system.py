@@ -160,10 +160,8 @@ def rewrite(path, change):
 def test_a_recording_without_words_is_read_as_none(text_encoder):
     torch.manual_seed(0)
     model = ChoiceModel(text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)).eval()
-    layout, silent = (
-        Layout(CLS, SEP, PAD, size=6, stride=3, question=8),
-        AudioWords(np.zeros((0, WIDTH), np.float32), *[np.zeros(0)] * 2),
-    )
+    layout = Layout(CLS, SEP, PAD, size=6, stride=3, question=8)
+    silent = AudioWords(np.zeros((0, WIDTH), np.float32), *[np.zeros(0)] * 2)
     one, other = scored(
         model, layout, [(silent, [silent, audio_words(1)], silent), (audio_words(4), [audio_words(1), silent], audio_words(5, 1))]
     )
