@@ -187,7 +187,7 @@ FOR_PEOPLE = (
     "These models know synthesised speech alone. For recordings of people add a cascade: `speechssl models get whisper-base`, and "
     "a reader of real questions (--reader deepset/minilm-uncased-squad2, or that of recipes/real_questions)."
 )
-_FILE_NAME = re.compile(r"\S+\.[A-Za-z0-9]{2,4}")
+_FILE_NAME = re.compile(r"\S+\.[A-Za-z0-9]{2,4}|[^\s?？]*[/\\][^\s?？]*")  # question.m4a, recordings/who
 STEADY = 1.2  # dB: the level of noise and tones stays within this (0 to 0.9), that of speech at 0 dB in white noise does not (1.6)
 # Least share that Whisper gives the language of the models. On generated speech (11 other languages by espeak-ng, English by
 # espeak-ng and flite; clean, and in pink noise at 10 dB) Whisper base gives English 0.45 and more in English, and less than 0.1 in
@@ -308,14 +308,14 @@ class QA:
 
 
 def best_systems(models: Path, language: str = "en") -> tuple[list[str], str | None]:
-    """What is there: DUAL of `models`; and the cascade of the best Whisper and the best reader of real questions that lie on this
-    machine (the folder of checkpoints, the hub's cache), or else that of `models`. Also the reader, None for that of `models`.
-    language: of the speech; for another than English, Whispers of English alone are no choice. Raises InputError for no system.
+    """What is there, the best first: the cascade of the best Whisper and the best reader of real questions that lie on this machine
+    (the folder of checkpoints, the hub's cache), and DUAL of `models`; or else DUAL and the cascade of `models`. Also the reader,
+    None for that of `models`. language: of the speech; for another than English, Whispers of English alone are no choice. Raises InputError for no system.
     """
     recognisers = [name for name in RECOGNISERS if language == "en" or not name.endswith(".en")]
     recogniser, reader = (next(filter(found_checkpoint, names), None) for names in (recognisers, READERS))
     if recogniser and reader:
-        return ["dual"] * (models / "dual").is_dir() + [f"cascade-{recogniser}"], reader
+        return [f"cascade-{recogniser}"] + ["dual"] * (models / "dual").is_dir(), reader
     return default_systems(models), None
 
 
@@ -396,7 +396,7 @@ def check_language(
 
 def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
     """A question as `QA.answer` takes it: a text as it is, a recording as samples. A string is a text where no file has that name,
-    and it does not look like one: it does not end like a recording, nor is it one word with a suffix ("question.m4a").
+    and it does not look like one: it does not end like a recording, nor is it one word with a suffix ("question.m4a") or a slash.
 
     Raises InputError as `read_speech` does, for a text without words, and for a recording longer than LONGEST_QUESTION.
     """

@@ -52,7 +52,8 @@ def normalise(text: str, language: str, digits: bool = True) -> str:
     """
     if language_of(language) == "en":
         words = _whisper()(_as_said(text.lower().translate(_APOSTROPHES))).replace(_APART[0], "").replace(_OVER, "/").split()
-        return " ".join(word for word in words if any(map(str.isalnum, word)))  # it leaves the last point of "a ..." behind
+        plain = " ".join(word for word in words if any(map(str.isalnum, word)))  # it leaves the last point of "a ..." behind
+        return _dates().sub(lambda found: f"{found[1]} {'one' if found[2] == '1' else found[2]}", plain)  # it writes 1 as "one"
     if digits:  # a grouping comma is ASCII, that of a list is not
         text = _GROUPED.sub("", _split_vulgar(text, "又"))
     folded = unicodedata.normalize("NFKC", text).lower().translate(FORMS)
@@ -221,7 +222,9 @@ _CHINESE_SIGNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str
     (re.compile(r"(?<![0-9a-z/.])([0-9]{1,2})/([0-9]{1,2})(?![0-9a-z/])"), lambda found: _fraction(found, "{1}分之{0}")),
     (re.compile(r"(?<![^\s(])(?<![0-9] )[-−](?=[0-9])"), "负"),
     (re.compile(r"([0-9]+(?:\.[0-9]+)?) ?‰"), r"千分之\1"),
+    (re.compile(r"(?<![0-9:])([01]?[0-9]|2[0-4]):00(?![0-9:])"), r"\1点"),
     (re.compile(r"(?<![0-9:])([01]?[0-9]|2[0-4]):([0-5][0-9])(?![0-9:])"), r"\1点\2分"),
+    (re.compile(rf"(?<=[0-9{_DIGIT}十]点)半(?!个|天|年|月|径)"), "30分"),
     *(
         (re.compile(rf"{sign} ?((?>[0-9]+(?:\.[0-9]+)?[百千万亿]*))(?!.?元|英镑)"), rf"\1{name}")
         for sign, name in (("€", "欧元"), ("£", "英镑"), ("¥", "元"))
@@ -355,6 +358,12 @@ def _signs() -> list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
     return [(re.compile(filled(pattern)), _MADE.get(new) or filled(new)) for pattern, new in words["signs"]]
 
 
+@lru_cache(1)
+def _dates() -> re.Pattern[str]:
+    """ "january 7th" and "january the 7th", which are "january 7"."""
+    return re.compile(rf"\b({'|'.join(spoken_english()['months'])})(?: the)? ([0-9]{{1,2}})(?:st|nd|rd|th)(?!\w)")
+
+
 _CENTS = re.compile(r"(\$[0-9]+|[0-9]+(?= (?:euro|pound)s? ))( euros?| pounds?|) (?:and )?([0-9]{1,2}) (?:cents?|pence)(?!\w)")
 
 
@@ -372,9 +381,9 @@ def english_digits(text: str) -> str:
 
     Only what spells a number is rewritten, by the rules of Whisper's normaliser (arXiv 2212.04356, appendix C): successive digit
     words are one number ("two three" is 23); "one" is 1. And what is written in signs is written as it is said: ½ and 1/2
-    (below: 2 to 10, 12, 16, 20), $5bn, £5 ("5 pounds"), 50¢, 7:30 (730: "seven thirty"), 7 p.m., -5, 5km ("5 kilometers"), 20°C,
-    and Roman numerals after some forty names of rulers ("Henry VIII" is "henry the 8th") and words that count ("chapter IV"), but
-    never I.
+    (below: 2 to 10, 12, 16, 20), $5bn, £5 ("5 pounds"), 50¢, 7:30 (730: "seven thirty"), 7:00 ("7 oclock"), 7 p.m., -5, 5km
+    ("5 kilometers"), 20°C, #5 and No. 5 ("number 5"), the day after a month (January 7th is "january 7"), and Roman numerals after
+    some forty names of rulers ("Henry VIII" is "henry the 8th") and words that count ("chapter IV"), but never I.
     """
     return _english_digits(text).replace(_OVER, "/")
 
@@ -385,7 +394,8 @@ def _english_digits(text: str) -> str:
     digits = pattern.sub(
         lambda found: " ".join(normaliser.process_words(re.split("[ -]+", found.group().replace(",", "")))), _as_said(text)
     )
-    return _CENTS.sub(lambda found: f"{found[1]}.{found[3]:0>2}{found[2]}", digits).replace(_APART, "")
+    digits = _CENTS.sub(lambda found: f"{found[1]}.{found[3]:0>2}{found[2]}", digits).replace(_APART, "")
+    return _dates().sub(r"\1 \2", digits)
 
 
 def whisper_numbers() -> Any:
@@ -414,7 +424,7 @@ def _english() -> tuple[re.Pattern[str], Any]:
     between = rf"(?:[ -]+(?:oh[ -]+)?| +{point}(?:oh +)*|{hundred_and})"
     begin = rf"(?:(?:{plains})|(?:{digits})(?= +{point}|[ -]+(?:{units}|{sign})\b))"
     number = rf"{begin}(?:{between}(?:{plains}))*(?:{between}(?:{lasts})| +(?:{sign}))?|(?:{lasts})"
-    return re.compile(rf"(?<![\w.,'])(?:{number})(?:(?![\w'])|(?<=th|rd)(?='s\b))"), made
+    return re.compile(rf"(?<![\w.,'])(?:{number})(?:(?![\w'])|(?<!\bone)(?='s\b))"), made
 
 
 # ---- which documents share the rare terms of a query. A term is a word, or an n-gram of letters or units.

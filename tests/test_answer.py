@@ -14,7 +14,7 @@ from speechssl.cli import main
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.io import model_folder
-from speechssl.systems import best_systems, check_language, read_question, read_speech
+from speechssl.systems import Detail, best_systems, check_language, read_question, read_speech
 
 ROOT = Path(__file__).parents[1]
 REAL = ROOT.parent / "shared/data/nmsqa/context-34_4_4.mp3"
@@ -168,7 +168,8 @@ def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(
 @pytest.mark.slow
 def test_a_clip_is_of_the_first_system_that_has_an_answer(speech: tuple[Path, Path], tmp_path: Path, monkeypatch, capsys) -> None:
     none, some = TimedAnswer(0.0, 0.0, 0.0, ""), TimedAnswer(1.0, 2.0, 0.5, "a word")
-    monkeypatch.setattr(speechssl.QA, "answer", lambda *_: [{"cascade-ctc": none, "cascade-b": some}])
+    details = {name: Detail(answer, None, None) for name, answer in {"cascade-ctc": none, "cascade-b": some}.items()}
+    monkeypatch.setattr(speechssl.QA, "details", lambda *_: [details])
     clip = tmp_path / "clip.wav"
     asked = ["--passage", str(speech[0]), "--question", str(speech[1]), "--systems", "cascade-ctc", "--clip", str(clip)]
     assert main(["answer", *asked]) == 0
@@ -209,7 +210,7 @@ def test_a_call_that_fails_makes_no_folder_for_its_clip(speech: tuple[Path, Path
     ("message", "questions"),
     [
         ("has no words; give a text, or a recording", ["", "   ", "?!"]),
-        ("does not exist", ["speech.wav", "my question.mp3", "question.m4a", "recordings/q.webm"]),
+        ("does not exist", ["speech.wav", "my question.mp3", "question.m4a", "recordings/q.webm", "recordings/who", "who\\q", "https://a.b/q"]),
     ],
 )
 def test_a_question_without_words_and_the_name_of_a_missing_recording_are_refused(message: str, questions: list[str]) -> None:
@@ -218,7 +219,7 @@ def test_a_question_without_words_and_the_name_of_a_missing_recording_are_refuse
             read_question(question)
 
 
-@pytest.mark.parametrize("question", ["Who?", "Where is St. Paul.", "Who made Node.js?", "他是谁", "What is yahoo.com", "x" * 5000])
+@pytest.mark.parametrize("question", ["Who?", "km/h?", "Was it Ga/As", "Where is St. Paul.", "Who made Node.js?", "他是谁", "What is yahoo.com", "x" * 5000])
 def test_texts_are_read_as_they_are(question: str) -> None:
     assert read_question(question) == question
 
@@ -251,6 +252,7 @@ def test_systems_are_loaded_once_and_cascades_read_texts_as_well(speech: tuple[P
     assert main(["answer", "--passage", str(speech[0]), *question, "--systems", "cascade-ctc", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [a["question"] for a in printed["answers"]] == question[1:]
+    assert [isinstance(a["question_heard"], str) for a in printed["answers"]] == [False, True]
     assert "MiniSQA" in printed["systems"]["cascade-ctc"]
     assert printed["unanswered"] == []
     both = ["answer", "--passage", str(speech[0]), "--question", question[1], "--systems", "dual", "cascade-ctc"]
@@ -269,10 +271,10 @@ def test_the_best_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)  # no reader of real questions
     (tmp_path / "speechssl/real-questions").mkdir(parents=True)
     (tmp_path / "openai/whisper-base").mkdir(parents=True)
-    assert best_systems(model_folder()) == (["dual", "cascade-openai/whisper-base"], "speechssl/real-questions")
+    assert best_systems(model_folder()) == (["cascade-openai/whisper-base", "dual"], "speechssl/real-questions")
     (tmp_path / "openai/whisper-small.en").mkdir(parents=True)
-    assert best_systems(model_folder())[0][1] == "cascade-openai/whisper-small.en"
-    assert best_systems(model_folder(), "zh")[0][1] == "cascade-openai/whisper-base"
+    assert best_systems(model_folder())[0][0] == "cascade-openai/whisper-small.en"
+    assert best_systems(model_folder(), "zh")[0][0] == "cascade-openai/whisper-base"
 
 
 @pytest.mark.slow

@@ -85,6 +85,15 @@ SAID_ENGLISH = [  # as it is written, as it is said
     ("5 mm", "five millimeters"),
     ("60 mph", "sixty miles per hour"),
     ("20°C", "twenty degrees Celsius"),
+    ("9:00", "nine o'clock"),
+    ("9 o’clock", "nine o clock"),
+    ("12:00 o'clock", "twelve oclock"),
+    ("January 7, 2012", "January seventh, twenty twelve"),
+    ("May 1", "May the first"),
+    ("#5", "number five"),
+    ("No. 5", "number five"),
+    ("1984's", "nineteen eighty-four's"),
+    ("1914–1918", "1914-1918"),
     ("-5", "minus five"),
     ("−5", "negative five"),
     (".5", "zero point five"),
@@ -108,6 +117,9 @@ SAID_CHINESE = [
     ("-5度", "負五度"),
     ("7:30", "七點三十分"),
     ("3:05", "三点零五分"),
+    ("9:00", "九点"),
+    ("9:30", "九點半"),
+    ("9点30分", "九点半"),
     ("€5", "五歐元"),
     ("£3.5億", "三點五億英鎊"),
     ("￥500", "五百元"),
@@ -138,6 +150,9 @@ OTHER_ENGLISH = [  # what is not the same
     ("type XL", "type 40"),
     ("5 km", "5 kg"),
     ("7 am", "7 pm"),
+    ("9 o'clock", "90 clock"),
+    ("May 1st", "May 2"),
+    ("9:00", "900"),
     ("20 a million", "21 million"),
     ("one second", "twelfth"),
     ("in 2010 third", "in 20103rd"),
@@ -448,7 +463,7 @@ def test_only_what_is_certain_is_rewritten(text: str, wanted: str) -> None:
 
 PIECES = (
     "one two five nineteen twenty thirty hundred million a and half quarter thirds second third point oh minus dollars cents "
-    "percent henry viii v chapter x i km mm pm p.m. 1 5 20 1984 3.5 1/2 ½ 7:30 $ £ € ¥ -5 .5 °c 's , . bn"
+    "percent o'clock january # no. henry viii v chapter x i km mm pm p.m. 1 5 20 1984 3.5 1/2 ½ 7:30 $ £ € ¥ -5 .5 °c 's , . bn"
 ).split()
 
 

@@ -21,7 +21,7 @@ class Answer:
     """answer questions from a spoken passage
 
     A question is a recording, or a text, which cascades alone can read. Prints start and end of every answer in the passage and,
-    for a cascade, its words; the last lines say what each system is made of. Systems are dual, speechbert and cascade-ENGINE, with
+    for a cascade, its words, and what it heard as the question; the last lines say what each system is made of. Systems are dual, speechbert and cascade-ENGINE, with
     the engine ctc, pocketsphinx, or a Hugging Face model. Without --systems they are dual and the best cascade on this machine:
     Whisper and a reader of real questions where there are some (`speechssl models get whisper-base`; recipes/real_questions), else
     cascade-ctc. In a long passage dual@5 or cascade-ENGINE@5 reads only the 5 windows that share most with the question.
@@ -50,6 +50,7 @@ class Answer:
 
     def run(self) -> dict[str, Any]:
         from speechssl.audio import check_clip, quiet_decoders, write_clip
+        from speechssl.cascade.data import Transcript
         from speechssl.systems import QA, read_question, read_speech
         from speechssl.text import language_of
 
@@ -66,18 +67,21 @@ class Answer:
         with quiet_decoders():
             passage, asked = read_speech(self.passage), [read_question(question) for question in self.question]
         qa = QA(self.models, self.systems, self.reading.reader, self.language, self.reading.null_threshold)
-        answers = qa.answer(passage, asked, str(self.passage))
+        details = qa.details(passage, asked, str(self.passage))
         rows: list[dict[str, Any]] = []
         unasked = []
-        for question, by_system in zip(self.question, answers, strict=True):
+        for question, text, by_system in zip(self.question, asked, details, strict=True):
             if len(self.question) > 1:
                 print(question)
-            for name, found in by_system.items():
+            for name, (found, _, read) in by_system.items():
+                heard = read.text if isinstance(read, Transcript) and not isinstance(text, str) else None
                 words = "" if found.text is None else f'  "{found.text}"'
                 times = f"{found.start:7.2f} to {found.end:7.2f} s  confidence {found.confidence:.2f}{words}"
                 print(f"{name:>20}  {'no answer' if found.text == '' else times}")
+                if heard is not None:
+                    print(f'{"":>20}  the question, as heard: "{heard}"')
                 known = {k: None if v != v else v for k, v in asdict(found).items()}  # JSON has no nan
-                rows.append({"question": question, "system": name} | known)
+                rows.append({"question": question, "system": name} | known | {"question_heard": heard})
             for name in (name for name in qa.about if name not in by_system):
                 print(f"{name:>20}  {LISTENS}")
                 unasked.append({"question": question, "system": name, "why": LISTENS})
@@ -85,8 +89,8 @@ class Answer:
             print(f"{', '.join(name for name, own in qa.about.items() if own == made_of)}: {made_of}")
         if qa.hint:
             print(qa.hint)
-        for path, by_system in zip(clips, answers, strict=False):
-            first = next(((name, answer) for name, answer in by_system.items() if answer.text != ""), None)
+        for path, by_system in zip(clips, details, strict=False):
+            first = next(((name, found.answer) for name, found in by_system.items() if found.answer.text != ""), None)
             if first:
                 write_clip(path, passage, first[1].start, first[1].end)
             made = f"the answer of {first[0]}" if first else f"not written, {' and '.join(by_system)} has no answer"

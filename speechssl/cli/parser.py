@@ -256,7 +256,7 @@ def meant(word: str, known: Iterable[str]) -> str:
     """ "; did you mean ...?", or where to look."""
     names = {name.lstrip("-"): name for name in sorted(known)}
     bare = word.lstrip("-").lower()
-    near = [name for name in names if len(bare) > 1 and name.startswith(bare)] or get_close_matches(bare, names, 1)
+    near = [name for name in names if len(bare) > 1 and name.startswith(bare)] or get_close_matches(bare, names, 1, 0.7)
     parts = {part for part in re.split("[-_]", bare) if len(part) > 4}
     near = near or get_close_matches(bare, [name for name in names if parts & set(re.split("[-_]", name))], 1, 0)
     near = [name for name in [ELSEWHERE.get(bare)] if name in names] or near
