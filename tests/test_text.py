@@ -463,7 +463,7 @@ def test_only_what_is_certain_is_rewritten(text: str, wanted: str) -> None:
 
 PIECES = (
     "one two five nineteen twenty thirty hundred million a and half quarter thirds second third point oh minus dollars cents "
-    "percent o'clock january # no. henry viii v chapter x i km mm pm p.m. 1 5 20 1984 3.5 1/2 ½ 7:30 $ £ € ¥ -5 .5 °c 's , . bn"
+    "percent henry viii v chapter x i km mm pm p.m. 1 5 20 1984 3.5 1/2 ½ 7:30 $ £ € ¥ -5 .5 °c 's , . bn"
 ).split()
 
 
