@@ -205,6 +205,8 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
         if str(path) == "-":
             raise InputError("audio is not read from standard input (-); write it to a file and give its path") from None
         remedy = "download it and give the path" if re.match("https?:/", str(path)) else "check the path"
+        if re.search(r"\s\S+\s", str(path)) and not re.fullmatch(r"\.\w{2,4}", path.suffix):
+            remedy = "a recording is wanted here, and no text"
         raise InputError(f"the audio file {path} does not exist; {remedy}") from None
     except OSError as error:
         raise InputError(f"cannot open the audio file {path} ({error.strerror}); check the path") from error

@@ -194,6 +194,10 @@ STEADY = 1.2  # dB: the level of noise and tones stays within this (0 to 0.9), t
 # seven languages; Dutch, Hindi, Portuguese and Swedish have up to 0.37. It is low, since refusing accented English is worse than
 # reading Dutch.
 LEAST_SHARE = 0.1
+# Least share of "no speech" that is believed. Whisper base and tiny.en give English (telephone MP3 by festival and flite, also in
+# noise of 5 and 0 dB; clean synthesisers; a recording of a person) at most 0.1; music, claps, a throbbing tone and a kitchen 0.51
+# to 0.86.
+NO_SPEECH = 0.4
 LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
 
 
@@ -263,7 +267,7 @@ class QA:
 
         passage: a recording of any length, as an audio file or samples (N,) float32 at 16 kHz; questions: recordings, or texts,
         which cascades alone can read: answers to a text have no other systems. name: of the passage in messages. Raises InputError
-        for audio that cannot be used or holds no speech, for a passage that a Whisper of many languages takes for another language,
+        for audio that cannot be used or holds no speech, for what a Whisper of many languages takes for another language,
         for a text without words, for one that none of the systems reads, and for a question that is not in a list.
         """
         return [{s: found.answer for s, found in by_system.items()} for by_system in self.details(passage, questions, name)]
@@ -279,19 +283,24 @@ class QA:
         if any(isinstance(q, str) for q in asked) and not any(isinstance(s, Cascade) for s in self.systems):
             names = ", ".join(system.name for system in self.systems)
             raise InputError(f"{names} can only listen; record the question, or add a cascade that reads it (cascade-ctc)")
-        for system in self.systems:
-            if isinstance(system, Cascade) and system.spoken_languages:
-                check_language(system.spoken_languages, samples, self.language, name)
+        self._check_language(samples, name)
         encoded = self._encode(samples, name)
-        details = []
+        details: list[dict[str, Detail]] = []
         for question in asked:
+            asked_for = "the question" if len(asked) == 1 else f"question {len(details) + 1}"
             if isinstance(question, str):
                 coded = {s.name: s.read(question, self.language) for s in self.systems if isinstance(s, Cascade)}
             else:
-                coded = self._encode(question, "the question")
+                self._check_language(question, asked_for)
+                coded = self._encode(question, asked_for)
             pairs = [(s, coded[s.name], encoded[s.name]) for s in self.systems if s.name in coded]
             details.append({s.name: Detail(s.answer_all([(its, passage)])[0], passage, its) for s, its, passage in pairs})
         return details
+
+    def _check_language(self, samples: np.ndarray, what: str) -> None:
+        for system in self.systems:
+            if isinstance(system, Cascade) and system.spoken_languages:
+                check_language(system.spoken_languages, samples, self.language, what)
 
     def _encode(self, samples: np.ndarray, what: str) -> dict[str, Any]:
         """What every system reads of a recording, by its name. what: the recording, in messages.
@@ -310,7 +319,9 @@ class QA:
 def best_systems(models: Path, language: str = "en") -> tuple[list[str], str | None]:
     """What is there, the best first: the cascade of the best Whisper and the best reader of real questions that lie on this machine
     (the folder of checkpoints, the hub's cache), and DUAL of `models`; or else DUAL and the cascade of `models`. Also the reader,
-    None for that of `models`. language: of the speech; for another than English, Whispers of English alone are no choice. Raises InputError for no system.
+    None for that of `models`. language: of the speech; for another than English, Whispers of English alone are no choice.
+
+    Raises InputError for no system.
     """
     recognisers = [name for name in RECOGNISERS if language == "en" or not name.endswith(".en")]
     recogniser, reader = (next(filter(found_checkpoint, names), None) for names in (recognisers, READERS))
@@ -377,19 +388,28 @@ def level_range(samples: np.ndarray) -> float:
 def check_language(
     spoken_languages: Callable[[np.ndarray], Mapping[str, float]], samples: np.ndarray, language: str, name: str
 ) -> None:
-    """Raises InputError where a recording is in another language at its beginning, in its middle, and at its end.
+    """Raises InputError where a recording has no speech, or speech in another language, at its beginning, in its middle, and at its
+    end.
 
-    spoken_languages: samples (N,) -> the share of every language in their first half minute; language: that it should be in.
+    spoken_languages: of `WhisperCheckpoint`; language: that it should be in.
     """
     window, half = 30 * SAMPLE_RATE, len(samples) // 2
-    shares: Mapping[str, float] = {}
+    others: list[Mapping[str, float]] = []
     for first in dict.fromkeys((0, max(half - window // 2, 0), max(len(samples) - window, 0))):
         shares = spoken_languages(samples[first : first + window])
+        if shares.get("", 0.0) >= NO_SPEECH:
+            continue
         if shares.get(language, 0.0) >= LEAST_SHARE:
             return
-    found = max(shares, key=lambda code: shares[code])
+        others.append({code: share for code, share in shares.items() if code})
+    if not others:
+        raise InputError(
+            f"{name} holds no speech that the recogniser hears (noise or music alone, or speech that is hardly audible or in a "
+            "language it does not know); check the recording"
+        )
+    found = max(others[-1], key=lambda code: others[-1][code])
     raise InputError(
-        f"{name} sounds like the language {found!r}, or holds no speech, and the models are for {language!r}; give a recording in "
+        f"{name} sounds like the language {found!r}, and the models are for {language!r}; give a recording in "
         "it, or, if it is in it after all, a recogniser that knows no other (openai/whisper-tiny.en)"
     )
 

@@ -67,9 +67,15 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     try:
         config = text_config(source)
         half = encoder_half(config)
+    except Exception as error:  # transformers, safetensors and the hub client each raise their own
+        raise InputError(f"cannot load the text encoder {source} ({reason_of(error)}); {remedy}") from error
+    if config.is_encoder_decoder and not half:
+        reason = "it has a decoder as well, and the encoder half is taken of T5 and its kin alone"
+        raise InputError(f"{source} ({config.model_type}) cannot be a text encoder here: {reason}; {remedy}")
+    try:
         model, info = (half or AutoModel).from_pretrained(source, config=config, dtype=torch.float32, output_loading_info=True)
         model = model.get_encoder() if half else model
-    except Exception as error:  # transformers, safetensors and the hub client each raise their own
+    except Exception as error:
         raise InputError(f"cannot load the text encoder {source} ({reason_of(error)}); {remedy}") from error
     missing = sorted(k for k in info["missing_keys"] if not k.startswith("pooler."))  # the pooler is not used
     if missing:

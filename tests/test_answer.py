@@ -10,6 +10,8 @@ import pytest
 import soundfile
 
 import speechssl
+from speechssl.cascade.data import Transcript
+from speechssl.cascade.system import Cascade
 from speechssl.cli import main
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
@@ -129,10 +131,25 @@ def test_speech_as_loud_as_white_noise_is_read(tmp_path: Path) -> None:
     assert len(read_speech(tmp_path / "noisy.wav")) == 64_000
 
 
+@pytest.mark.parametrize(
+    ("spoken", "message"), [({"de": 0.9}, "the question sounds like the language 'de'"), ({"": 0.9}, "no speech")]
+)
+def test_a_spoken_question_is_checked_like_the_passage(spoken: dict[str, float], message: str) -> None:
+    passage, question = np.random.default_rng(0).normal(0, 0.1, (2, 32_000)).astype(np.float32)
+    qa = object.__new__(speechssl.QA)
+    heard = lambda samples: {"en": 0.9} if samples[0] == passage[0] else spoken  # noqa: E731
+    qa.systems = [Cascade("cascade-x", lambda *_: Transcript(()), None, {}, spoken_languages=heard)]  # type: ignore[arg-type]
+    qa.language = "en"
+    with pytest.raises(InputError, match=message):
+        qa.answer(passage, [question])
+
+
 def test_a_passage_in_another_language_is_refused_and_one_that_only_begins_in_it_is_not() -> None:
-    shares = {"de": 0.9, "en": 0.05}
-    with pytest.raises(InputError, match="x.mp3 sounds like the language 'de', .* and the models are for 'en'; give a recording"):
+    shares = {"": 0.3, "de": 0.2, "en": 0.05}
+    with pytest.raises(InputError, match="x.mp3 sounds like the language 'de', and the models are for 'en'; give a recording"):
         check_language(lambda _: shares, np.ones(16_000 * 100), "en", "x.mp3")
+    with pytest.raises(InputError, match="x.mp3 holds no speech that the recogniser hears"):
+        check_language(lambda _: {"en": 1.0, "": 0.5}, np.ones(16_000 * 100), "en", "x.mp3")
     parts: list[int] = []
 
     def only_at_the_end(samples: np.ndarray) -> dict[str, float]:
@@ -210,7 +227,10 @@ def test_a_call_that_fails_makes_no_folder_for_its_clip(speech: tuple[Path, Path
     ("message", "questions"),
     [
         ("has no words; give a text, or a recording", ["", "   ", "?!"]),
-        ("does not exist", ["speech.wav", "my question.mp3", "question.m4a", "recordings/q.webm", "recordings/who", "who\\q", "https://a.b/q"]),
+        (
+            "does not exist",
+            ["speech.wav", "my question.mp3", "question.m4a", "recordings/q.webm", "recordings/who", "who\\q", "https://a.b/q"],
+        ),
     ],
 )
 def test_a_question_without_words_and_the_name_of_a_missing_recording_are_refused(message: str, questions: list[str]) -> None:
@@ -219,7 +239,9 @@ def test_a_question_without_words_and_the_name_of_a_missing_recording_are_refuse
             read_question(question)
 
 
-@pytest.mark.parametrize("question", ["Who?", "km/h?", "Was it Ga/As", "Where is St. Paul.", "Who made Node.js?", "他是谁", "What is yahoo.com", "x" * 5000])
+@pytest.mark.parametrize(
+    "question", ["Who?", "km/h?", "Was it Ga/As", "Where is St. Paul.", "Who made Node.js?", "他是谁", "Is it x.com", "x" * 5000]
+)
 def test_texts_are_read_as_they_are(question: str) -> None:
     assert read_question(question) == question
 

@@ -62,10 +62,8 @@ class HuggingFaceRecogniser:
 
     @property
     def spoken_languages(self) -> Callable[[np.ndarray], dict[str, float]] | None:
-        """Which languages the first half minute of samples (N,) may be in: code (en, zh) -> share; None where the model knows one
-        alone.
-        """
-        return self.engine.spoken_languages if isinstance(self.engine, WhisperCheckpoint) and self.engine.multilingual else None
+        """Whisper's `spoken_languages`; None of a CTC model."""
+        return self.engine.spoken_languages if isinstance(self.engine, WhisperCheckpoint) else None
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """samples: (N,) float32 at 16 kHz. Long audio is decoded in pieces cut at pauses.
@@ -150,12 +148,19 @@ class WhisperCheckpoint:
 
     @torch.inference_mode()
     def spoken_languages(self, samples: np.ndarray) -> dict[str, float]:
+        """Which languages the first half minute of samples (N,) may be in: code (en, zh) -> share, which sum to 1; and, as "", how
+        likely no speech is in it (arXiv 2212.04356, section 2.3).
+        """
         features = self.extractor(samples[: int(WHISPER_LONGEST * SAMPLE_RATE)], sampling_rate=SAMPLE_RATE, return_tensors="pt")
         device, settings = self.model.device, self.model.generation_config
         start = torch.tensor([[settings.decoder_start_token_id]], device=device)  # after which the language comes
         logits = self.model(input_features=features.input_features.to(device), decoder_input_ids=start).logits[0, -1]
+        known = getattr(settings, "no_timestamps_token_id", None)  # <|nospeech|>, which has other names as well, is the one before
+        silent = {"": float(logits.float().softmax(-1)[known - 1]) if known else 0.0}
+        if not self.multilingual:
+            return {"en": 1.0} | silent
         shares = logits[list(settings.lang_to_id.values())].float().softmax(-1).tolist()
-        return {code.strip("<|>"): share for code, share in zip(settings.lang_to_id, shares, strict=True)}
+        return {code.strip("<|>"): share for code, share in zip(settings.lang_to_id, shares, strict=True)} | silent
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
         audio = {"raw": samples, "sampling_rate": SAMPLE_RATE}

@@ -21,10 +21,11 @@ class Answer:
     """answer questions from a spoken passage
 
     A question is a recording, or a text, which cascades alone can read. Prints start and end of every answer in the passage and,
-    for a cascade, its words, and what it heard as the question; the last lines say what each system is made of. Systems are dual, speechbert and cascade-ENGINE, with
-    the engine ctc, pocketsphinx, or a Hugging Face model. Without --systems they are dual and the best cascade on this machine:
-    Whisper and a reader of real questions where there are some (`speechssl models get whisper-base`; recipes/real_questions), else
-    cascade-ctc. In a long passage dual@5 or cascade-ENGINE@5 reads only the 5 windows that share most with the question.
+    for a cascade, its words, and what it heard as the question; the last lines say what each system is made of. Systems are dual,
+    speechbert and cascade-ENGINE, with the engine ctc, pocketsphinx, or a Hugging Face model. Without --systems they are dual and
+    the best cascade on this machine, which comes first where it is of Whisper and a reader of real questions (`speechssl models get
+    whisper-base`; recipes/real_questions), and else is cascade-ctc. In a long passage dual@5 or cascade-ENGINE@5 reads only the 5
+    windows that share most with the question.
 
     The confidence, 0 to 1, is the share of the chosen span in a softmax over the best span of every window of the passage and "no
     answer". It is no probability of being right: in a short passage, which is one window, wrong answers are often near 1 as well.
