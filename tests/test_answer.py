@@ -240,7 +240,18 @@ def test_a_question_without_words_and_the_name_of_a_missing_recording_are_refuse
 
 
 @pytest.mark.parametrize(
-    "question", ["Who?", "km/h?", "Was it Ga/As", "Where is St. Paul.", "Who made Node.js?", "他是谁", "Is it x.com", "x" * 5000]
+    "question",
+    [
+        "Who?",
+        "km/h?",
+        "Was it Ga/As",
+        "Where is St. Paul.",
+        "Who made Node.js?",
+        "他是谁",
+        "学生/老师有多少",
+        "Is it x.com",
+        "x" * 5000,
+    ],
 )
 def test_texts_are_read_as_they_are(question: str) -> None:
     assert read_question(question) == question
