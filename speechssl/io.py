@@ -425,7 +425,7 @@ def models_root() -> Path:
     that names no folder."""
     root = os.environ.get(MODELS)
     if root and not Path(root).is_dir():
-        raise InputError(f"the variable {MODELS} names {root}, which is not a folder; correct or unset it")
+        raise InputError(f"the variable {MODELS} names {root}, which is not a folder; make it, or correct or unset the variable")
     return Path(root) if root else Path.home() / ".cache/speechssl/models"
 
 
