@@ -257,6 +257,11 @@ def test_texts_are_read_as_they_are(question: str) -> None:
     assert read_question(question) == question
 
 
+def test_a_text_in_the_place_of_the_passage_is_called_one(capsys) -> None:
+    assert main(["answer", "--passage", "It was founded in 1088.", "--question", "When?"]) == 2
+    assert "does not exist; a recording is wanted here, and no text" in capsys.readouterr().err
+
+
 def test_systems_that_cannot_listen_and_none_at_all_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cascade-given reads transcripts and cannot listen"):
         speechssl.QA(systems=["dual", "cascade-given"])
