@@ -30,6 +30,16 @@ def _one_torch_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def set_threads():
+    """`torch.set_num_threads`, undone after the test."""
+    import torch
+
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _what_is_imported_stays():
     """No collection of garbage, of which every loaded encoder makes one, need look through all of torch and transformers."""

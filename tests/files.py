@@ -95,7 +95,8 @@ def untouched(folder):
 
 
 def refused(match, function, *arguments, **options):
-    """The function raises InputError of one line with this in it."""
+    """The function raises InputError of one line with this in it. Returns the line."""
     with pytest.raises(InputError, match=match) as caught:
         function(*arguments, **options)
     assert "\n" not in str(caught.value)
+    return str(caught.value)

@@ -18,6 +18,8 @@ from speechssl.finetuning import BOTTLENECK, METHODS, RANK, add, added, merged, 
 from speechssl.text_side.frozen import Computer, load_puzzle
 from speechssl.textlm import load_text_encoder, make_encoder
 
+from .files import refused
+
 LAYERS = ("query", "key", ".q.", ".wi", "wqkv", "ffn.lin", "dense")  # in the names of matrices
 PEFT = pytest.param("lora", marks=pytest.mark.skipif(not find_spec("peft"), reason="no peft"))
 SHOWN = torch.arange(30.0).reshape(3, 10, 1) % 7
@@ -34,8 +36,7 @@ def test_devices_train_what_they_say_and_always_what_reads_and_writes(family: st
     for device in (d for d in METHODS if d != "lora"):
         model = computer(family, checkpoint)
         if device == "biases" and family in ("T5", "ModernBERT"):
-            with pytest.raises(InputError, match="has no biases to train; choose --trained all, frozen or none"):
-                train_only(model.encoder, device)
+            refused("has no biases to train; choose --trained all, frozen or none", train_only, model.encoder, device)
             continue
         train_only(model.encoder, device)
         learnt = {name for name, weight in model.named_parameters() if weight.requires_grad}
@@ -125,8 +126,7 @@ def test_lora_merges_into_the_encoder(family: str, device: str, checkpoint: Any)
 
 def test_what_a_device_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = nn.Sequential(nn.Linear(2, 2))
-    with pytest.raises(InputError, match="adapters find no place in Sequential; choose --trained all, frozen or none"):
-        train_only(plain, "adapters")
+    refused("adapters find no place in Sequential; choose --trained all, frozen or none", train_only, plain, "adapters")
     sizes = {"d_model": 8, "n_head": 1, "d_head": 8, "d_inner": 8, "vocab_size": 9}
     blocks = {"architectures": ["FunnelModel"], "block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1}
     funnel = make_encoder(FunnelConfig(**sizes, **blocks).to_dict())

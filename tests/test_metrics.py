@@ -11,8 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from speechssl.errors import InputError
 from speechssl.metrics import exact_match, frame_f1, overlap_score, token_f1, word_error_rate
+
+from .files import refused
 
 
 @pytest.mark.parametrize(
@@ -115,12 +116,9 @@ def test_errors_are_edit_distances(pairs: list[tuple[list[str], list[str]]]) -> 
 
 
 def test_word_errors_of_unequal_lists_or_no_words() -> None:
-    with pytest.raises(InputError, match="2 references and 1 hypotheses"):
-        word_error_rate(["a", "b"], ["a"])
-    with pytest.raises(InputError, match="no words"):
-        word_error_rate(["...", ""], ["a", "b"])
-    with pytest.raises(InputError, match="no words"):
-        word_error_rate([], [])
+    refused("2 references and 1 hypotheses", word_error_rate, ["a", "b"], ["a"])
+    refused("no words", word_error_rate, ["...", ""], ["a", "b"])
+    refused("no words", word_error_rate, [], [])
 
 
 HAN = st.text(alphabet="北京大学中山年，。 ", max_size=8)  # without numbers, which DRCD's script leaves alone

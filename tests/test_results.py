@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from speechssl.errors import InputError
 from speechssl.results import Row, Table, append_rows, counted_range, drawn_sentence, read_rows, results_table
 
+from .files import refused
+
 ROW = Row("dual", "hubert", "babble", 10.0, "FF1", 51.25, 49.0, 53.5, 400, 0, "3f2a")
 
 finite = st.floats(-1e6, 1e6)
@@ -151,11 +153,9 @@ def test_damage_is_named_with_file_and_line(path: Path, line: str, what: str) ->
 
 
 def test_a_missing_file(path: Path) -> None:
-    with pytest.raises(InputError, match="there are no results in .*; `speechssl evaluate` writes them"):
-        read_rows(path)
+    refused("there are no results in .*; `speechssl evaluate` writes them", read_rows, path)
     path.mkdir(parents=True)
-    with pytest.raises(InputError, match="cannot read the results .*Is a directory.; run the evaluation"):
-        read_rows(path)
+    refused("cannot read the results .*Is a directory.; run the evaluation", read_rows, path)
 
 
 @pytest.mark.slow

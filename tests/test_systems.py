@@ -18,14 +18,13 @@ from speechssl.cli import main
 from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import SharedEncoder
-from speechssl.errors import InputError
 from speechssl.io import differing, model_folder, read_json, write_json
 from speechssl.report.build import evaluated_split
 from speechssl.results import read_rows
 from speechssl.systems import Parts, bundle, linked, load_systems
 from speechssl.units.kmeans import Codebook, load_codebook
 
-from .files import change_json, change_lines
+from .files import change_json, change_lines, refused
 
 
 @pytest.fixture
@@ -76,24 +75,19 @@ def test_a_shipped_reader_loads_back_to_what_is_saved(part: str, tmp_path: Path)
 )
 def test_missing_parts_are_named(models: Path, damage: str, system: str, message: str):
     (models / damage).unlink()
-    with pytest.raises(InputError, match=message):
-        load_systems(models, [system])
+    refused(message, load_systems, models, [system])
 
 
 @pytest.mark.slow
 def test_parts_that_are_missing_or_do_not_belong_together_are_refused(models: Path):
-    with pytest.raises(InputError, match="choose dual, speechbert, cascade-ctc"):
-        load_systems(models, ["duel"])
+    refused("choose dual, speechbert, cascade-ctc", load_systems, models, ["duel"])
     shutil.rmtree(models / "ctc")
-    with pytest.raises(InputError, match="has no ctc/; train one"):
-        load_systems(models, ["cascade-ctc"])
+    refused("has no ctc/; train one", load_systems, models, ["cascade-ctc"])
     for units in ({"codebook": "other"}, None):
         change_json(models / "dual/card.json", units=units, codebooks=[])
-        with pytest.raises(InputError, match="trained on other units"):
-            load_systems(models, ["dual"])
+        refused("trained on other units", load_systems, models, ["dual"])
     change_json(models / "units.card.json", encoder="0123456789abcdef")
-    with pytest.raises(InputError, match=r"units\.safetensors was fitted on encoder 0123456789abcdef"):
-        load_systems(models, ["dual"])
+    refused(r"units\.safetensors was fitted on encoder 0123456789abcdef", load_systems, models, ["dual"])
 
 
 @pytest.mark.slow
@@ -108,8 +102,7 @@ def test_a_reader_of_units_that_were_carried_over_loads_and_of_others_does_not(m
     Codebook(book.centroids + 1e-3, card).save(path)  # a sibling of the reader's
     assert load_systems(models, ["dual"])[0].card["codebook"] == load_codebook(path).hash
     Codebook(book.centroids + 1e-3, card | {"carried_from": "0123456789abcdef"}).save(path)
-    with pytest.raises(InputError, match="trained on other units"):
-        load_systems(models, ["dual"])
+    refused("trained on other units", load_systems, models, ["dual"])
 
 
 @pytest.mark.slow
@@ -159,8 +152,7 @@ def test_samples_that_are_integers_have_their_own_full_scale():
     samples = np.random.default_rng(0).integers(-20_000, 20_000, 16_000)
     found = [systems.read_recording(x) for x in (samples.astype(np.int16), (samples << 16).astype(np.int32), samples / 32_768)]
     assert all(x.dtype == np.float32 and np.array_equal(x, found[2]) for x in found)
-    with pytest.raises(InputError, match="the array given is silent"):
-        systems.read_recording(np.ones(16_000, np.int16))
+    refused("the array given is silent", systems.read_recording, np.ones(16_000, np.int16))
 
 
 def test_one_array_is_encoded_once(encoder, monkeypatch):
@@ -189,8 +181,7 @@ def test_one_array_is_encoded_once(encoder, monkeypatch):
 
 @pytest.mark.parametrize("name", ["speechbert@2", "text@2", "dual@0", "dual@x"])
 def test_only_dual_and_cascades_read_few_windows(name: str, tmp_path: Path):
-    with pytest.raises(InputError, match=f"there is no system '{name}'"):
-        load_systems(tmp_path, [name])
+    refused(f"there is no system '{name}'", load_systems, tmp_path, [name])
 
 
 @pytest.mark.slow
@@ -242,8 +233,7 @@ def test_a_reader_of_hugging_face_with_other_weights_is_another_part(checkpoint:
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder)
     model.qa_outputs.bias.data += 1
     model.save_pretrained(folder)
-    with pytest.raises(InputError, match=r"was made from other inputs \(text-qa differs\)"):
-        bundle(mine, tmp_path / "mine")
+    refused(r"was made from other inputs \(text-qa differs\)", bundle, mine, tmp_path / "mine")
 
 
 @pytest.mark.parametrize(
@@ -259,8 +249,7 @@ def test_a_reader_of_hugging_face_with_other_weights_is_another_part(checkpoint:
     ],
 )
 def test_parts_that_do_not_belong_together_leave_nothing(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        bundle(parts(**changes), tmp_path / "mine")
+    refused(message, bundle, parts(**changes), tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 
 

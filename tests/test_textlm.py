@@ -45,6 +45,8 @@ from speechssl.textlm import (
     word_pieces,
 )
 
+from .files import refused
+
 # ---- the five assignments of DUAL: which rows of a text encoder's table become units
 
 
@@ -105,8 +107,7 @@ def test_released_takes_the_ids_from_5_in_order():
 def test_released_is_refused_where_these_ids_are_no_text(fifth, message):
     made = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", *([fifth, "Ġthe"] if fifth else []))
     made.add_special_tokens({"mask_token": "<mask>"} if fifth == "<mask>" else {})
-    with pytest.raises(InputError, match=f"ids 5 to 6, of which . are no tokens of text .*{message}.*most-frequent"):
-        assign_tokens(made, 2, "released")
+    refused(f"ids 5 to 6, of which . are no tokens of text .*{message}.*most-frequent", assign_tokens, made, 2, "released")
 
 
 # ---- the table
@@ -178,8 +179,7 @@ def test_sentence_marks_stand_in_for_cls_and_sep(text_encoder):
 
 
 def test_a_tokeniser_without_marks_is_refused(text_encoder):
-    with pytest.raises(InputError, match="choose an encoder that has"):
-        symbol_encoder(text_encoder(), other_tokenizer(), 5, "random")
+    refused("choose an encoder that has", symbol_encoder, text_encoder(), other_tokenizer(), 5, "random")
 
 
 # ---- characters as a vocabulary: every one a token, rows of the text encoder for them, and other vocabularies of Chinese
@@ -260,8 +260,7 @@ def test_tokens_are_characters_from_the_commonest_and_the_specials_follow(tmp_pa
 
 
 def test_nothing_written_is_refused():
-    with pytest.raises(InputError, match="leave out --characters"):
-        character_tokenizer(["", "  "])
+    refused("leave out --characters", character_tokenizer, ["", "  "])
 
 
 def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
@@ -271,8 +270,7 @@ def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
     assert len({tuple(row.tolist()) for row in table.weight} & source) == 10
     masked = encoder.get_input_embeddings().weight[tokenizer.mask_token_id]
     assert table.weight[characters.mask_token_id].equal(masked)
-    with pytest.raises(InputError, match="too few for"):
-        character_encoder(text_encoder(), tokenizer, map(chr, range(0x4E00, 0x4F00)))
+    refused("too few for", character_encoder, text_encoder(), tokenizer, map(chr, range(0x4E00, 0x4F00)))
 
 
 def test_a_tokeniser_of_another_size_than_its_table_is_refused_but_for_padding(tokenizer, tmp_path):
@@ -280,8 +278,7 @@ def test_a_tokeniser_of_another_size_than_its_table_is_refused_but_for_padding(t
     for rows in (len(tokenizer), len(tokenizer) + 256):
         assert len(load_tokenizer(tmp_path, rows)) == len(tokenizer)
     for rows in (len(tokenizer) - 1, len(tokenizer) + 257):
-        with pytest.raises(InputError, match=rf"has {len(tokenizer)} entries and its model {rows}; train or fetch it again"):
-            load_tokenizer(tmp_path, rows)
+        refused(rf"has {len(tokenizer)} entries and its model {rows}; train or fetch it again", load_tokenizer, tmp_path, rows)
 
 
 def test_licences_are_those_of_the_data_the_text_encoder_and_the_start(tmp_path):
@@ -422,10 +419,8 @@ def test_english_pieces_have_the_phones_of_espeak(tokenizer):
 
 
 def test_other_kinds_and_vocabularies_without_units_are_refused(tokenizer, pinyin):
-    with pytest.raises(InputError, match="no sub-word units 'syllables'; choose one of none, pinyin, phones"):
-        subword_units(tokenizer, "syllables", 100, 8)
-    with pytest.raises(InputError, match="no token of this text encoder has pinyin"):
-        subword_units(tokenizer, "pinyin", len(tokenizer), 8)
+    refused("no sub-word units 'syllables'; choose one of none, pinyin, phones", subword_units, tokenizer, "syllables", 100, 8)
+    refused("no token of this text encoder has pinyin", subword_units, tokenizer, "pinyin", len(tokenizer), 8)
     assert subword_units(tokenizer, "none", 100, 8) is None
 
 

@@ -12,10 +12,10 @@ from torch import nn
 
 from speechssl.config import EvalOptions, TrainingOptions, settings
 from speechssl.dual.config import QaOptions
-from speechssl.errors import InputError, MissingExtra
+from speechssl.errors import MissingExtra
 from speechssl.trainer import Evaluation, fit
 
-from .files import read_lines
+from .files import read_lines, refused
 
 
 class Toy(nn.Module):
@@ -339,8 +339,7 @@ def test_patience_ends_training_and_a_run_that_was_ended_stays_so(tmp_path):
 
 
 def test_patience_without_evaluation_is_one_sentence():
-    with pytest.raises(InputError, match="--patience 2 counts evaluations; give --eval-every as well, or leave it out"):
-        EvalOptions(patience=2)
+    refused("--patience 2 counts evaluations; give --eval-every as well, or leave it out", EvalOptions, patience=2)
 
 
 @pytest.mark.parametrize("horizon", [None, 10])

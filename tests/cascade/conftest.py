@@ -1,14 +1,28 @@
-"""Hugging Face checkpoints of recognisers: tiny ones with random weights."""
+"""Hugging Face checkpoints of recognisers: tiny ones with random weights; and what recognisers hear and say."""
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+
+from speechssl.cascade.data import TimedWord, Transcript
 
 transformers = pytest.importorskip("transformers")
 RATE = 16_000
 TOKENS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"]
+
+
+def noise(seconds: float) -> np.ndarray:
+    return np.random.default_rng(0).normal(scale=0.1, size=int(seconds * RATE)).astype(np.float32)
+
+
+def transcript(words: str | list[str], separator: str = " ", step: float = 0.5) -> Transcript:
+    """Words of 0.4 s, one every `step` seconds. words: a text of such, or a list."""
+    words = words.split() if isinstance(words, str) and separator else list(words)
+    return Transcript(tuple(TimedWord(w, i * step, i * step + 0.4, math.nan) for i, w in enumerate(words)), separator)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,8 @@ from speechssl.cascade.decode import BEGIN, END, NEVER, UNKNOWN, BeamDecoder, Be
 from speechssl.cascade.model import BLANK_NAME, CtcVocabulary, greedy_decode
 from speechssl.errors import InputError
 
+from ..files import refused
+
 # ---- n-gram models: probabilities that add up, on any texts; what training learns; and ARPA files, whole and damaged
 
 
@@ -82,8 +84,7 @@ def test_contexts_keep_the_last_words():
 
 def test_texts_without_words_and_an_order_of_0_are_refused():
     for sentences in ([], ["", "  "]):
-        with pytest.raises(InputError, match="no words"):
-            train_ngram(sentences)
+        refused("no words", train_ngram, sentences)
     with pytest.raises(ValueError, match="at least 1"):
         train_ngram(TEXTS, 0)
 
@@ -162,8 +163,7 @@ def test_damage_is_named(hand, old, new, reason):
 
 def test_longer_ngrams_need_the_shorter_ones(hand):
     text = HAND.replace("ngram 2=3", "ngram 2=3\nngram 3=1").replace("\\end\\", "\\3-grams:\n-1 WORLD HELLO WORLD\n\n\\end\\")
-    with pytest.raises(InputError, match="begin with 2 words"):
-        read_arpa(hand(text))
+    refused("begin with 2 words", read_arpa, hand(text))
     assert len(read_arpa(hand(text.replace("WORLD HELLO WORLD", "HELLO WORLD HELLO"))).ngrams) == 3
 
 
@@ -180,8 +180,7 @@ def test_a_missing_cut_or_foreign_file_is_named(tmp_path):
     assert len(read_arpa(tmp_path / "whole.arpa.gz").ngrams) == 2
     (tmp_path / "binary.arpa").write_bytes(np.random.default_rng(0).bytes(999))
     for name in ("none.arpa", "cut.arpa.gz", "plain.arpa.gz", "binary.arpa"):
-        with pytest.raises(InputError, match=name):
-            read_arpa(tmp_path / name)
+        refused(name, read_arpa, tmp_path / name)
 
 
 # ---- prefix beam search: against every text there is, against greedy decoding, and where a language model decides

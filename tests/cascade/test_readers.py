@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from speechssl.cascade.config import ReaderOptions
-from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa, spelt_words, word_bounds
 from speechssl.cascade.train import train_text
 from speechssl.config import TEXT_FAMILIES, TrainingOptions
@@ -27,17 +26,13 @@ from speechssl.results import read_rows
 from speechssl.systems import load_systems
 from speechssl.textlm import Shift
 
-from ..files import change_json, same_files
+from ..files import change_json, refused, same_files
+from .conftest import transcript
 
 QA = "AutoModelForQuestionAnswering"
 QUESTION = "who lost the lantern?"
 STORY = "Anna was born in Paris. peter lost the silver lantern at the market in London, which anna had not been to before."
 LENGTHS = {"max_seq_length": 40, "doc_stride": 10, "max_answer_length": 6}
-
-
-def transcript(text, separator=" ", step=0.5):
-    words = text.split() if separator else list(text)
-    return Transcript(tuple(TimedWord(w, i * step, i * step + 0.4, math.nan) for i, w in enumerate(words)), separator)
 
 
 def by_transformers(folder, question, passage, length, stride, longest):
@@ -227,41 +222,39 @@ def test_a_reader_trained_here_answers_nothing_too_and_has_its_own_lengths(corpu
     assert evaluated(corpus, tmp_path / "never", null_threshold=1e9) == evaluated(corpus, tmp_path / "out")
     rows = evaluated(corpus, tmp_path / "named", reader="people-en/text-qa")
     assert {system for system, _ in rows} == {"text+text-qa"}
-    with pytest.raises(InputError, match="lengths are in its card; leave out --max-seq-length"):
-        load_text_qa(model_folder(), ReaderOptions(max_seq_length=100))
+    refused("lengths are in its card; leave out --max-seq-length", load_text_qa, model_folder(), ReaderOptions(max_seq_length=100))
 
 
 # ---- refusals
 
 
-def refused(folder, reason):
-    with pytest.raises(InputError, match=reason) as error:
-        load_huggingface(folder, ReaderOptions())
-    message = str(error.value)
+def no_reader(folder, reason):
+    """The folder is refused for this reason, in one sentence that names every family that is read."""
+    message = refused(reason, load_huggingface, folder, ReaderOptions())
     assert all(name in message for name in TEXT_FAMILIES) and ". " not in message
 
 
 @pytest.mark.parametrize("family", ["BERT", "T5", "GPT2"])
 def test_a_checkpoint_without_a_head_is_refused(checkpoint, family):
-    refused(checkpoint(family), r"lacks 2 weights \(qa_outputs\.bias, qa_outputs\.weight\)")
+    no_reader(checkpoint(family), r"lacks 2 weights \(qa_outputs\.bias, qa_outputs\.weight\)")
 
 
 @pytest.mark.slow
 def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_path):
-    refused(hubert_folder("layer"), r"cannot load the reader .* \(transformers has no such model of the family Hubert\)")
+    no_reader(hubert_folder("layer"), r"cannot load the reader .* \(transformers has no such model of the family Hubert\)")
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "a")
     change_json(folder / "config.json", id2label={"0": "a", "1": "b", "2": "c"}, num_labels=3)
-    refused(folder, "cannot load the reader|cannot read text|lacks")
+    no_reader(folder, "cannot load the reader|cannot read text|lacks")
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "b")
     for path in folder.glob("tokenizer*"):
         path.unlink()
-    refused(folder, "has no tokeniser")
+    no_reader(folder, "has no tokeniser")
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "c")
     (folder / "tokenizer.json").unlink()
-    refused(folder, r"c has no tokeniser \(tokenizer\.json, or .*\); give one that was fine-tuned")
+    no_reader(folder, r"c has no tokeniser \(tokenizer\.json, or .*\); give one that was fine-tuned")
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "d")
     (folder / "model.safetensors").write_bytes(b"cut")
-    refused(folder, "cannot load the reader")
+    no_reader(folder, "cannot load the reader")
 
 
 def test_a_reader_of_units_is_called_so():
@@ -280,8 +273,7 @@ def test_a_reader_that_is_not_there_or_not_wanted_is_one_sentence(tmp_path, monk
         load_systems(model_folder(), ["text"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2"))
     with pytest.raises(InputError, match="no words are read by dual; leave out --reader"):
         load_systems(model_folder(), ["dual"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2"))
-    with pytest.raises(InputError, match="has no text-qa/; train one .* or name a question-answering model .* with --reader"):
-        load_systems(tmp_path, ["text"])
+    refused("has no text-qa/; train one .* or name a question-answering model .* with --reader", load_systems, tmp_path, ["text"])
 
 
 # ---- shifts between languages
@@ -339,8 +331,7 @@ def test_finished_text_qa_is_trained_further(checkpoint, corpus, tmp_path, chang
     train("whole", 4, **changes)
     train("more", 2, **changes)
     short = (tmp_path / "more/model.safetensors").read_bytes()
-    with pytest.raises(InputError, match="was made with 2 steps, and 1 is fewer"):
-        train("more", 1, **changes)
+    refused("was made with 2 steps, and 1 is fewer", train, "more", 1, **changes)
     train("more", 4, **changes)
     assert same_files(tmp_path / "whole", tmp_path / "more", "model.safetensors", "config.json", "made_from.json")
     assert (tmp_path / "more/model.safetensors").read_bytes() != short

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from speechssl.cascade.confusions import Confusions, Rates, Word, write_confusions
-from speechssl.cascade.data import Recogniser, TimedWord, Transcript, text_examples
+from speechssl.cascade.data import Recogniser, text_examples
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import load_cascade, load_simulated, reference_words, simulated_words, timed_edits
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
@@ -25,11 +25,10 @@ from speechssl.io import model_folder
 from speechssl.systems import load_systems
 from speechssl.textlm import TextCodec
 
+from ..files import refused
+from .conftest import transcript
+
 SENTENCE = "Anna lost the silver lantern in Paris.".split()
-
-
-def transcript(words, separator=" ", step=0.5):
-    return Transcript(tuple(TimedWord(w, i * step, i * step + 0.4, math.nan) for i, w in enumerate(words)), separator)
 
 
 class FakeRecogniser:
@@ -267,5 +266,4 @@ def test_a_smaller_recogniser_has_its_own_name(tmp_path):
     folder = shutil.copytree(model_folder("people-en"), tmp_path / "models")
     shutil.copytree(folder / "ctc", folder / "ctc-small")
     assert [s.name for s in load_systems(folder, ["cascade-ctc", "cascade-ctc-small"])] == ["cascade-ctc", "cascade-ctc-small"]
-    with pytest.raises(InputError, match="has no ctc-tiny/"):
-        load_systems(folder, ["cascade-ctc-tiny"])
+    refused("has no ctc-tiny/", load_systems, folder, ["cascade-ctc-tiny"])

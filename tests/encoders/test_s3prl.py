@@ -23,6 +23,8 @@ from speechssl.encoders.load import Chunking, load_encoder
 from speechssl.encoders.s3prl import import_hub, load_s3prl, main, register, run, upstreams
 from speechssl.errors import InputError, MissingExtra
 
+from ..files import refused
+
 pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
 pytest.importorskip("tensorboardX", reason="s3prl's programs need tensorboardX, of the optional extra s3prl")
 
@@ -176,11 +178,9 @@ def test_a_wrong_name_a_damaged_file_and_a_failed_download_are_one_sentence(name
     monkeypatch.setattr(download, "_download_dir", tmp_path)
     for function in ("_download_url_to_file", "_download_url_to_file_requests"):
         monkeypatch.setattr(download, function, offline)
-    with pytest.raises(InputError, match=message):
-        load_encoder(f"s3prl:{name}")
+    refused(message, load_encoder, f"s3prl:{name}")
     for precision in ("bf16", "int8"):
-        with pytest.raises(InputError, match=f"in fp32 only; leave out the precision {precision}"):
-            load_encoder("s3prl:fbank", precision)
+        refused(f"in fp32 only; leave out the precision {precision}", load_encoder, "s3prl:fbank", precision)
 
 
 def test_what_s3prl_would_fill_in_or_misread_is_refused(hubert_folder, wav2vec2_folder, tmp_path):
@@ -188,13 +188,11 @@ def test_what_s3prl_would_fill_in_or_misread_is_refused(hubert_folder, wav2vec2_
         load_encoder(f"s3prl:hf_hubert_custom@{wav2vec2_folder}")
     folder = shutil.copytree(hubert_folder("layer"), tmp_path / "bare")
     (folder / "preprocessor_config.json").unlink()
-    with pytest.raises(InputError, match="bare has no preprocessor_config.json"):
-        load_encoder(f"s3prl:hf_hubert_custom@{folder}")
+    refused("bare has no preprocessor_config.json", load_encoder, f"s3prl:hf_hubert_custom@{folder}")
     folder = shutil.copytree(hubert_folder("layer"), tmp_path / "gaps")
     weights = load_file(folder / "model.safetensors")
     save_file({n: w for n, w in weights.items() if "layers.1" not in n}, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InputError, match="gaps lacks"):
-        load_encoder(f"s3prl:hf_hubert_custom@{folder}")
+    refused("gaps lacks", load_encoder, f"s3prl:hf_hubert_custom@{folder}")
 
 
 def test_an_upstream_without_one_frame_rate_is_refused(monkeypatch):
@@ -211,10 +209,8 @@ def test_an_upstream_without_one_frame_rate_is_refused(monkeypatch):
 
     known = upstreams()
     monkeypatch.setattr("speechssl.encoders.s3prl.upstreams", lambda: known | {"uneven": Uneven, "mixed": Mixed})
-    with pytest.raises(InputError, match="does not have a constant frame rate"):
-        load_s3prl("s3prl:uneven")
-    with pytest.raises(InputError, match="differ in width or frame rate"):
-        load_s3prl("s3prl:mixed")
+    refused("does not have a constant frame rate", load_s3prl, "s3prl:uneven")
+    refused("differ in width or frame rate", load_s3prl, "s3prl:mixed")
 
 
 def test_audio_that_is_too_short_has_no_frames(hubert_folder):
@@ -247,8 +243,7 @@ def test_files_are_read_as_torchaudio_does_and_channels_rate_and_gain_are_what_t
     whole, rate = programs.load(str(stereo))
     assert (whole.shape, whole.dtype, rate) == ((2, 8_000), torch.float32, 8_000) and torch.allclose(whole[0], 2 * whole[1])
     assert torch.equal(programs.load(stereo, 100, 50)[0], whole[:, 100:150])
-    with pytest.raises(InputError, match="does not exist"):
-        programs.load(stereo.with_name("b.wav"))
+    refused("does not exist", programs.load, stereo.with_name("b.wav"))
     effects = [["channels", "1"], ["rate", "16000"], ["gain", "-6.0"]]
     found, rate = programs.apply_effects_file(str(stereo), effects)
     expected = 10 ** (-6 / 20) * 0.3 * torch.sin(2 * torch.pi * 440 * torch.arange(16_000) / 16_000)
@@ -275,8 +270,7 @@ def test_other_effects_go_through_sox(stereo, tmp_path, monkeypatch):
     assert asked == [["sox", *raw, *raw, "silence", "1", "0.1", "0.1%"]]
     failed = types.SimpleNamespace(returncode=1, stdout=b"", stderr=b"no such effect\n")
     monkeypatch.setattr(programs.subprocess, "run", lambda *_, **__: failed)
-    with pytest.raises(InputError, match=r"sox cannot apply odd \(no such effect\)"):
-        programs.apply_effects_file(stereo, [["odd"]])
+    refused(r"sox cannot apply odd \(no such effect\)", programs.apply_effects_file, stereo, [["odd"]])
 
 
 @pytest.mark.slow
@@ -349,7 +343,5 @@ def test_an_utterance_does_not_depend_on_its_batch_mates(hubert_folder, nn):
     # the frame that s3prl counts and we do not is the last once more; padding of the batch is zero
     assert torch.equal(together[:, 0, 51], together[:, 0, 52]) and not torch.equal(together[:, 0, 50], together[:, 0, 51])
     assert not torch.stack(import_hub().speechssl(str(hubert_folder("group")))(waves())["hidden_states"])[:, 1, 32:].any()
-    with pytest.raises(InputError, match="needs an encoder; give its folder or name as path_or_url"):
-        nn.S3PRLUpstream("speechssl")
-    with pytest.raises(InputError, match="give a program of s3prl"):
-        main([])
+    refused("needs an encoder; give its folder or name as path_or_url", nn.S3PRLUpstream, "speechssl")
+    refused("give a program of s3prl", main, [])

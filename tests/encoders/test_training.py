@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from speechssl.encoders import training
 from speechssl.encoders.hubert import frames_of_samples
 from speechssl.encoders.training import training_states
-from speechssl.errors import InputError
 
+from ..files import refused
 from .test_hubert import FRONT, SHAPES, SIZES
 from .test_hubert import network as frozen_network
 
@@ -217,5 +217,4 @@ def test_attention_that_is_not_kept_is_computed_again(monkeypatch):
 
 def test_other_architectures_are_refused():
     model = transformers.WavLMModel(transformers.WavLMConfig(**SIZES | FRONT))
-    with pytest.raises(InputError, match="the encoder is a .* model, not a plain HuBERT"):
-        training_states(model, torch.randn(1, 4_000))
+    refused("the encoder is a .* model, not a plain HuBERT", training_states, model, torch.randn(1, 4_000))

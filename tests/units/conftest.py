@@ -1,7 +1,23 @@
-"""A codebook for the tiny encoder, and the two together."""
+"""A codebook for the tiny encoder, the two together, and recordings."""
 
 import numpy as np
 import pytest
+
+
+def same(a, b):
+    """Whether two RunLengths hold the same units as often."""
+    return np.array_equal(a.units, b.units) and np.array_equal(a.lengths, b.lengths)
+
+
+@pytest.fixture
+def recordings(tmp_path):
+    """A folder of seven files of 0.2 to 1.9 s."""
+    from speechssl.audio import write_flac
+
+    rng = np.random.default_rng(0)
+    for i in range(7):
+        write_flac(tmp_path / f"audio/{i}.flac", rng.uniform(-0.5, 0.5, 3_000 + 4_517 * (i * 3 % 7)))
+    return tmp_path / "audio"
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,8 @@ from speechssl.units.corpus import SHARD_SECONDS, LocalEngine, Progress, ShardMa
 from speechssl.units.features import extractor_of
 from speechssl.units.storage import iterate_units, load_units
 
-from ..files import contents, read_lines, write_lines
+from ..files import contents, read_lines, refused, write_lines
+from .conftest import same
 
 
 def extract(extractor, source, out, size=2, workers=2, share=None, **options):
@@ -41,19 +42,6 @@ def extract(extractor, source, out, size=2, workers=2, share=None, **options):
 
 def times(folder):
     return {p.name: p.stat().st_mtime_ns for p in folder.iterdir()}
-
-
-def same(a, b):
-    return np.array_equal(a.units, b.units) and np.array_equal(a.lengths, b.lengths)
-
-
-@pytest.fixture
-def recordings(tmp_path):
-    """A folder of seven files of 0.2 to 1.9 s."""
-    rng = np.random.default_rng(0)
-    for i in range(7):
-        write_flac(tmp_path / f"audio/{i}.flac", rng.uniform(-0.5, 0.5, 3_000 + 4_517 * (i * 3 % 7)))
-    return tmp_path / "audio"
 
 
 def test_a_split_becomes_parts_and_a_card(extractor, mini_corpus, tmp_path):
@@ -69,23 +57,19 @@ def test_a_split_becomes_parts_and_a_card(extractor, mini_corpus, tmp_path):
     assert (card["K"], card["frame_rate"], card["recordings"], card["failed"]) == (8, 50, 6, [])
     assert FrameGrid(**card["grid"]) == extractor.grid and card["codebooks"][0] == extractor.codebook.hash  # for `train dual`
     assert card["padding"].startswith("none") and card["chunking"] == {"seconds": 40.0, "context": 2.0}
-    assert (
-        card["seconds"]
-        == round(sum(u.seconds for u in iterate_units(out)), 3)
-        == round((16_000 + 24_123 + 9_999 + 24_000) / 16_000, 3)
-    )
+    assert card["seconds"] == pytest.approx((16_000 + 24_123 + 9_999 + 24_000) / 16_000, abs=1e-3)
+    assert card["seconds"] == round(sum(u.seconds for u in iterate_units(out)), 3)
 
 
-def test_an_utterance_alone_has_the_units_it_has_among_others_and_workers_change_no_byte(extractor, recordings, tmp_path):
-    made, before = [], torch.get_num_threads()
-    try:
-        for workers in (1, 2, 3):
-            torch.set_num_threads(workers)  # what torch may use changes nothing either
-            extract(extractor, recordings, tmp_path / f"units-{workers}", workers=workers)
-            assert torch.get_num_threads() == workers
-            made.append(contents(tmp_path / f"units-{workers}"))
-    finally:
-        torch.set_num_threads(before)
+def test_an_utterance_alone_has_the_units_it_has_among_others_and_workers_change_no_byte(
+    extractor, recordings, tmp_path, set_threads
+):
+    made = []
+    for workers in (1, 2, 3):
+        set_threads(workers)  # what torch may use changes nothing either
+        extract(extractor, recordings, tmp_path / f"units-{workers}", workers=workers)
+        assert torch.get_num_threads() == workers
+        made.append(contents(tmp_path / f"units-{workers}"))
     assert made[0] == made[1] == made[2] and len(made[0]) == 5
     for name, runs in load_units(tmp_path / "units-3").items():
         assert same(runs, extractor.units(read_audio(recordings / f"{name}.flac")))
@@ -131,8 +115,7 @@ def test_what_was_damaged_is_made_again(extractor, recordings, tmp_path, damage)
     changes = {"cut": content[: len(content) // 2], "empty": b"", "changed": content[:900] + b"?" + content[901:]}
     if damage in changes:
         part.write_bytes(changes[damage])
-        with pytest.raises(InputError, match=r"part-00001\.parquet"):
-            load_units(out)
+        refused(r"part-00001\.parquet", load_units, out)
     elif damage == "card cut":
         (out / "_card.json").write_text("{")
     else:
@@ -151,13 +134,10 @@ def test_units_made_in_another_way_are_not_overwritten(encoder, codebook_for, ex
     out = tmp_path / "units"
     extract(extractor, recordings, out)
     before = contents(out)
-    with pytest.raises(InputError, match=r"\(device differs\)"):
-        extract(replace(extractor, features=OnGpu()), recordings, out)
+    refused(r"\(device differs\)", extract, replace(extractor, features=OnGpu()), recordings, out)
     other = extractor_of(encoder, codebook_for(encoder, smooth=3, seed=1))
-    with pytest.raises(InputError, match=r"\(codebook differs\); choose another folder or delete it"):
-        extract(other, recordings, out)
-    with pytest.raises(InputError, match=r"\(shard_size differs\); give --shard-size 2"):
-        extract(extractor, recordings, out, size=3)
+    refused(r"\(codebook differs\); choose another folder or delete it", extract, other, recordings, out)
+    refused(r"\(shard_size differs\); give --shard-size 2", extract, extractor, recordings, out, size=3)
     assert contents(out) == before
 
 
@@ -172,8 +152,7 @@ def test_a_kill_between_any_two_steps(extractor, recordings, tmp_path, monkeypat
     with dies_in(corpus, name, call):
         extract(extractor, recordings, out)
     assert not (out / "_card.json").exists()
-    with pytest.raises(InputError, match=r"no _card\.json"):
-        load_units(out)
+    refused(r"no _card\.json", load_units, out)
     (out / ".part-00003-abcd_123.parquet").write_bytes(b"half")  # what kill -9 leaves
     (out / ".card-abcdefgh.json").write_bytes(b"half")
     read, there = [], len(list(out.glob("part-*")))
@@ -242,9 +221,8 @@ def test_what_was_mended_is_taken_in_by_the_same_command(extractor, recordings, 
     assert list(made.failed) == ["2"] and "2" not in load_units(out) and (out / "_failed.jsonl").is_file()
     before = times(out)
     assert extract(extractor, recordings, out).failed == made.failed
-    assert {n: t for n, t in times(out).items() if n != "_failed.jsonl"} == {
-        n: t for n, t in before.items() if n != "_failed.jsonl"
-    }
+    changed = {name for name, at in times(out).items() if at != before[name]}
+    assert changed <= {"_failed.jsonl"}
     audio.write_bytes(content)
     assert extract(extractor, recordings, out).failed == {}
     assert contents(out) == contents(whole)
@@ -331,12 +309,10 @@ def test_nothing_but_damage_is_an_error_that_leaves_the_reasons_and_other_errors
         extract(extractor, recordings, tmp_path / "none")
     for path in recordings.iterdir():
         path.write_bytes(b"no")
-    with pytest.raises(InputError, match=r"no units could be extracted from the 7 recordings; .*failed\.jsonl"):
-        extract(extractor, recordings, out)
+    refused(r"no units could be extracted from the 7 recordings; .*failed\.jsonl", extract, extractor, recordings, out)
     assert list(contents(out)) == ["_failed.jsonl"]
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="by one process, not by 2; start it without torchrun"):
-        extract(extractor, recordings, out)
+    refused("by one process, not by 2; start it without torchrun", extract, extractor, recordings, out)
 
 
 # ---- others' files
@@ -361,8 +337,7 @@ def test_parquet_of_others_is_refused_and_left_alone(extractor, recordings, tmp_
     out.mkdir()
     pq.write_table(pa.table({"x": [1]}), out / name)
     before = contents(out)
-    with pytest.raises(InputError, match=f"{name} was not written by .*choose another folder"):
-        extract(extractor, recordings, out)
+    refused(f"{name} was not written by .*choose another folder", extract, extractor, recordings, out)
     assert contents(out) == before
 
 
@@ -402,15 +377,12 @@ def test_another_source_is_refused(extractor, recordings, mini_corpus, tmp_path)
     with pytest.raises(InputError, match=r"another source \(corpus, split differ\); choose another folder"):
         extract(extractor, mini_corpus(), out, split="train")
     write_flac(tmp_path / "other/x.flac", np.random.default_rng(5).uniform(-0.5, 0.5, 9_000))
-    with pytest.raises(InputError, match=r"units of other recordings \(0, \.\.\.\); choose another folder"):
-        extract(extractor, tmp_path / "other", out)
+    refused(r"units of other recordings \(0, \.\.\.\); choose another folder", extract, extractor, tmp_path / "other", out)
     (tmp_path / "other/x.flac").rename(tmp_path / "other/3.flac")
-    with pytest.raises(InputError, match=r"other audio under the same ids \(3, \.\.\.\); choose another folder"):
-        extract(extractor, tmp_path / "other", out)
+    refused(r"other audio under the same ids \(3, \.\.\.\); choose another folder", extract, extractor, tmp_path / "other", out)
     (out / "_card.json").unlink()  # as after a kill
     before.pop("_card.json")
-    with pytest.raises(InputError, match="other audio under the same ids"):
-        extract(extractor, tmp_path / "other", out)
+    refused("other audio under the same ids", extract, extractor, tmp_path / "other", out)
     assert contents(out) == before
     root = mini_corpus()
     for name, passages in (("a", 1), ("a", None), ("b", None)):  # more passages of one split are the same source
@@ -462,8 +434,7 @@ def test_shares_of_the_work_give_the_bytes_of_one_run(extractor, recordings, tmp
     assert all(m.card == {} for m in made) and sorted(contents(out)) == [f"part-0000{i}.parquet" for i in (0, 1, 3)]
     last = extract(extractor, recordings, out, share=(3, 3))
     assert last.card == card and list(last.failed) == ["bad"] and contents(out) == contents(whole)
-    with pytest.raises(InputError, match="there is no shard 4 of 3; give --shard 1/3 to 3/3"):
-        extract(extractor, recordings, out, share=(4, 3))
+    refused("there is no shard 4 of 3; give --shard 1/3 to 3/3", extract, extractor, recordings, out, share=(4, 3))
 
 
 @pytest.mark.parametrize(("lengths", "most"), [((700,) * 12, 5), ((1,) * 40, 2), ((700, 1, 1, 700, 700, 700, 1), 4)])
@@ -499,8 +470,7 @@ def test_a_second_run_is_refused_while_the_first_writes(extractor, recordings, t
     if shared:  # as another share holds it
         assert extract(extractor, recordings, out, share=(1, 4)).card == {}
     before = contents(out)
-    with pytest.raises(InputError, match=f"another run is writing into {re.escape(str(out))}; wait for it"):
-        extract(extractor, recordings, out)
+    refused(f"another run is writing into {re.escape(str(out))}; wait for it", extract, extractor, recordings, out)
     assert contents(out) == before
     os.close(handle)
     extract(extractor, recordings, out)

@@ -34,6 +34,8 @@ from speechssl.units.fit import (
 )
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook, smooth
 
+from ..files import refused
+
 OPTIONS = FitOptions(layer=1, clusters=4, smooth=3)
 
 
@@ -105,12 +107,10 @@ def test_fitting_again_is_nothing_to_do_and_other_inputs_are_refused(folder, tmp
             fit_units(folder, "mfcc", out, FitOptions(**{"clusters": 4} | options))
     content = (folder / "s0/0.flac").read_bytes()
     write_flac(folder / "s0/0.flac", samples_of(folder)[0][::-1])  # other contents of the same name
-    with pytest.raises(InputError, match=r"made from other inputs \(data differs\)"):
-        fit_units(folder, "mfcc", out, FitOptions(clusters=4))
+    refused(r"made from other inputs \(data differs\)", fit_units, folder, "mfcc", out, FitOptions(clusters=4))
     (folder / "s0/0.flac").write_bytes(content)
     write_flac(folder / "new.flac", np.random.default_rng(3).uniform(-0.5, 0.5, 8_000))
-    with pytest.raises(InputError, match=r"\(data, recordings, drawn_from differ\)"):
-        fit_units(folder, "mfcc", out, FitOptions(clusters=4))
+    refused(r"\(data, recordings, drawn_from differ\)", fit_units, folder, "mfcc", out, FitOptions(clusters=4))
 
 
 @pytest.mark.slow
@@ -118,10 +118,8 @@ def test_a_codebook_is_used_in_the_precision_it_was_fitted_in(folder, hubert_fol
     name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
     book = fit_units(folder, name, out, replace(OPTIONS, precision="bf16"))
     assert book.card["precision"] == features_of(book, name).precision == "bf16"
-    with pytest.raises(InputError, match=r"\(precision differs\)"):
-        fit_units(folder, name, out, OPTIONS)
-    with pytest.raises(InputError, match="there is no precision fp8"):
-        fit_units(folder, name, out, replace(OPTIONS, precision="fp8"))
+    refused(r"\(precision differs\)", fit_units, folder, name, out, OPTIONS)
+    refused("there is no precision fp8", fit_units, folder, name, out, replace(OPTIONS, precision="fp8"))
 
 
 def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
@@ -156,10 +154,8 @@ def test_what_cannot_be_fitted_is_one_sentence(folder, hubert_folder, tmp_path, 
     with pytest.raises(InputError, match=message):
         fit_units(tmp_path / source, encoder or str(hubert_folder("layer")), tmp_path / "a.safetensors", FitOptions(**options))
     for name in ("km.4", "audio"):
-        with pytest.raises(InputError, match="must end in .safetensors"):
-            fit_units(folder, "mfcc", tmp_path / name, FitOptions())
-    with pytest.raises(InputError, match="is not a writable folder"):
-        fit_units(folder, "mfcc", folder / "s0/0.flac/a.safetensors", FitOptions())
+        refused("must end in .safetensors", fit_units, folder, "mfcc", tmp_path / name, FitOptions())
+    refused("is not a writable folder", fit_units, folder, "mfcc", folder / "s0/0.flac/a.safetensors", FitOptions())
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -179,32 +175,24 @@ def test_without_a_good_recording_nothing_is_written(folder, tmp_path, monkeypat
 
 def test_a_codebook_goes_with_its_encoder_only(folder, hubert_folder, tmp_path):
     book = fit_units(folder, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=4))
-    with pytest.raises(InputError, match="but on mfcc; give mfcc as the encoder"):
-        features_of(book, str(hubert_folder("layer")))
+    refused("but on mfcc; give mfcc as the encoder", features_of, book, str(hubert_folder("layer")))
     other = fit_units(folder, str(hubert_folder("layer")), tmp_path / "hubert.safetensors", OPTIONS)
-    with pytest.raises(InputError, match="name that encoder"):
-        features_of(other, "mfcc")
-    with pytest.raises(InputError, match="not fitted on fbank but on mfcc"):
-        features_of(book, "fbank")
-    with pytest.raises(InputError, match="was fitted on encoder"):
-        features_of(other, str(hubert_folder("group")))
+    refused("name that encoder", features_of, other, "mfcc")
+    refused("not fitted on fbank but on mfcc", features_of, book, "fbank")
+    refused("was fitted on encoder", features_of, other, str(hubert_folder("group")))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("long", [600.0, 0.6])
-def test_threads_and_workers_do_not_change_a_codebook(folder, hubert_folder, tmp_path, monkeypatch, long):
+def test_threads_and_workers_do_not_change_a_codebook(folder, hubert_folder, tmp_path, monkeypatch, set_threads, long):
     """Long recordings (here: of more than 0.6 s) are streamed in order among the short ones."""
-    name, before = str(hubert_folder("group")), torch.get_num_threads()
     monkeypatch.setattr("speechssl.units.features.LONG", long)
     books = []
-    try:
-        for threads, workers in ((1, 1), (2, 1), (2, 3)):
-            torch.set_num_threads(threads)
-            out = tmp_path / f"{threads}-{workers}.safetensors"
-            books.append(fit_units(folder, name, out, replace(OPTIONS, workers=workers, budget=60)).hash)
-            assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)
+    for threads, workers in ((1, 1), (2, 1), (2, 3)):
+        set_threads(threads)
+        out = tmp_path / f"{threads}-{workers}.safetensors"
+        books.append(fit_units(folder, str(hubert_folder("group")), out, replace(OPTIONS, workers=workers, budget=60)).hash)
+        assert torch.get_num_threads() == threads
     assert len(set(books)) == 1
 
 
@@ -286,8 +274,7 @@ def test_a_centroid_is_the_mean_of_the_other_encoders_features_where_the_unit_wa
     assert wanted.items() <= kept.card.items()
     monkeypatch.setattr("speechssl.units.fit.read_audio", None)  # once, and not over another
     assert transferred(voices, old, changed, out).hash == found.hash
-    with pytest.raises(InputError, match=r"made from other inputs \(.*encoder.* differs?\)"):
-        transferred(voices, old, old[0], out)
+    refused(r"made from other inputs \(.*encoder.* differs?\)", transferred, voices, old, old[0], out)
 
 
 @pytest.mark.slow
@@ -356,8 +343,7 @@ def test_what_cannot_be_transferred_is_refused(voices, old, changed, hubert_fold
         transferred(voices, old, str(wide), tmp_path / "new.safetensors")
     with pytest.raises(InputError, match=r"old\.safetensors was fitted on encoder .*, not on"):
         transferred(voices, (changed, old[1]), old[0], tmp_path / "new.safetensors")
-    with pytest.raises(InputError, match=r"must end in \.safetensors"):
-        transferred(voices, old, "nowhere", tmp_path / "new")
+    refused(r"must end in \.safetensors", transferred, voices, old, "nowhere", tmp_path / "new")
     assert json.loads(old[1].with_suffix(".card.json").read_text())["K"] == 4 and not list(tmp_path.glob("new*"))
 
 
@@ -391,21 +377,16 @@ def test_an_imported_codebook_is_written_once_and_no_other_is_overwritten(tmp_pa
     first = import_codebook(tmp_path / "km.bin", out, name, 1)
     written = out.stat().st_mtime_ns
     assert import_codebook(tmp_path / "km.bin", out, name, 1).hash == first.hash and out.stat().st_mtime_ns == written
-    with pytest.raises(InputError, match=r"was made from other inputs \(layer differs\)"):
-        import_codebook(tmp_path / "km.bin", out, name, 2)
-    with pytest.raises(InputError, match=r"must end in .safetensors"):
-        import_codebook(tmp_path / "km.bin", tmp_path / "km.4", name, 1)
+    refused(r"was made from other inputs \(layer differs\)", import_codebook, tmp_path / "km.bin", out, name, 2)
+    refused(r"must end in .safetensors", import_codebook, tmp_path / "km.bin", tmp_path / "km.4", name, 1)
 
 
 @pytest.mark.slow
 def test_a_codebook_that_does_not_fit_is_refused(tmp_path, hubert_folder):
     out, name = tmp_path / "units.safetensors", str(hubert_folder("layer"))
-    with pytest.raises(InputError, match="does not fit mfcc, as fairseq"):
-        import_codebook(tmp_path / "km.bin", out, "mfcc", 0)
+    refused("does not fit mfcc, as fairseq", import_codebook, tmp_path / "km.bin", out, "mfcc", 0)
     write_joblib(tmp_path / "km.bin", width=7)
-    with pytest.raises(InputError, match="have 7 dimensions, the layers of .* 32; give the encoder"):
-        import_codebook(tmp_path / "km.bin", out, name, 1)
+    refused("have 7 dimensions, the layers of .* 32; give the encoder", import_codebook, tmp_path / "km.bin", out, name, 1)
     write_joblib(tmp_path / "km.bin")
-    with pytest.raises(InputError, match="has the layers 0 to 2, not 22"):
-        import_codebook(tmp_path / "km.bin", out, name, 22)
+    refused("has the layers 0 to 2, not 22", import_codebook, tmp_path / "km.bin", out, name, 22)
     assert not out.exists()

@@ -26,6 +26,8 @@ from speechssl.units.kmeans import (
     smooth_stream,
 )
 
+from ..files import refused
+
 CARD = {"encoder": "abc", "layer": 1, "frame_rate": 50.0}
 
 
@@ -132,8 +134,7 @@ def test_clusters_are_found():
     assert {"speechssl", "torch", "scikit-learn", "numpy"} == set(book.card["versions"])
     first, again, other = (fit_kmeans(iter(stream), 7, CARD, budget=300, seed=seed).hash for seed in (1, 1, 2))
     assert first == again != other
-    with pytest.raises(InputError, match="3 frames of speech cannot make 4 clusters; give fewer --clusters"):
-        fit_kmeans([np.zeros((3, 2))], 4, CARD)
+    refused("3 frames of speech cannot make 4 clusters; give fewer --clusters", fit_kmeans, [np.zeros((3, 2))], 4, CARD)
     with pytest.raises(ValueError, match="no frames were added"):
         print(Reservoir(5, 0).sample)
 
@@ -205,8 +206,7 @@ def test_damaged_and_changed_files_are_named(saved, damage, message):
         save_file({"weights": np.zeros(3)}, path)
     else:
         (path if damage == "gone" else path.with_suffix(".card.json")).unlink()
-    with pytest.raises(InputError, match=message):
-        load_codebook(path)
+    refused(message, load_codebook, path)
 
 
 def test_a_name_that_cannot_be_written_is_refused_before_anything_is_made(tmp_path):
@@ -217,8 +217,7 @@ def test_a_name_that_cannot_be_written_is_refused_before_anything_is_made(tmp_pa
         ("folder.safetensors", "is a folder, not a codebook to write; name a file in it"),
         ("file/new/km.safetensors", "because .*file is not a writable folder"),
     ):
-        with pytest.raises(InputError, match=message):
-            check_out(tmp_path / name)
+        refused(message, check_out, tmp_path / name)
     check_out(tmp_path / "new/folder/km.safetensors")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.safetensors"]
 
@@ -232,8 +231,7 @@ def test_a_shipped_codebook_is_found_by_its_name_and_a_wrong_path_is_called_one(
         load_codebook("minisqa-xx/units.safetensors")
     with pytest.raises(InputError, match=r"people-en/word.safetensors .*; people-en has units.safetensors, words.safetensors$"):
         load_codebook("people-en/word.safetensors")
-    with pytest.raises(InputError, match=r"people-en/encoder has no codebook; give the .safetensors file"):
-        load_codebook("people-en/encoder")
+    refused(r"people-en/encoder has no codebook; give the .safetensors file", load_codebook, "people-en/encoder")
 
 
 # ---- assignment: the argmin of the true distances, whatever is close, and whatever else is in the call
@@ -281,17 +279,14 @@ def test_a_frame_does_not_depend_on_the_others(seed, sizes):
     assert np.array_equal(find(features), pieces)
 
 
-def test_neither_blocks_nor_threads_nor_the_kind_of_product_change_it(monkeypatch):
+def test_neither_blocks_nor_threads_nor_the_kind_of_product_change_it(monkeypatch, set_threads):
     centroids = normal(0, 40, 32)
     features = torch.from_numpy(centroids[np.random.default_rng(1).integers(0, 40, (900, 2))].mean(1))  # all of them close calls
     expected = truth(features, centroids)
     assert np.array_equal(Nearest(centroids)(features), expected)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        assert np.array_equal(Nearest(centroids)(features), expected)
-    finally:
-        torch.set_num_threads(before)
+    set_threads(2)
+    assert np.array_equal(Nearest(centroids)(features), expected)
+    set_threads(1)
     monkeypatch.setattr(nearest, "CACHED", 64 * 40)
     monkeypatch.setattr(nearest, "EXACT", 100)
     small = Nearest(centroids)

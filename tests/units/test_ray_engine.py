@@ -8,11 +8,9 @@ import threading
 from functools import partial
 from importlib import util
 
-import numpy as np
 import pytest
 
 from speechssl import cli
-from speechssl.audio import write_flac
 from speechssl.data.files import list_recordings
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units import ray_engine
@@ -20,39 +18,34 @@ from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
 from speechssl.units.features import load_extractor
 from speechssl.units.ray_engine import RayEngine
 
+from ..files import contents, read_lines, refused
+
 needs_ray = pytest.mark.skipif(util.find_spec("ray") is None, reason="extraction on a cluster needs speechssl[ray]")
 
 
 @pytest.fixture
-def recordings(tmp_path):
+def listed(recordings):
     """Seven good files, one of which has a name that is not text, and a bad one."""
-    rng = np.random.default_rng(0)
-    for i in range(7):
-        write_flac(tmp_path / f"audio/{i}.flac", rng.uniform(-0.5, 0.5, 3_000 + 4_517 * (i * 3 % 7)))
-    os.replace(tmp_path / "audio/6.flac", os.fsencode(tmp_path) + b"/audio/caf\xe9.flac")
-    (tmp_path / "audio/bad.flac").write_bytes(b"no audio")
-    return list_recordings(tmp_path / "audio")
-
-
-def contents(folder):
-    return {p.name: p.read_bytes() for p in folder.iterdir()}
+    os.replace(recordings / "6.flac", os.fsencode(recordings) + b"/caf\xe9.flac")
+    (recordings / "bad.flac").write_bytes(b"no audio")
+    return list_recordings(recordings)
 
 
 @pytest.mark.slow
 @needs_ray
-def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_folder, recordings, tmp_path, monkeypatch):
+def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_folder, listed, tmp_path, monkeypatch):
     import ray
 
     extractor.codebook.save(tmp_path / "book.safetensors")
     load = partial(load_extractor, str(hubert_folder("layer")), tmp_path / "book.safetensors")
-    extract_corpus(ShardMaker(extractor, tmp_path / "threads", 2), recordings, LocalEngine(2))
+    extract_corpus(ShardMaker(extractor, tmp_path / "threads", 2), listed, LocalEngine(2))
     whole, out = contents(tmp_path / "threads"), tmp_path / "ray"
     arguments = [tmp_path / "audio", hubert_folder("layer"), tmp_path / "book.safetensors", out]
     options = ["--shard-size", "2", "--engine", "ray", "--workers", "2"]
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert cli.main(["units", "extract", *map(str, arguments), *options]) == 0
     assert not ray.is_initialized()  # it ends the cluster that it began
-    assert [json.loads(line)["id"] for line in (out / "_failed.jsonl").read_text().splitlines()] == ["bad"]
+    assert [line["id"] for line in read_lines(out / "_failed.jsonl")] == ["bad"]
     assert contents(out) == whole and len(whole) == 6
     monkeypatch.delenv("RAY_DATA_USAGE_DISABLED")
     ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
@@ -60,12 +53,12 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_f
         (out / "part-00001.parquet").write_bytes(whole["part-00001.parquet"][:99])  # it goes on where a kill left it, too
         (out / "part-00002.parquet").unlink()
         (out / "_card.json").unlink()
-        extract_corpus(ShardMaker(extractor, out, 2), recordings, RayEngine(load, 2))
+        extract_corpus(ShardMaker(extractor, out, 2), listed, RayEngine(load, 2))
         assert contents(out) == whole
         lost = partial(load_extractor, str(tmp_path / "no-encoder"), tmp_path / "book.safetensors")
         threads = set(threading.enumerate())
         with pytest.raises(InputError, match="found no speech encoder at .*no-encoder"):
-            extract_corpus(ShardMaker(extractor, tmp_path / "none", 2), recordings, RayEngine(lost, 2))
+            extract_corpus(ShardMaker(extractor, tmp_path / "none", 2), listed, RayEngine(lost, 2))
         left = {t.name for t in set(threading.enumerate()) - threads}
         assert left <= set(ray_engine.FOR_GOOD)  # one that asks Ray for something after `ray.shutdown` ends the program
         assert ray.is_initialized()  # whose cluster it is ends it
@@ -106,11 +99,10 @@ def test_there_is_an_actor_even_where_the_head_has_no_cores(asked, cores, gpus, 
 def test_an_actor_whose_units_would_not_be_the_drivers_is_refused(extractor, tmp_path):
     card = ShardMaker(extractor, tmp_path, 2).card | {"device": "cuda"}
     actor = ray_engine._Actor(lambda: extractor, tmp_path, 2, card, os.getcwd())
-    with pytest.raises(InputError, match=r"are not the driver's \(device differs\); give both"):
-        actor._ready()
+    refused(r"are not the driver's \(device differs\); give both", actor._ready)
 
 
-def test_an_actor_makes_shards_and_reports_what_was_computed(extractor, recordings, tmp_path):
+def test_an_actor_makes_shards_and_reports_what_was_computed(extractor, listed, tmp_path):
     """Without Ray: what runs in its workers."""
 
     class Batch(list):
@@ -119,7 +111,7 @@ def test_an_actor_makes_shards_and_reports_what_was_computed(extractor, recordin
 
     from speechssl.units.corpus import plan
 
-    shards, reported = plan(recordings, 4), []
+    shards, reported = plan(listed, 4), []
     actor = ray_engine._Actor(lambda: extractor, tmp_path / "units", 4, ShardMaker(extractor, tmp_path, 4).card, os.getcwd())
     for wanted in (["0", "1", "2", "3"], []):  # the second time everything is there
         (answer,) = actor(Batch(shards[:1]))["made"]
@@ -130,14 +122,13 @@ def test_an_actor_makes_shards_and_reports_what_was_computed(extractor, recordin
     assert (made.index, made.recordings, made.failed) == (0, 4, {}) and reported == [(str(i), False) for i in range(4)]
 
 
-def test_what_an_actor_cannot_do_is_a_sentence(recordings, tmp_path):
+def test_what_an_actor_cannot_do_is_a_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     for folder, wanted in ((tmp_path / "gone", "gone"), (tmp_path / "file", "file")):
         actor = ray_engine._Actor(lambda: pytest.fail("loaded"), tmp_path, 4, {}, str(folder))
         answer = json.loads(actor(type("Batch", (), {"to_pylist": lambda _: [{"index": 0, "ids": [], "paths": []}]})())["made"][0])
         assert wanted in answer["error"]
-        with pytest.raises(InputError, match="(check its|give another) path"):
-            ray_engine._received(answer, {}, print)
+        refused("(check its|give another) path", ray_engine._received, answer, {}, print)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

@@ -12,20 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
 from speechssl.timing import RunLength
 from speechssl.units.storage import Part, Utterance, decode, encode, iterate_units, load_units, part_name
+
+from ..files import refused
+from .conftest import same
 
 ROWS = st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.floats(0, 1e5), st.lists(st.integers(0, 3), max_size=40)))
 
 
 def utterances(rows):
     return [Utterance(name, seconds, RunLength.of_frames(np.array(frames, np.int64)), "0123") for name, seconds, frames in rows]
-
-
-def same(a, b):
-    return np.array_equal(a.units, b.units) and np.array_equal(a.lengths, b.lengths)
 
 
 def write(folder, *parts):
@@ -76,8 +74,7 @@ def test_a_corpus_is_read_in_order_and_part_by_part(tmp_path):
     assert next(stream).id == "b"
     (folder / "part-00002.parquet").unlink()
     assert next(stream).id == "a"
-    with pytest.raises(InputError, match="part-00002.parquet"):
-        next(stream)
+    refused("part-00002.parquet", next, stream)
 
 
 @given(st.lists(st.lists(st.integers(0, 3), max_size=9), max_size=5))
@@ -116,8 +113,7 @@ def test_no_byte_can_be_changed_in_silence(tmp_path, at):
     content = bytearray(path.read_bytes())
     content[at % len(content)] ^= 4
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"part-00000\.parquet .*extract them again"):
-        load_units(folder)
+    refused(r"part-00000\.parquet .*extract them again", load_units, folder)
 
 
 def test_a_change_within_the_rows_is_noticed_without_the_card(tmp_path):
@@ -165,8 +161,7 @@ def test_a_folder_without_its_card_is_no_corpus(tmp_path, card):
     (folder / "_card.json").unlink()
     if card is not None:
         (folder / "_card.json").write_text(card)
-    with pytest.raises(InputError, match=r"card\.json"):
-        load_units(folder)
+    refused(r"card\.json", load_units, folder)
 
 
 def test_a_parquet_file_of_something_else_is_refused(tmp_path):
