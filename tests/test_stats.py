@@ -69,7 +69,7 @@ def test_questions_of_one_passage_are_not_independent() -> None:
     alone = mean_interval(each, resamples=2000)
     assert (clustered.high - clustered.low) / (naive.high - naive.low) == pytest.approx(20**0.5, rel=0.1)
     assert (clustered.low, clustered.high) == pytest.approx((alone.low, alone.high))
-    assert clustered.n == 1000
+    assert (clustered.n, clustered.drawn, clustered.groups) == (1000, "group", 50)
 
 
 def test_the_mean_of_unequal_groups_is_over_items() -> None:
@@ -118,8 +118,8 @@ def test_pairs_see_what_two_intervals_do_not() -> None:
 
 @pytest.mark.parametrize(("groups", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625), (6, 0.03125), (40, 0.0)])
 def test_a_few_groups_prove_nothing_however_large_the_difference(groups: int, least: float) -> None:
-    p = paired_difference(np.ones(80), np.zeros(80), units(i % groups for i in range(80)), resamples=999).p_value
-    assert p == pytest.approx(max(least, 2 / 1000))
+    found = paired_difference(np.ones(80), np.zeros(80), units(i % groups for i in range(80)), resamples=999)
+    assert found.p_value == found.percent.p_value == pytest.approx(max(least, 2 / 1000)) and found.percent.drawn == "group"
 
 
 def test_no_difference_at_all() -> None:

@@ -64,12 +64,20 @@ def test_plain_words_are_whole_words_in_the_order_of_the_vocabulary(tokenizer):
     assert len(set(words)) == len(words)
 
 
+MARKS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+
+
+def vocabulary(*tokens, **marks):
+    """A tokeniser of whole words. marks: its special tokens beside <unk>."""
+    core = Tokenizer(models.WordLevel({t: i for i, t in enumerate(tokens)}, unk_token="<unk>"))
+    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", **marks)
+
+
 @pytest.mark.parametrize("mark", ["Ġ", "▁"])
 def test_word_marks_of_other_tokenisers_are_known(mark):
-    listed = ["<s>", "</s>", "<unk>", f"{mark}the", f"{mark}a", "ing", f"{mark}x9", "##s", f"{mark}naïve", "<mask>", f"{mark}语言"]
-    core = Tokenizer(models.WordLevel({t: i for i, t in enumerate(listed)}, unk_token="<unk>"))
-    made = PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
-    assert [listed[i] for i in plain_words(made)] == [f"{mark}the", "ing", f"{mark}naïve", f"{mark}语言"]
+    listed = ["<s>", "<pad>", "</s>", "<unk>", f"{mark}the", f"{mark}a", "ing", f"{mark}x9", "##s", f"{mark}naïve", "<mask>"]
+    made = vocabulary(*listed, f"{mark}语言", **MARKS)
+    assert [made.convert_ids_to_tokens(i) for i in plain_words(made)] == [f"{mark}the", "ing", f"{mark}naïve", f"{mark}语言"]
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -90,13 +98,9 @@ def test_as_many_symbols_as_words_are_enough_and_one_more_is_not(tokenizer):
             assign_tokens(tokenizer, len(words) + 1, assignment)
 
 
-def vocabulary(*tokens):
-    core = Tokenizer(models.WordLevel({t: i for i, t in enumerate(tokens)}, unk_token="<unk>"))
-    return PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
-
-
 def test_released_takes_the_ids_from_5_in_order():
-    longformer = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", "Ġthe", ",", "Ġto", "s", "Ġ-")  # ids 0 to 9 of its vocabulary
+    first = ("<s>", "<pad>", "</s>", "<unk>", ".", "Ġthe", ",", "Ġto", "s", "Ġ-")  # ids 0 to 9 of its vocabulary
+    longformer = vocabulary(*first, **MARKS)
     assert [assign_tokens(longformer, 5, "released", seed) for seed in (0, 1)] == [[5, 6, 7, 8, 9]] * 2
 
 
@@ -105,7 +109,7 @@ def test_released_takes_the_ids_from_5_in_order():
     [("[unused4]", r"5, \[unused4\]"), ("madeupword0000", "madeupword"), ("<mask>", "<mask>"), (None, "which it does not have")],
 )
 def test_released_is_refused_where_these_ids_are_no_text(fifth, message):
-    made = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", *([fifth, "Ġthe"] if fifth else []))
+    made = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", *([fifth, "Ġthe"] if fifth else []), **MARKS)
     made.add_special_tokens({"mask_token": "<mask>"} if fifth == "<mask>" else {})
     refused(f"ids 5 to 6, of which . are no tokens of text .*{message}.*most-frequent", assign_tokens, made, 2, "released")
 
@@ -165,21 +169,18 @@ def test_an_unknown_assignment_names_the_known(tokenizer, text_encoder):
         symbol_encoder(text_encoder(), tokenizer, SYMBOLS, "best")
 
 
-def other_tokenizer(**specials):
-    listed = ["<s>", "</s>", "<unk>", "<pad>", *(f"w{c}" for c in "abcdefghij")]
-    core = Tokenizer(models.WordLevel({t: i for i, t in enumerate(listed)}, unk_token="<unk>"))
-    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", **specials)
+WORDS = ["<s>", "</s>", "<unk>", "<pad>", *(f"w{c}" for c in "abcdefghij")]
 
 
 def test_sentence_marks_stand_in_for_cls_and_sep(text_encoder):
     model = text_encoder()
-    _, table = symbol_encoder(model, other_tokenizer(bos_token="<s>", eos_token="</s>"), 5, "random")
+    _, table = symbol_encoder(model, vocabulary(*WORDS, bos_token="<s>", eos_token="</s>"), 5, "random")
     source = model.get_input_embeddings().weight
     assert torch.equal(table.weight[5:], source[[0, 1, 1]])  # [PAD] is never looked at
 
 
 def test_a_tokeniser_without_marks_is_refused(text_encoder):
-    refused("choose an encoder that has", symbol_encoder, text_encoder(), other_tokenizer(), 5, "random")
+    refused("choose an encoder that has", symbol_encoder, text_encoder(), vocabulary(*WORDS), 5, "random")
 
 
 # ---- characters as a vocabulary: every one a token, rows of the text encoder for them, and other vocabularies of Chinese
@@ -295,21 +296,15 @@ def test_licences_are_those_of_the_data_the_text_encoder_and_the_start(tmp_path)
     named = licences(tmp_path / "squad", str(tmp_path / "mine"))["licences"]
     assert named["contains"] == [f"{tmp_path / 'mine'}, apache-2.0"]
     page.unlink()
-    assert licences(tmp_path / "squad", str(tmp_path / "mine"))["licences"]["contains"] == [
-        f"{tmp_path / 'mine'}, licence not known"
-    ]
+    named = licences(tmp_path / "squad", str(tmp_path / "mine"))["licences"]
+    assert named["contains"] == [f"{tmp_path / 'mine'}, licence not known"]
     (tmp_path / "people/card.json").write_text(json.dumps(made))
-    again = licences(tmp_path / "mine", MINILM, tmp_path / "people")[
-        "licences"
-    ]  # the start's text encoder, not that of the options
+    again = licences(tmp_path / "mine", MINILM, tmp_path / "people")["licences"]  # with the text encoder of the start
     assert again == {"trained_on": [*squad, "mine, licence not known"], "contains": ["all-MiniLM-L6-v2, Apache-2.0"]}
-    (tmp_path / "people/card.json").write_text(
-        json.dumps({"contains": "x, MIT", "corpus": {"corpus": "minisqa", "licence": "free"}})
-    )
-    assert licences(tmp_path / "squad", None, tmp_path / "people")["licences"] == {
-        "trained_on": ["minisqa, free", *squad],
-        "contains": ["x, MIT"],
-    }
+    start = {"contains": "x, MIT", "corpus": {"corpus": "minisqa", "licence": "free"}}
+    (tmp_path / "people/card.json").write_text(json.dumps(start))
+    started = licences(tmp_path / "squad", None, tmp_path / "people")["licences"]
+    assert started == {"trained_on": ["minisqa, free", *squad], "contains": ["x, MIT"]}
 
 
 # ---- the codec on the vocabularies of published encoders

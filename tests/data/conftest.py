@@ -24,6 +24,13 @@ def shared():
 
 
 @pytest.fixture
+def unmade(tmp_path):
+    """A folder to prepare a corpus in that is refused: when the test is over nothing is there."""
+    yield tmp_path / "out"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
 def squad_json():
     """A function (path, *paragraphs (context, [(id, question, [(answer, start)...], more fields)])) -> the path, as SQuAD JSON."""
 

@@ -442,19 +442,18 @@ def test_offsets_that_are_floating_point_numbers_are_offsets(tmp_path):
     assert [r.texts for r in parquet_rows(tmp_path / "dev.parquet")] == [(("the old mill", 20), ("a lamp", None))]
 
 
-def test_without_answers_or_rows_a_split_is_counted_and_alone_it_is_refused(dev, tmp_path):
+def test_without_answers_or_rows_a_split_is_counted_and_alone_it_is_refused(dev, tmp_path, unmade):
     write_table(dev / "test.parquet", [{n: v for n, v in row(k).items() if n != "answers"} for k in range(4)])
     facts, _, report = prepared(dev, tmp_path, "test", "both")
     assert facts["set_aside"][nmsqa.NO_ANSWERS] == 4 and report["splits"]["dev"]["questions"]["kept"] == 4
     (dev / "test.parquet").rename(dev / "dev.parquet")
-    refused(r"has no usable question of nmsqa \(4 x its answers are missing from the so", prepare_nmsqa, dev, tmp_path / "out")
+    refused(r"has no usable question of nmsqa \(4 x its answers are missing from the so", prepare_nmsqa, dev, unmade)
     write_table(dev / "dev.parquet", [row(0)])
     parquet.write_table(parquet.read_table(dev / "dev.parquet").slice(0, 0), dev / "test.parquet")
     facts, *_ = prepared(dev, tmp_path, "test", "none")
     assert facts["questions"] == {"read": 0, "kept": 0, "set_aside": 0, "published": 171, "agrees": False}
     (dev / "dev.parquet").unlink()
-    refused(r"has no usable question of nmsqa \(its files are empty\)", prepare_nmsqa, dev, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    refused(r"has no usable question of nmsqa \(its files are empty\)", prepare_nmsqa, dev, unmade)
 
 
 def test_shards_that_are_numbers_belong_together(tmp_path):
@@ -603,11 +602,10 @@ def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_pat
 # ---- what is refused
 
 
-def test_a_folder_without_tables_says_what_was_expected(tmp_path):
+def test_a_folder_without_tables_says_what_was_expected(tmp_path, unmade):
     (tmp_path / "empty").mkdir()
-    refused(r"empty has no table of NMSQA; give the folder .*parquet", prepare_nmsqa, tmp_path / "empty", tmp_path / "out")
-    refused(r"gone does not exist; give", prepare_nmsqa, tmp_path / "gone", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    refused(r"empty has no table of NMSQA; give the folder .*parquet", prepare_nmsqa, tmp_path / "empty", unmade)
+    refused(r"gone does not exist; give", prepare_nmsqa, tmp_path / "gone", unmade)
 
 
 @pytest.mark.parametrize(
@@ -619,15 +617,14 @@ def test_a_folder_without_tables_says_what_was_expected(tmp_path):
         ("dev_audios.tar.gz", b"no archive", r"dev_audios.tar.gz is truncated or damaged \("),
     ],
 )
-def test_damage_is_one_sentence_and_leaves_nothing(dev, tmp_path, name, content, message):
+def test_damage_is_one_sentence_and_leaves_nothing(dev, name, content, message, unmade):
     (dev / name).write_bytes(content)
-    refused(message, prepare_nmsqa, dev, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    refused(message, prepare_nmsqa, dev, unmade)
 
 
-def test_two_tables_of_a_split_are_refused(dev, tmp_path):
+def test_two_tables_of_a_split_are_refused(dev, unmade):
     write_table(dev / "data.parquet" / "dev.parquet", [row(0)])
-    refused("are both tables of dev", prepare_nmsqa, dev, tmp_path / "out")
+    refused("are both tables of dev", prepare_nmsqa, dev, unmade)
 
 
 def test_recordings_that_may_be_of_two_splits_are_refused(dev, tmp_path):

@@ -123,18 +123,17 @@ def test_recordings_under_several_names(tmp_path, squad_json, recording, passage
     assert (corpus.passages["1147-1"].seconds, corpus.questions[0].seconds) == (0.5, 0.2)
 
 
-def test_another_folder_is_one_sentence(tmp_path, source, squad_json):
+def test_another_folder_is_one_sentence(tmp_path, source, squad_json, unmade):
     (tmp_path / "empty").mkdir()
     squad_json(tmp_path / "other/spoken_test-v1.1.json", ("a", []))
     squad_json(tmp_path / "original/DRCD_dev.json", (TRANSCRIPT, ASKED), drcd="1147")
     for folder in ("empty", "other", "original", "no"):
-        refused("give the folder of ODSQA with any of", prepare_odsqa, tmp_path / folder, tmp_path / "out")
+        refused("give the folder of ODSQA with any of", prepare_odsqa, tmp_path / folder, unmade)
     cut = source / "ODSQA_textq_test-v1.1.json"
     cut.write_bytes(cut.read_bytes()[:-5])
-    refused("ODSQA_textq_test-v1.1.json is not whole JSON", prepare_odsqa, source, tmp_path / "out")
+    refused("ODSQA_textq_test-v1.1.json is not whole JSON", prepare_odsqa, source, unmade)
     squad_json(source / "copy/ODSQA_textq_test-v1.1.json", (TRANSCRIPT, ASKED), drcd="1147")
-    refused("look like test-textq of ODSQA; leave one of them", prepare_odsqa, source, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    refused("look like test-textq of ODSQA; leave one of them", prepare_odsqa, source, unmade)
 
 
 @pytest.mark.slow

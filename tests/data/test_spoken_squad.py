@@ -96,14 +96,13 @@ def test_recordings_wherever_they_were_unpacked(source, tmp_path, recording, fol
     assert remarks(report["splits"]["test"])["recordings of no passage or question"] == 1
 
 
-def test_another_folder_is_one_sentence(tmp_path, squad_json):
+def test_another_folder_is_one_sentence(tmp_path, squad_json, unmade):
     (tmp_path / "empty").mkdir()
     squad_json(tmp_path / "other/ODSQA_textq_test-v1.1.json", ("a", []))
     for folder in ("empty", "other", "no"):
-        refused("give the folder of Spoken-SQuAD with any of spoken_tr", prepare_spoken_squad, tmp_path / folder, tmp_path / "out")
+        refused("give the folder of Spoken-SQuAD with any of spoken_tr", prepare_spoken_squad, tmp_path / folder, unmade)
     (tmp_path / "other/spoken_test-v1.1.json").write_text('{"data": {}}')
-    refused("spoken_test-v1.1.json is not SQuAD or DRCD JSON", prepare_spoken_squad, tmp_path / "other", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    refused("spoken_test-v1.1.json is not SQuAD or DRCD JSON", prepare_spoken_squad, tmp_path / "other", unmade)
 
 
 @pytest.mark.slow

@@ -26,7 +26,6 @@ from speechssl.data.squad import (
     split_of,
     with_times,
 )
-from speechssl.errors import InputError
 
 from ..files import refused, remarks
 
@@ -96,9 +95,7 @@ def test_answers_in_every_form(answers, golds):
 )
 def test_another_file_is_one_sentence_that_names_it(tmp_path, content, message):
     (tmp_path / "x.json").write_bytes(content)
-    with pytest.raises(InputError, match=message) as error:
-        read_squad(tmp_path / "x.json")
-    assert str(error.value).startswith(str(tmp_path / "x.json")) and "\n" not in str(error.value)
+    assert refused(message, read_squad, tmp_path / "x.json").startswith(str(tmp_path / "x.json"))
     assert is_squad(tmp_path / "x.json") == ("whole JSON" in message or '{"data": [' in content.decode("latin-1"))
     refused("no.json", read_squad, tmp_path / "no.json")
 
@@ -304,41 +301,36 @@ def test_a_passage_and_a_question_of_one_id_are_two_files(tmp_path, squad_json, 
     assert len(set(paths)) == 2 and all(len(soundfile.read(p)[0]) == len(samples) for p in paths)
 
 
-def test_another_folder_is_one_sentence(tmp_path, source):
+def test_another_folder_is_one_sentence(tmp_path, source, unmade):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty/other.json").write_text("{}")
     for folder in ("empty", "no"):
-        refused("give a SQuAD or DRCD JSON file, or the folder", prepare_squad, tmp_path / folder, tmp_path / "out")
-    refused("no text rules for the language 'fr'", prepare_squad, source, tmp_path / "out", language="fr")
+        refused("give a SQuAD or DRCD JSON file, or the folder", prepare_squad, tmp_path / folder, unmade)
+    refused("no text rules for the language 'fr'", prepare_squad, source, unmade, language="fr")
     (source / "dev-v2.0.json").write_text('{"data": [')
-    refused("dev-v2.0.json is not whole JSON", prepare_squad, source, tmp_path / "out")
+    refused("dev-v2.0.json is not whole JSON", prepare_squad, source, unmade)
     (source / "dev-v2.0.json").rename(source / "train.json")
     (source / "train.json").write_bytes((source / "train-v1.1.json").read_bytes())
-    refused("look like train; give one of them, or rename one", prepare_squad, source, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    refused("look like train; give one of them, or rename one", prepare_squad, source, unmade)
 
 
-def test_chinese_is_not_taken_for_english_nor_english_for_chinese(tmp_path, squad_json):
+def test_chinese_is_not_taken_for_english_nor_english_for_chinese(tmp_path, squad_json, unmade):
     chinese = squad_json(tmp_path / "dev.json", ("在歐洲 the EU", [("1", "歐洲在哪裡？", [("歐洲", 1)])]))
     english = squad_json(tmp_path / "test.json", ("The EU (歐盟) lies in Europe.", [("1", "Where is it?", [("Europe", 20)])]))
-    with pytest.raises(InputError, match="dev.json is mostly in Chinese char.*`speechssl prepare drcd`, or give --language zh$"):
-        prepare_squad(chinese, tmp_path / "out")
-    with pytest.raises(InputError, match=r"test.json has hardly any Chinese.*`speechssl prepare squad`, or give --language en$"):
-        prepare_drcd(english, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    refused("dev.json is mostly in Chinese.*`speechssl prepare drcd`, or give --language zh$", prepare_squad, chinese, unmade)
+    refused("test.json has hardly any Chinese.*`speechssl prepare squad`, or give --language en$", prepare_drcd, english, unmade)
     prepare_squad(chinese, tmp_path / "zh", language="zh")
     assert load_corpus(tmp_path / "zh", "dev").questions[0].language == "zh"
     prepare_drcd(english, tmp_path / "en", language="en")  # that quotes some Chinese
     assert load_corpus(tmp_path / "en", "test").questions[0].language == "en"
 
 
-def test_what_holds_no_question_that_can_be_used_is_refused(tmp_path, squad_json):
+def test_what_holds_no_question_that_can_be_used_is_refused(tmp_path, squad_json, unmade):
     for some in ((), (("", []),)):
         squad_json(tmp_path / "in/dev-v1.1.json", *some)
-        refused(r"in has no usable question of squad \(its files are empty\)", prepare_squad, tmp_path / "in", tmp_path / "out")
-        assert not (tmp_path / "out").exists()
+        refused(r"in has no usable question of squad \(its files are empty\)", prepare_squad, tmp_path / "in", unmade)
     squad_json(tmp_path / "in/dev-v1.1.json", (TEXT, []))  # passages without any question are a corpus
-    report = prepare_squad(tmp_path / "in", tmp_path / "out")["splits"]["dev"]
+    report = prepare_squad(tmp_path / "in", tmp_path / "made")["splits"]["dev"]
     assert report["passages"]["kept"] == 1
     assert report["questions"] == {"read": 0, "kept": 0, "set_aside": 0, "published": 10_570, "agrees": False}
 

@@ -36,7 +36,6 @@ from speechssl.data.superb_sets import (
     split_of,
     subsample,
 )
-from speechssl.errors import InputError
 from speechssl.io import read_json
 
 from ..files import refused, untouched
@@ -91,20 +90,17 @@ def test_a_set_is_written_and_left_alone(source, tmp_path, monkeypatch):
     refused("made with other settings", prepare_voicebank_demand, tmp_path / "moved", tmp_path / "out")
 
 
-def test_another_count_is_one_sentence_and_nothing_is_written(source, tmp_path, capsys):
+def test_another_count_is_one_sentence_and_nothing_is_written(source, tmp_path, capsys, unmade):
     (source / "clean_testset_wav/p257_003.wav").unlink()
-    with pytest.raises(InputError, match=r"has 1 test and not 2 as published, where .*clean_testset_wav/p257_003.wav is missing;"):
-        prepare_voicebank_demand(source, tmp_path / "out")
+    refused(r"1 test and not 2 as published, where .*clean_test.*/p257_003.wav is miss", prepare_voicebank_demand, source, unmade)
     assert prepare_voicebank_demand(source, tmp_path / "part", any_count=True)["se"]["sizes"]["test"] == 1
     assert "warning: " in capsys.readouterr().err
     (source / "noisy_testset_wav/p257_003.wav").unlink()
-    with pytest.raises(InputError, match=r"vb has 1 test and not 2 as published; unpack voicebank-demand again, or"):
-        prepare_voicebank_demand(source, tmp_path / "out")
+    refused(r"vb has 1 test and not 2 as published; unpack voicebank-demand again, or", prepare_voicebank_demand, source, unmade)
     (source / "noisy_testset_wav/p232_001.wav").write_bytes(b"RIFF")
-    refused(r"p232_001.wav", prepare_voicebank_demand, source, tmp_path / "out", any_count=True)  # damaged
+    refused(r"p232_001.wav", prepare_voicebank_demand, source, unmade, any_count=True)  # damaged
     (source / "noisy_testset_wav/p232_001.wav").unlink()
-    refused("has no utterance of se for test; give the folder", prepare_voicebank_demand, source, tmp_path / "out", any_count=True)
-    assert not (tmp_path / "out").exists()
+    refused("has no utterance of se for test; give the folder", prepare_voicebank_demand, source, unmade, any_count=True)
 
 
 def test_a_folder_that_holds_something_else_is_refused_before_reading(source, tmp_path, monkeypatch):
@@ -128,10 +124,9 @@ def test_dev_is_two_speakers_and_every_noisy_recording_knows_its_clean_one_of_16
     assert one.sources == (str(source / "clean_testset_wav_16k/p232_001.wav"),)
 
 
-def test_what_is_not_there_is_one_sentence(tmp_path):
-    refused("nowhere is not a folder; give the folder that holds", prepare_voicebank_demand, tmp_path / "nowhere", tmp_path / "out")
-    with pytest.raises(InputError, match=r"noisy_trainset_28spk_wav_16k does not exist; give the folder that holds"):
-        prepare_voicebank_demand(tmp_path, tmp_path / "out")
+def test_what_is_not_there_is_one_sentence(tmp_path, unmade):
+    refused("nowhere is not a folder; give the folder that holds", prepare_voicebank_demand, tmp_path / "nowhere", unmade)
+    refused(r"noisy_trainset_28spk_wav_16k does not exist; give the folder that holds", prepare_voicebank_demand, tmp_path, unmade)
 
 
 def test_measuring_keeps_the_order(tmp_path):
@@ -196,7 +191,7 @@ def test_asr_needs_no_lexicon_and_pr_can_come_later(librispeech, lexicons, tmp_p
     refused("made with other settings", prepare_librispeech, librispeech, tmp_path / "out", lexicons[::-1])
 
 
-def test_what_librispeech_lacks_is_one_sentence(librispeech, lexicons, tmp_path):
+def test_what_librispeech_lacks_is_one_sentence(librispeech, lexicons, tmp_path, unmade):
     say(tmp_path / "plain.txt", "A AH")
     for lexicon, tasks, message in (
         ([], ["pr"], "pr needs the phones of words; give --lexicon"),
@@ -204,15 +199,12 @@ def test_what_librispeech_lacks_is_one_sentence(librispeech, lexicons, tmp_path)
         ([tmp_path / "plain.txt"], ["pr"], r"plain.txt:1 has the phone 'AH'; give a lexicon of ARPAbet with stress"),
         ([], ["ks"], "LibriSpeech has no task ks; choose from pr, asr"),
     ):
-        refused(message, prepare_librispeech, librispeech, tmp_path / "out", lexicon, tasks)
+        refused(message, prepare_librispeech, librispeech, unmade, lexicon, tasks)
     (librispeech / "train-clean-100/103/9/103-9-0001.flac").unlink()
-    with pytest.raises(InputError, match=r"1 train and not 2 as published, where .*103-9-0001.flac is missing; unpack"):
-        prepare_librispeech(librispeech, tmp_path / "out", tasks=["asr"])
+    refused("1 train and not 2 as published, where .*103-9-0001.flac", prepare_librispeech, librispeech, unmade, tasks=["asr"])
     assert prepare_librispeech(librispeech, tmp_path / "part", tasks=["asr"], any_count=True)["asr"]["sizes"]["train"] == 1
     (librispeech / "dev-clean").rename(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=r"dev-clean does not exist; give the folder LibriSpeech, which holds train-clean-100"):
-        prepare_librispeech(librispeech, tmp_path / "out", tasks=["asr"])
-    assert not (tmp_path / "out").exists()
+    refused("dev-clean does not exist; give the folder LibriSpeech", prepare_librispeech, librispeech, unmade, tasks=["asr"])
 
 
 # ---- Speech Commands
@@ -271,12 +263,10 @@ def test_words_and_seconds_of_the_noise(commands, tmp_path):
     np.testing.assert_allclose(cut, samples[48_000:64_000], atol=1e-4)
 
 
-def test_another_tree_than_that_of_speech_commands_is_one_sentence(commands, tmp_path):
-    with pytest.raises(InputError, match=r"speech_commands_v0.01 does not exist; give the folder that holds"):
-        prepare_speech_commands(commands / "speech_commands_v0.01", tmp_path / "out")
+def test_another_tree_than_that_of_speech_commands_is_one_sentence(commands, unmade):
+    refused("v0.01 does not exist; give the folder that", prepare_speech_commands, commands / "speech_commands_v0.01", unmade)
     (commands / NOISE).unlink()
-    refused("has 0 background recordings and not 1 as published", prepare_speech_commands, commands, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    refused("has 0 background recordings and not 1 as published", prepare_speech_commands, commands, unmade)
 
 
 # ---- the Free Spoken Digit Dataset
@@ -312,12 +302,12 @@ def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path):
     refused("FSDD corpus made with other settings", prepare_fsdd, fsdd, tmp_path / "out")
 
 
-def test_what_is_not_fsdd_is_one_sentence(fsdd, tmp_path):
+def test_what_is_not_fsdd_is_one_sentence(fsdd, tmp_path, unmade):
     for folder in (tmp_path / "nowhere", tmp_path):
-        refused("has no recordings like 7_jackson_32.wav", prepare_fsdd, folder, tmp_path / "out")
+        refused("has no recordings like 7_jackson_32.wav", prepare_fsdd, folder, unmade)
     for path in (fsdd / "recordings").glob("*_[5-9].wav"):
         path.unlink()
-    refused("has no recordings for dev", prepare_fsdd, fsdd, tmp_path / "out")
+    refused("has no recordings for dev", prepare_fsdd, fsdd, unmade)
     (fsdd / "recordings/0_theo_3.wav").write_bytes(b"nothing")
     refused("0_theo_3.wav", prepare_fsdd, fsdd, tmp_path / "other")
 
@@ -355,15 +345,13 @@ def test_english_queries_and_the_documents_that_hold_them(quesst14, tmp_path):
     assert splits["documents"][0].matches == () and splits["dev"][0].seconds == pytest.approx(0.1)
 
 
-def test_another_ground_truth_is_one_sentence(quesst14, tmp_path):
+def test_another_ground_truth_is_one_sentence(quesst14, unmade):
     (quesst14 / "Audio/quesst14_00003.wav").unlink()
-    with pytest.raises(InputError, match=r"1 documents and not 2 as published, where .*Audio/quesst14_00003.wav is missing"):
-        prepare_quesst14(quesst14, tmp_path / "out")
+    refused(r"1 documents and not 2 as published, where .*Audio/quesst14_00003.wav is missing", prepare_quesst14, quesst14, unmade)
     truth = quesst14 / "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"  # the one document that held the test query is gone
-    with pytest.raises(InputError, match=r"quesst14_eval.rttm has no query with documents that contain it; give the folder"):
-        prepare_quesst14(quesst14, tmp_path / "out", any_count=True)
+    refused("quesst14_eval.rttm has no query with documents that contain it", prepare_quesst14, quesst14, unmade, any_count=True)
     truth.unlink()
-    refused(r"quesst14_eval.rttm does not exist; give the folder", prepare_quesst14, quesst14, tmp_path / "out", any_count=True)
+    refused(r"quesst14_eval.rttm does not exist; give the folder", prepare_quesst14, quesst14, unmade, any_count=True)
 
 
 # ---- Fluent Speech Commands
@@ -401,15 +389,14 @@ def test_intents(fluent, tmp_path):
     assert [u.id for split in ("dev", "test") for u in data.splits[split]] == ["c", "d"]
 
 
-def test_another_table_is_one_sentence(fluent, tmp_path):
+def test_another_table_is_one_sentence(fluent, unmade):
     table = fluent / "data/train_data.csv"
     say(table, HEADER, *(line.replace("increase", "bring") for line in table.read_text().splitlines()[1:]))
-    refused("has 1 actions and not 2 as published", prepare_fluent_speech_commands, fluent, tmp_path / "out")
+    refused("has 1 actions and not 2 as published", prepare_fluent_speech_commands, fluent, unmade)
     say(table, "path,speakerId", "wavs/speakers/ann/a.wav,ann")
-    refused(r"train_data.csv:2 has no transcription; unpack", prepare_fluent_speech_commands, fluent, tmp_path / "out")
+    refused(r"train_data.csv:2 has no transcription; unpack", prepare_fluent_speech_commands, fluent, unmade)
     table.unlink()
-    with pytest.raises(InputError, match=r"train_data.csv does not exist; give the folder fluent_speech_commands_dataset"):
-        prepare_fluent_speech_commands(fluent, tmp_path / "out")
+    refused("train_data.csv does not exist; give the folder fluent_speech_comm", prepare_fluent_speech_commands, fluent, unmade)
 
 
 # ---- Audio SNIPS
@@ -456,16 +443,15 @@ def test_slots_of_tags(words, tags, text, slots):
     assert parse_slots("here", words.split(), tags.split()) == (text, tuple(Slot(*slot) for slot in slots))
 
 
-def test_another_snips_is_one_sentence(snips, tmp_path):
+def test_another_snips_is_one_sentence(snips, unmade):
     (snips / "valid/Amy-snips-valid-7.wav").unlink()
-    with pytest.raises(InputError, match=r"has 0 dev and not 1 as published, where .*Amy-snips-valid-7.wav is missing"):
-        prepare_audio_snips(snips, tmp_path / "out")
+    refused(r"has 0 dev and not 1 as published, where .*Amy-snips-valid-7.wav is missing", prepare_audio_snips, snips, unmade)
     say(snips / "all.iob.snips.txt", "Ivy-snips-train-7 BOS PLAY JAZZ EOS\tO O PlayMusic")
-    refused(r"all.iob.snips.txt:1 has 2 words and 1 tags; prepare Audio SNIPS again", prepare_audio_snips, snips, tmp_path / "out")
+    refused(r"all.iob.snips.txt:1 has 2 words and 1 tags; prepare Audio SNIPS again", prepare_audio_snips, snips, unmade)
     say(snips / "all.iob.snips.txt", "Ivy-snips-train-7 BOS PLAY JAZZ EOS")
-    refused(r"all.iob.snips.txt:1 has 1 fields instead of 2", prepare_audio_snips, snips, tmp_path / "out")
+    refused(r"all.iob.snips.txt:1 has 1 fields instead of 2", prepare_audio_snips, snips, unmade)
     (snips / "all.iob.snips.txt").unlink()
-    refused(r"all.iob.snips.txt does not exist; give the folder SNIPS", prepare_audio_snips, snips, tmp_path / "out")
+    refused(r"all.iob.snips.txt does not exist; give the folder SNIPS", prepare_audio_snips, snips, unmade)
 
 
 # ---- IEMOCAP
@@ -508,14 +494,11 @@ def test_folds(iemocap, tmp_path):
     assert found["Ses02M_script01_1_F002"].speaker == "Ses02F" and "Ses02F_impro01_M005" not in found
 
 
-def test_another_tree_than_that_of_iemocap_is_one_sentence(iemocap, tmp_path):
+def test_another_tree_than_that_of_iemocap_is_one_sentence(iemocap, tmp_path, unmade):
     (iemocap / "Session3/sentences/wav/Ses03F_impro01/Ses03F_impro01_F000.wav").unlink()
-    with pytest.raises(InputError, match=r"has 9 Session3 and not 10 as published, where .*Ses03F_impro01_F000.wav is missing"):
-        prepare_iemocap(iemocap, tmp_path / "out")
+    refused(r"has 9 Session3 and not 10 as published, where .*Ses03F_impro01_F000.wav is missing", prepare_iemocap, iemocap, unmade)
     assert len(prepare_iemocap(iemocap, tmp_path / "part", any_count=True)) == 5
-    with pytest.raises(InputError, match=r"Session1/sentences/wav does not exist; give the folder IEMOCAP_full_release"):
-        prepare_iemocap(iemocap / "Session3", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    refused("Session1/sentences/wav does not exist; give the folder IEMOCAP_full", prepare_iemocap, iemocap / "Session3", unmade)
 
 
 # ---- VoxCeleb1
@@ -579,21 +562,18 @@ def test_trials_of_dev():
     assert {t.same for t in dev_trials(utterances("a-x-1", "a-x-2"))} == {True}
 
 
-def test_another_voxceleb1_is_one_sentence(voxceleb1, tmp_path):
+def test_another_voxceleb1_is_one_sentence(voxceleb1, tmp_path, unmade):
     (voxceleb1 / "dev/wav/id10001/va/00001.wav").unlink()
-    with pytest.raises(InputError, match=r"has 7 train and not 8 as published, where .*id10001/va/00001.wav is missing"):
-        prepare_voxceleb1(voxceleb1, tmp_path / "out", ["sid"])
-    refused("has 9 recordings to train on and not 10 as published", prepare_voxceleb1, voxceleb1, tmp_path / "out", ["asv"])
+    refused("7 train and not 8 as published, where .*id10001/va/00001.wav is miss", prepare_voxceleb1, voxceleb1, unmade, ["sid"])
+    refused("has 9 recordings to train on and not 10 as published", prepare_voxceleb1, voxceleb1, unmade, ["asv"])
     assert prepare_voxceleb1(voxceleb1, tmp_path / "part", any_count=True)["asv"]["sizes"]["train"] == 3
     say(voxceleb1 / "veri_test.txt", "1 id10270/va/00001.wav id10270/vb/00001.wav")
-    with pytest.raises(InputError, match="does not have both kinds of asv trials for test"):
-        prepare_voxceleb1(voxceleb1, tmp_path / "out", ["asv"], any_count=True)
+    refused("does not have both kinds of asv trials for test", prepare_voxceleb1, voxceleb1, unmade, ["asv"], any_count=True)
     say(voxceleb1 / "iden_split.txt", "4 id10001/va/00001.wav")
-    refused(r"iden_split.txt:1 has the split '4', which is not 1, 2 or 3", prepare_voxceleb1, voxceleb1, tmp_path / "out")
+    refused(r"iden_split.txt:1 has the split '4', which is not 1, 2 or 3", prepare_voxceleb1, voxceleb1, unmade)
     (voxceleb1 / "veri_test.txt").unlink()
     say(voxceleb1 / "iden_split.txt", "1 id10001/va/00002.wav")
-    refused(r"veri_test.txt does not exist; give the folder that holds dev/wav", prepare_voxceleb1, voxceleb1, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    refused(r"veri_test.txt does not exist; give the folder that holds dev/wav", prepare_voxceleb1, voxceleb1, unmade)
 
 
 # ---- Libri2Mix: sources for SS, turns of either kind for SD
@@ -671,7 +651,7 @@ def test_dev_of_separation_is_the_draw_of_s3prl():
     assert [path.stem for path in subsample([Path(f"{name}.wav") for name in names])] == sorted(expected[:1000])
 
 
-def test_another_libri2mix_is_one_sentence(libri2mix, kaldi, tmp_path):
+def test_another_libri2mix_is_one_sentence(libri2mix, kaldi, unmade):
     (libri2mix / "wav16k/min/dev/s2/8-2-3_9-5-6.wav").unlink()
     for source, diarization, tasks, message in (
         (libri2mix, None, ["sd", "ss"], "sd needs the turns; give --diarization the folder"),
@@ -680,8 +660,7 @@ def test_another_libri2mix_is_one_sentence(libri2mix, kaldi, tmp_path):
         (libri2mix, libri2mix, ["sd"], r"Libri2Mix/train has neither wav.scp nor wav/"),
         (libri2mix, None, ["ss"], r"has 0 dev and not 1 as published, where .*dev/s2/8-2-3_9-5-6.wav is missing"),
     ):
-        refused(message, prepare_libri2mix, source, tmp_path / "out", diarization, tasks)
-    assert not (tmp_path / "out").exists()
+        refused(message, prepare_libri2mix, source, unmade, diarization, tasks)
 
 
 @pytest.mark.parametrize(
@@ -695,8 +674,8 @@ def test_another_libri2mix_is_one_sentence(libri2mix, kaldi, tmp_path):
         ("segments", "who 8-2-3_9-5-6 0 1", r"segments:1 names who, which utt2spk does not have"),
     ],
 )
-def test_damage_of_turns_is_one_sentence(libri2mix, kaldi, tmp_path, file, line, message):
+def test_damage_of_turns_is_one_sentence(libri2mix, kaldi, file, line, message, unmade):
     if file == "segments":
         (kaldi / "dev/rttm").unlink()
     say(kaldi / "dev" / file, line)
-    refused(message, prepare_libri2mix, libri2mix, tmp_path / "out", kaldi, ["sd"])
+    refused(message, prepare_libri2mix, libri2mix, unmade, kaldi, ["sd"])

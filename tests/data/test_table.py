@@ -150,13 +150,12 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(mine: P
     ],
 )
 def test_a_row_that_is_wrong_is_named_and_nothing_is_left(
-    table: str, old: str, new: str, message: str, mine: Path, tmp_path: Path
+    table: str, old: str, new: str, message: str, mine: Path, unmade: Path
 ) -> None:
     file = mine / f"{table}.csv"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    refused(message, prepare_table, mine, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    refused(message, prepare_table, mine, unmade)
 
 
 def test_a_column_that_is_not_read_is_named(mine: Path, tmp_path: Path, capsys: Any) -> None:

@@ -7,7 +7,6 @@ import pytest
 from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import load_corpus
 from speechssl.data.toefl_qa import prepare_toefl_qa, tidy
-from speechssl.errors import InputError
 
 from ..files import read_lines, refused
 
@@ -149,19 +148,17 @@ def test_a_broken_file_is_set_aside_with_its_line_and_the_others_are_kept(source
 
 
 @pytest.mark.parametrize(("text", "reason", "line"), [BROKEN[0], BROKEN[7], (lines(question=""), "the question has no words", 0)])
-def test_a_folder_in_which_nothing_can_be_used_is_refused_and_nothing_is_written(tmp_path, text, reason, line):
+def test_a_folder_in_which_nothing_can_be_used_is_refused_and_nothing_is_written(tmp_path, text, reason, line, unmade):
     write(tmp_path / "x" / "dev", "tpo_1-lecture_1_1", text)
     write(tmp_path / "x" / "dev", "tpo_1-lecture_1_2", lines(options=["a 0", "b 0", "c 0", "d 0"]))
     where = "dev/tpo_1-lecture_1_1" + f", line {line}" * bool(line)
-    with pytest.raises(InputError, match=re.escape(f"x has no usable question of TOEFL-QA ({where}: {reason})")):
-        prepare_toefl_qa(tmp_path / "x", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    refused(re.escape(f"x has no usable question of TOEFL-QA ({where}: {reason})"), prepare_toefl_qa, tmp_path / "x", unmade)
 
 
-def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path):
+def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path, unmade):
     write(tmp_path / "x" / "train", "story.txt")
     for source, why in ((tmp_path / "x", "has no questions of TOEFL-QA; expected"), (tmp_path / "absent", "does not exist")):
-        refused(why + r".* data/\{train,dev,test\}", prepare_toefl_qa, source, tmp_path / "out")
+        refused(why + r".* data/\{train,dev,test\}", prepare_toefl_qa, source, unmade)
 
 
 @pytest.mark.slow

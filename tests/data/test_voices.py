@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from speechssl.data.records import Corpus, Passage, known_voices, passage_units, voices_of
 from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
-from speechssl.stats import FEWEST, Units, choose_units, mean_interval, paired_difference, ratio_interval, unknown_voice
+from speechssl.stats import FEWEST, Units, choose_units, ratio_interval, unknown_voice
 
 from ..files import write_lines
 
@@ -77,20 +77,6 @@ def test_silence_is_nobodys_and_is_drawn_by_itself():
     assert recording_units(data, data.splits["test"]).count == 5 and recording_units(data, data.splits["test"]).name == "voice"
 
 
-def test_what_a_voice_has_in_common_widens_the_interval():
-    """Passages of one voice agree entirely: eight voices say what they say, however many passages."""
-    rng = np.random.default_rng(0)
-    values, voices = np.repeat(rng.random(8), 10), [f"v{i // 10}" for i in range(80)]
-    passages = [f"p{i}" for i in range(80)]
-    by_voice = mean_interval(values, choose_units(voices, passages, "passage"), resamples=2000)
-    by_passage = mean_interval(values, choose_units([""] * 80, passages, "passage"), resamples=2000)
-    assert (by_voice.drawn, by_voice.groups, by_passage.drawn, by_passage.groups) == ("voice", 8, "passage", 80)
-    assert (by_voice.high - by_voice.low) / (by_passage.high - by_passage.low) == pytest.approx(10**0.5, rel=0.15)
-    sure = paired_difference(values + 1, values, choose_units(voices, passages, "passage"), resamples=2000)
-    assert sure.p_value == 2 / 2**8  # all voices agree, and there are eight
-    assert sure.percent.p_value == sure.p_value and sure.percent.drawn == "voice"
-
-
 def test_a_mixture_counts_as_often_as_both_its_voices_were_drawn():
     """Two voices in every recording: the spread is that of the voices, wider than that of the recordings."""
     rng = np.random.default_rng(1)
@@ -115,5 +101,3 @@ def test_units_have_to_fit():
         choose_units(["a", "b"], ["x"], "passage")
     with pytest.raises(ValueError, match="several groups"):
         _ = Units("voice", (("a", "b"),)).labels
-    with pytest.raises(ValueError, match="1 groups do not fit 2 values"):
-        mean_interval([1.0, 2.0], Units("voice", (("a", "b"),)), resamples=5)

@@ -97,17 +97,10 @@ def small_whisper():
     def make():
         from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-        sizes = {
-            "d_model": 32,
-            "encoder_layers": 2,
-            "decoder_layers": 1,
-            "encoder_ffn_dim": 64,
-            "decoder_ffn_dim": 64,
-            "vocab_size": 60,
-        }
-        heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+        sizes = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 60}
+        sizes |= {"encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
         tokens = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 1}
         torch.manual_seed(0)
-        return WhisperForConditionalGeneration(WhisperConfig(**sizes, **heads, **tokens)).half().float().eval()
+        return WhisperForConditionalGeneration(WhisperConfig(**sizes, **tokens)).half().float().eval()
 
     return make

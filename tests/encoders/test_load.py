@@ -76,10 +76,8 @@ def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(base, large, fakes, tm
         assert torch.equal(found.hidden_states(noise()), expected.hidden_states(noise()))
         assert load_checkpoint(path).model.config.model_type == model.config.model_type
         message = capsys.readouterr().err
-        assert (
-            "left out 2 weights of no encoder (final_proj.bias, final_proj.weight)" in message
-            and "base.pt does not state" not in message
-        )
+        assert "left out 2 weights of no encoder (final_proj.bias, final_proj.weight)" in message
+        assert "base.pt does not state" not in message
 
 
 @pytest.mark.parametrize("prefix", ["w2v_encoder.w2v_model.", "w2v_model.", ""])
@@ -148,10 +146,8 @@ def test_guesses_are_reported(base, large, tmp_path, capsys, kind):
         torch.save(state, tmp_path / "x.pt")
         checkpoint = load_checkpoint(tmp_path / "x.pt")
         message = capsys.readouterr().err
-        assert (
-            message.count("\n") == 1
-            and f"x.pt does not state all settings; assumed: strides 5 2 2 2 2 2 2, 2 heads, layer norm {words}" in message
-        )
+        assert f"x.pt does not state all settings; assumed: strides 5 2 2 2 2 2 2, 2 heads, layer norm {words}" in message
+        assert message.count("\n") == 1
         assert ("mask embedding of zeros" in message) == (kind == "torchaudio")
         assert checkpoint.model.config.conv_stride == (5, 2, 2, 2, 2, 2, 2)
 
@@ -280,9 +276,7 @@ def test_a_bundle_that_cannot_be_fetched_is_one_sentence(monkeypatch):
         raise OSError("no network\nat all")
 
     monkeypatch.setattr(torchaudio.pipelines._wav2vec2.utils, "load_state_dict_from_url", offline)
-    with pytest.raises(InputError, match="cannot fetch torchaudio:HUBERT_BASE .no network.; try again with a network") as caught:
-        load_encoder("torchaudio:HUBERT_BASE")
-    assert "\n" not in str(caught.value)
+    refused("cannot fetch torchaudio:HUBERT_BASE .no network.; try again with a network", load_encoder, "torchaudio:HUBERT_BASE")
 
 
 @pytest.mark.parametrize(

@@ -309,8 +309,7 @@ def nn():
 
 
 def waves(lengths=LENGTHS):
-    rng = np.random.default_rng(0)
-    return [torch.from_numpy((rng.standard_normal(n) * 0.1 + 0.02).astype(np.float32)) for n in lengths]
+    return [torch.from_numpy(noise(n, seed)) for seed, n in enumerate(lengths)]
 
 
 def through(upstream, wavs):

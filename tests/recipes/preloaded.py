@@ -2,8 +2,8 @@
 gives dozens of them.
 
 `commands` gives a PATH with programs of these names at its front. They hand their arguments, folder, environment and open files to
-a server, which has imported and done nothing else; it forks, and the fork runs the console script or SCRIPT.py. Signals are passed
-on to it and its end is passed back; where the program that asked is killed or the tests are over, all that it started is killed.
+a server, which has imported and done nothing else; it forks, and the fork runs the console script or SCRIPT.py. Its end is passed
+back; where the program that asked is killed or the tests are over, all that it started is killed.
 Two things differ from a command of its own: modules are there before they are asked for, and all commands hash strings alike.
 Therefore the killed run of superb and what recipes say without their corpus are tested with the commands themselves.
 """
@@ -66,9 +66,6 @@ with socket.socket(socket.AF_UNIX) as server:
     content = marshal.dumps((arguments, os.getcwd(), environment))
     server.sendmsg([len(content).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
     server.sendall(content)
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda number, _: server.sendall(bytes([number])))
     code = int.from_bytes(server.recv(4, socket.MSG_WAITALL) or b"\\0\\0\\0\\1", "big", signed=True)
 if code < 0:
     if code != -signal.SIGKILL:
@@ -135,8 +132,9 @@ def serve(path: str, *modules: str) -> list[str]:
                     asked.sendall(status.to_bytes(4, "big", signed=True))
                 os.close(over)
             for command, asked in running.values():
-                if asked in ready:
-                    _pass_on(asked, command)
+                if asked in ready:  # it has closed its end: the program that asked is gone, and all that it started goes with it
+                    with suppress(ProcessLookupError):
+                        os.killpg(command, signal.SIGKILL)
             if listener in ready:
                 asked, _ = listener.accept()
                 head, about, *_ = asked.recvmsg(4, socket.CMSG_SPACE(12))
@@ -157,18 +155,6 @@ def serve(path: str, *modules: str) -> list[str]:
     for command, _ in running.values():
         os.killpg(command, signal.SIGKILL)
     os._exit(0)
-
-
-def _pass_on(asked: socket.socket, command: int) -> None:
-    """A signal; where the program that asked is gone, the end of all that it started."""
-    number = b""
-    with suppress(ConnectionError):
-        number = asked.recv(1)
-    with suppress(ProcessLookupError):
-        if number:
-            os.kill(command, number[0])
-        else:
-            os.killpg(command, signal.SIGKILL)
 
 
 def _take(content: bytes, files: Sequence[int]) -> list[str]:

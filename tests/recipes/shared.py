@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
 import yaml
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +81,18 @@ def kill_when(there: Callable[[], bool], running: subprocess.Popen[bytes], log: 
         readers = select.poll()
         readers.register(held, 0)  # for the error that there are none
         assert readers.poll(20_000), "a command outlives its recipe"
+
+
+def write_digits(folder: Path, digits: Sequence[int] = range(10), takes: Sequence[int] = (0, 5, 10, 11)) -> Path:
+    """A tone for every digit, by two voices, in files that are called as FSDD's are. Returns the folder."""
+    rng, seconds = np.random.default_rng(0), np.arange(4_000) / 8_000
+    folder.mkdir(parents=True)
+    for digit in digits:
+        for speaker, pitch in (("ann", 1.0), ("bob", 1.3)):
+            tone = 0.3 * np.sin(2 * np.pi * (200 + 90 * digit) * pitch * seconds)
+            for take in takes:
+                soundfile.write(folder / f"{digit}_{speaker}_{take}.wav", tone + rng.normal(0, 0.01, 4_000), 8_000)
+    return folder
 
 
 def sections(recipe: str, config: str) -> dict[str, dict[str, Any]]:

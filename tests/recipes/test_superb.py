@@ -11,7 +11,7 @@ import soundfile
 from speechssl.results import read_rows
 from speechssl.superb.tasks import ORDER
 
-from .shared import needs, run, run_until
+from .shared import needs, run, run_until, write_digits
 
 FIRST = {"pr": "per", "asr": "wer", "qbe": "mtwv", "asv": "eer", "sd": "der", "sf": "slot_f1", "se": "pesq", "ss": "si_sdri"}
 
@@ -21,13 +21,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """With an FSDD and a real noise of a few synthetic sounds."""
     rng = np.random.default_rng(0)
     soundfile.write(tmp_path / "street.wav", rng.normal(0, 0.1, 48_000), 16_000)
-    (tmp_path / "fsdd/recordings").mkdir(parents=True)
-    for digit in (3, 7):
-        for speaker in ("ann", "bob"):
-            for index in (0, 5, 10, 11):
-                wave = np.sin(np.arange(4000) * (0.1 + 0.05 * digit)) * 0.3 + rng.normal(0, 0.01, 4000)
-                soundfile.write(tmp_path / f"fsdd/recordings/{digit}_{speaker}_{index}.wav", wave, 8000)
-    return {"FSDD": str(tmp_path / "fsdd"), "UNSEEN": str(tmp_path / "street.wav")}
+    digits = write_digits(tmp_path / "fsdd/recordings", (3, 7))
+    return {"FSDD": str(digits.parent), "UNSEEN": str(tmp_path / "street.wav")}
 
 
 @needs("pesq", "espeakng_loader")

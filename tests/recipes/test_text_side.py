@@ -62,9 +62,8 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
     )
     assert "Gain over scratch, in points" in printed and "Steps of DUAL to FF1 50" in printed and "frozen, published" in printed
     assert {r.encoder for r in rows if r.system == "promoter"} == {"specific", "bert", "re-emb", "random"}
-    assert (
-        "BERT on other symbols" in printed and "Test score at equal training loss, symbols" in printed and "no real DNA" in printed
-    )
+    for title in ("BERT on other symbols", "Test score at equal training loss, symbols", "no real DNA"):
+        assert title in printed
     (table,) = read_json(tmp_path / "tables/devices.json")
     assert [row[0] for row in table["rows"]] == ["frozen.statistics", "biases", "adapters"]
     cells = {row[0]: dict(zip(table["columns"], row, strict=True)) for row in table["rows"]}
@@ -80,10 +79,8 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
     assert "What is trained: score, parameters, time" in page and "Our scores (bars" in page
     assert "Gain over scratch" in page and "dual: optimisation and generalisation" in page
     assert "dual: the loss along lines" in page and "perplexity: optimisation and generalisation" in page
-    cards = {
-        arm: read_json(tmp_path / f"encoders/{arm}/card.json")["training"]["steps"] for arm in ("english", "shuffle-4", "scratch-0")
-    }
-    assert cards == {"english": 2, "shuffle-4": 2, "scratch-0": 0}
+    for arm, steps in {"english": 2, "shuffle-4": 2, "scratch-0": 0}.items():
+        assert read_json(tmp_path / f"encoders/{arm}/card.json")["training"]["steps"] == steps
     made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
     run(*arguments, PATH=quick)
     assert {p: p.stat().st_mtime_ns for p in made} == made and read_rows(tmp_path / "results.jsonl") == rows

@@ -9,9 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import soundfile
 import yaml
 
 from speechssl.encoders.load import load_encoder
@@ -19,20 +17,13 @@ from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 from speechssl.units.kmeans import load_codebook
 
-from .shared import ROOT, needs, run
+from .shared import ROOT, needs, run, write_digits
 
 pytestmark = needs("espeakng_loader", "parselmouth")
 
 
 def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
-    digits = tmp_path / "fsdd"
-    digits.mkdir()
-    rng = np.random.default_rng(0)
-    for digit in range(2):
-        tone = np.sin(np.arange(6_000) * (0.2 + 0.3 * digit))
-        for speaker in ("ann", "bob"):
-            for number in (0, 5, 10):
-                soundfile.write(digits / f"{digit}_{speaker}_{number}.wav", 0.3 * tone + rng.normal(0, 0.01, len(tone)), 16_000)
+    digits = write_digits(tmp_path / "fsdd", range(2), (0, 5, 10))
     arguments = ("units/run.sh", "recipes/units/smoke.yaml", str(tmp_path / "exp"))
     table = run(*arguments, PATH=quick, FSDD=str(digits)).stdout
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
@@ -56,13 +47,8 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
     assert again.split("**dev**")[1].split("== 8")[0] == table.split("**dev**")[1].split("== 8")[0]
     assert {p: p.stat().st_mtime_ns for p in made} == made
 
-    command = [
-        sys.executable,
-        "recipes/units/alignment.py",
-        str(exp / "speech.txt"),
-        "people-en/encoder",
-        str(exp / "teacher.safetensors"),
-    ]
+    given = [exp / "speech.txt", "people-en/encoder", exp / "teacher.safetensors"]
+    command = [sys.executable, "recipes/units/alignment.py", *map(str, given)]
     shares = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     if shutil.which("flite"):  # matched frames have the label of the same sound more often than one of 20 clusters by chance
         (share,) = re.findall(r"flite/train/audio: [\d,]+ frames, ([\d.]+) % the same, [\d.]+ bits", shares)
@@ -128,16 +114,14 @@ def test_the_recipe_mixes_what_the_readers_that_ship_learned_from() -> None:
 def test_the_speechbert_that_ships_was_made_with_the_settings_of_the_recipe() -> None:
     card = read_json(model_folder() / "speechbert" / "card.json")
     section = section_of(card, "speechbert")
-    options = {
-        f"{part}{name}": v for part, key in (("word_", "words"), ("mask_", "masked")) for name, v in card["options"][key].items()
-    }
+    options = {f"word_{name}": value for name, value in card["options"]["words"].items()}
+    options |= {f"mask_{name}": value for name, value in card["options"]["masked"].items()}
     options |= card["options"] | card["options"]["qa"] | card["options"]["qa"]["training"] | card["features"]
     options["mask_window"] = card["options"]["masked_window"]
     for name, value in section.items():
         assert options[name.replace("-", "_")] == value, name
-    assert {part: done["steps"] for part, done in card["training"].items()} == {
-        part: section[name] for part, name in (("words", "word-steps"), ("masked", "mask-steps"), ("spans", "steps"))
-    }
+    for part, name in (("words", "word-steps"), ("masked", "mask-steps"), ("spans", "steps")):
+        assert card["training"][part]["steps"] == section[name]
 
 
 def test_the_encoder_that_ships_was_made_with_the_settings_of_the_recipe() -> None:
