@@ -151,9 +151,7 @@ def test_arrays_are_checked_like_files(samples, speech: tuple[Path, Path]) -> No
 
 
 @pytest.mark.slow
-def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(
-    speech: tuple[Path, Path], checkpoint, tmp_path: Path, capsys
-) -> None:
+def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(speech, checkpoint, tmp_path, capsys):
     reader = str(checkpoint("BERT", "AutoModelForQuestionAnswering"))
     name, clip = "cascade-ctc", tmp_path / "clip.wav"
     assert set(speechssl.answer(*speech, ["dual", name], reader=reader)) == {"dual", name}
@@ -181,14 +179,18 @@ def test_a_clip_is_of_the_first_system_that_has_an_answer(speech: tuple[Path, Pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--null-threshold", "nan"], "--null-threshold nan is no threshold; give a number"),
         (["--clip", "x.doc"], "x.doc"),
         (["--language", "fr"], "no text rules for the language 'fr'; use en or zh"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_the_work(options: list[str], message: str, capsys) -> None:
+def test_what_cannot_be_asked_is_refused_before_anything_is_read(options: list[str], message: str, capsys) -> None:
     assert main(["answer", "--passage", "nowhere.wav", "--question", "nowhere.wav", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_threshold_that_is_no_number_is_refused(speech: tuple[Path, Path], capsys) -> None:
+    assert main(["answer", "--passage", str(speech[0]), "--question", "Who?", "--null-threshold", "nan"]) == 2
+    assert "--null-threshold nan is no threshold; give a number" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("files", [["passage.flac"], ["clip-1.wav", "clip-2.wav"]])

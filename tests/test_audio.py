@@ -236,10 +236,7 @@ def test_names_that_are_no_audio_file(tmp_path: Path) -> None:
         ("x.raw", "as audio"),
         ("x" * 300 + ".wav", "File name too long"),
         ("x.raw/x.wav", "Not a directory"),
-        (
-            "talk.M4A",
-            "talk.M4A as audio; give a whole WAV, FLAC, MP3, OGG, AIFF or AU file; `ffmpeg -i NAME.m4a NAME.flac` makes one",
-        ),
+        ("talk.M4A", "give a whole WAV, FLAC, MP3, OGG, AIFF or AU file; `ffmpeg -i NAME.m4a NAME.flac` makes one"),
     ):
         assert why in refusal(tmp_path / name)
     assert "not read from standard input" in refusal(Path("-"))
@@ -269,9 +266,8 @@ def test_mp3_that_counts_its_header_frame(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("rate", [16000, 44100])
 def test_samples_that_are_none_too_few_silent_or_not_finite(tmp_path: Path, samples: np.ndarray, expected: str, rate: int) -> None:
-    soundfile.write(
-        tmp_path / "x.wav", resample(samples, SAMPLE_RATE, rate) if expected == "0.020 s" else samples, rate, subtype="FLOAT"
-    )
+    samples = resample(samples, SAMPLE_RATE, rate) if expected == "0.020 s" else samples
+    soundfile.write(tmp_path / "x.wav", samples, rate, subtype="FLOAT")
     assert expected in refusal(tmp_path / "x.wav")
 
 

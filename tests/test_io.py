@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -174,9 +174,8 @@ def test_what_the_system_refuses_names_the_file_and_a_remedy_that_fits(tmp_path)
     for path in (tmp_path / "file", tmp_path / "file/below"):
         with pytest.raises(OSError) as error, stage(path, {}):
             pass
-        assert re.search(
-            r"file.* \(it is a file, or lies below one, and a folder is needed\); give another path", unusable(error.value)
-        )
+        why = r"file.* \(it is a file, or lies below one, and a folder is needed\); give another path"
+        assert re.search(why, unusable(error.value))
     assert "change its permissions" in unusable(PermissionError(13, "Permission denied", "out"))
 
 
@@ -253,9 +252,7 @@ def test_folders_come_first_then_models_with_and_without_their_owner(tmp_path: P
 
 
 @pytest.mark.parametrize("what", ["speech encoder", "text encoder", "recogniser"])
-def test_offline_one_sentence_says_at_once_what_was_wanted_where(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_one_sentence_says_at_once_what_was_wanted_where(what, tmp_path, monkeypatch):
     monkeypatch.delenv(MODELS, raising=False)
     began = time.monotonic()
     with pytest.raises(InputError) as caught:
@@ -301,13 +298,7 @@ def test_a_checkpoint_in_a_package_is_known_by_the_name_that_models_get_takes(tm
     refused(sentence, checkpoint_folder, "whisper-base", "recogniser")
 
 
-def test_encoders_of_speech_and_text_are_loaded_by_name(
-    hubert_folder: Callable[[str], Path],
-    text_encoder: Callable[[str], Any],
-    tokenizer: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_encoders_of_speech_and_text_are_loaded_by_name(hubert_folder, text_encoder, tokenizer, tmp_path, monkeypatch):
     from speechssl.encoders.load import load_encoder
     from speechssl.textlm import load_text_encoder
 

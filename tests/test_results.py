@@ -62,11 +62,8 @@ def test_where_the_card_does_not_count_nothing_is_reported_twice(path: Path) -> 
     append_rows(path, [ROW, replace(ROW, metric="AOS"), replace(ROW, seed=1)])
     for card in ("new", "3f2a"):  # and back again
         append_rows(path, [replace(ROW, card=card)], any_card=True)
-        assert sorted((r.metric, r.seed, r.card) for r in read_rows(path)) == [
-            ("AOS", 0, "3f2a"),
-            ("FF1", 0, card),
-            ("FF1", 1, "3f2a"),
-        ]
+        found = sorted((r.metric, r.seed, r.card) for r in read_rows(path))
+        assert found == [("AOS", 0, "3f2a"), ("FF1", 0, card), ("FF1", 1, "3f2a")]
 
 
 def test_the_same_key_replaces_with_the_keys_of_its_card_in_any_order(path: Path) -> None:

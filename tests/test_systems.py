@@ -259,9 +259,7 @@ def test_a_reader_is_what_its_card_says_and_links_are_removed() -> None:
 
 
 @pytest.mark.slow
-def test_one_model_as_parts_and_as_a_folder_is_one_row(
-    mini_corpus: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_model_as_parts_and_as_a_folder_is_one_row(mini_corpus, tmp_path, capsys):
     corpus = mini_corpus((16_000,))
     change_lines(corpus / "train/questions.jsonl", {"answers": [{"text": "a", "start": 0.1, "end": 0.4}]})
     (corpus / "card.json").unlink()  # nobody needs one

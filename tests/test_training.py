@@ -325,9 +325,8 @@ def test_a_killed_run_remembers_the_best(tmp_path, at, lower):
     used = ("seconds", "peak_gb", "gpu_gb")
     assert {k: v for k, v in result.items() if k not in used} == {k: v for k, v in whole.items() if k not in used}
     assert torch.equal(found, best)
-    lines = [
-        [(row["step"], row["eval_ff1"]) for row in logged(tmp_path / name) if "eval_ff1" in row] for name in ("whole", "killed")
-    ]
+    logs = (logged(tmp_path / name) for name in ("whole", "killed"))
+    lines = [[(row["step"], row["eval_ff1"]) for row in log if "eval_ff1" in row] for log in logs]
     assert lines[0] == lines[1] and [step for step, _ in lines[0]] == [2, 4, 6, 8, 10]
 
 

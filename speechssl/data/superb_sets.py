@@ -363,21 +363,22 @@ def prepare_fsdd(source: Path | str, out: Path | str) -> dict[str, dict[str, Any
     paths = sorted(path for path in folder.iterdir() if DIGIT.fullmatch(path.name)) if folder.is_dir() else []
     if not paths:
         raise InputError(f"{source} has no recordings like 7_jackson_32.wav; give the folder of the Free Spoken Digit Dataset")
+    indices = {path: int(path.stem.rpartition("_")[2]) for path in paths}
+    where = {path: "test" if index < 5 else "dev" if index < 10 else "train" for path, index in indices.items()}
+    if empty := [split for split in SPLITS if split not in where.values()]:
+        raise InputError(
+            f"{folder} has no recordings for {empty[0]} (test: 0 to 4, dev: 5 to 9, train: the rest); give the whole dataset"
+        )
     made_from = {"corpus": "fsdd", "recordings": hash_files(paths)}
     begin_folder(out, made_from, "FSDD")
     splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
     for path in tqdm(paths, "resampling FSDD", unit="file"):
-        digit, speaker, index = path.stem.split("_")
+        digit, speaker, _ = path.stem.split("_")
         samples, target = read_audio(path), out / "audio" / f"{path.stem}.flac"
         if not target.is_file():
             write_flac(target, samples)
-        split = "test" if int(index) < 5 else "dev" if int(index) < 10 else "train"
         seconds, text = len(samples) / SAMPLE_RATE, DIGITS[int(digit)]
-        splits[split].append(Utterance(path.stem, f"../audio/{target.name}", seconds, speaker, {}, text))
-    if empty := [split for split, found in splits.items() if not found]:
-        raise InputError(
-            f"{folder} has no recordings for {empty[0]} (test: 0 to 4, dev: 5 to 9, train: the rest); give the whole dataset"
-        )
+        splits[where[path]].append(Utterance(path.stem, f"../audio/{target.name}", seconds, speaker, {}, text))
     cards: dict[str, dict[str, Any]] = {}
     for task, labels in LABELS.items():
         card = out / task / "card.json"

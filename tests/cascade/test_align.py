@@ -31,7 +31,6 @@ from speechssl.cascade.data import TimedWord
 from speechssl.cascade.model import CtcVocabulary, align_spans
 from speechssl.cli import main
 from speechssl.data.records import Span, data_hash, load_corpus
-from speechssl.errors import InputError
 from speechssl.io import read_json
 from speechssl.timing import FrameGrid
 
@@ -531,9 +530,8 @@ def test_a_transcript_is_aligned_where_there_is_no_text_and_a_length_is_correcte
 
 def test_words_of_mandarin_are_characters(corpus, monkeypatch):
     monkeypatch.setattr(align, "load_aligner", lambda *given: EvenAligner("安在北京，。19"))
-    root = corpus(
-        [{"id": "p", "text": "安在北京，19。", "language": "zh-TW"}], [{"id": "q", "language": "zh"} | answers(("北京", 2))]
-    )
+    passage = {"id": "p", "text": "安在北京，19。", "language": "zh-TW"}
+    root = corpus([passage], [{"id": "q", "language": "zh"} | answers(("北京", 2))])
     made = load_corpus(run(root)[0], "train")
     assert [w.text for w in made.passages["p"].words] == ["安", "在", "北", "京", "19"]
     assert (made.questions[0].answers[0].start, made.questions[0].answers[0].end) == pytest.approx((1.6, 3.2))
@@ -561,8 +559,7 @@ def test_what_cannot_be_aligned_is_one_sentence_and_leaves_nothing(corpus, align
 def test_a_corpus_is_not_aligned_into_itself(corpus, aligner):
     root = corpus([{"id": "p"}], [])
     for out in (root, root / "aligned"):
-        with pytest.raises(InputError, match="is the corpus itself, or in it; give another folder, or none for corpus"):
-            align_corpus(root, out, "people-en", "ctc", 0.1)
+        refused("is the corpus itself, or in it; give another folder, or none for corpus", run, root, out)
 
 
 def test_a_path_that_is_no_corpus_is_one_sentence(tmp_path, aligner):

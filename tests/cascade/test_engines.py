@@ -72,9 +72,8 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
     ours = recogniser.transcribe(noise(4))
     assert len(ours.words) > 3
     assert ours.text == " ".join(theirs["text"].split())
-    assert [(w.text, w.start, w.end) for w in ours.words] == [
-        (o["word"], GRID.seconds(o["start_offset"]), GRID.seconds(o["end_offset"])) for o in theirs["word_offsets"]
-    ]
+    expected = [(o["word"], GRID.seconds(o["start_offset"]), GRID.seconds(o["end_offset"])) for o in theirs["word_offsets"]]
+    assert [(w.text, w.start, w.end) for w in ours.words] == expected
 
 
 def test_ctc_long_audio_and_audio_without_a_frame(ctc_folder):

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -281,19 +282,17 @@ def test_a_reader_that_is_not_there_or_not_wanted_is_one_sentence(tmp_path, monk
 
 def test_a_shift_is_added_when_words_are_read_and_named(checkpoint, corpus, tmp_path):
     folder = checkpoint("BERT", QA)
-    Shift(1, 3 * torch.randn(32, generator=torch.Generator().manual_seed(0)), {"method": "zero-mean"}).save(
-        tmp_path / "zh.safetensors"
-    )
-    plain, shifted = (
-        load_text_qa(model_folder(), ReaderOptions(reader=str(folder), shift=s)) for s in (None, tmp_path / "zh.safetensors")
-    )
+    vector = 3 * torch.randn(32, generator=torch.Generator().manual_seed(0))
+    Shift(1, vector, {"method": "zero-mean"}).save(tmp_path / "zh.safetensors")
+    options = ReaderOptions(reader=str(folder))
+    plain, shifted = (load_text_qa(model_folder(), replace(options, shift=s)) for s in (None, tmp_path / "zh.safetensors"))
     assert "shift" not in plain.card and (shifted.card["shift"]["layer"], shifted.card["shift"]["method"]) == (1, "zero-mean")
     assert shifted.suffix == f"{plain.suffix}~zh"
     item = [(transcript(QUESTION), transcript(STORY))]
     assert plain.reader.read(item)[0].score != pytest.approx(shifted.reader.read(item)[0].score, abs=1e-3)
     Shift(3, torch.zeros(32)).save(tmp_path / "far.safetensors")
-    with pytest.raises(InputError, match="the encoder has no layer 3; choose 0"):
-        load_text_qa(model_folder(), ReaderOptions(reader=str(folder), shift=tmp_path / "far.safetensors"))
+    far = replace(options, shift=tmp_path / "far.safetensors")
+    refused("the encoder has no layer 3; choose 0", load_text_qa, model_folder(), far)
 
 
 def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_given(checkpoint, corpus, tmp_path):

@@ -62,28 +62,24 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(corpus, 
     assert whole == killed and len(whole) == 5
 
 
-def test_other_inputs_are_refused(corpus, encoder, tmp_path):
-    train_ctc(corpus, encoder, tmp_path / "ctc", options())
-    refused("options.layer", train_ctc, corpus, encoder, tmp_path / "ctc", options(layer=2))
-
-
-def test_a_bad_recording_is_set_aside_and_counted(corpus, encoder, tmp_path, capsys):
+def test_a_bad_recording_is_set_aside_and_counted_and_other_inputs_are_refused(corpus, encoder, tmp_path, capsys):
     (corpus / "train/audio/p1.flac").write_bytes(b"no audio")
     train_ctc(corpus, encoder, tmp_path / "ctc", options())
     message = capsys.readouterr().err
     assert "set aside p1" in message and "1 recording set aside" in message
+    refused("options.layer", train_ctc, corpus, encoder, tmp_path / "ctc", options(layer=2))
 
 
-def test_chinese_characters_become_the_vocabulary(mini_corpus, encoder, tmp_path):
-    root = with_words(mini_corpus(), [["你", 0.0, 0.2], ["好", 0.2, 0.4], ["，", 0.4, 0.41]], "zh")
-    made = train_ctc(root, encoder, tmp_path / "ctc", options())
-    assert set(made.vocabulary.symbols[1:]) == {"你", "好"} and made.vocabulary.separator == ""
-
-
-@pytest.mark.parametrize("language", ["en-gb", "EN"])
-def test_english_is_spelt_with_letters_whatever_its_tag(mini_corpus, encoder, tmp_path, language):
-    root = with_words(mini_corpus(), [["Don't!", 0.0, 0.2], ["go", 0.2, 0.4]], language)
-    assert train_ctc(root, encoder, tmp_path / "ctc", options()).vocabulary == CtcVocabulary.english()
+@pytest.mark.parametrize(
+    ("language", "words", "vocabulary"),
+    [
+        ("zh", ["你", "好", "，"], CtcVocabulary.of_characters(["你好"])),
+        *((tag, ["Don't!", "go", "--"], CtcVocabulary.english()) for tag in ("en-gb", "EN")),
+    ],
+)
+def test_the_vocabulary_is_that_of_the_language(mini_corpus, encoder, tmp_path, language, words, vocabulary):
+    root = with_words(mini_corpus(), [[word, 0.2 * i, 0.2 * i + 0.01] for i, word in enumerate(words)], language)
+    assert train_ctc(root, encoder, tmp_path / "ctc", options()).vocabulary == vocabulary
 
 
 def test_a_corpus_without_words_is_one_sentence(mini_corpus, encoder, tmp_path):

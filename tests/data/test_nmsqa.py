@@ -103,8 +103,9 @@ def write_sentences(folder, passage: str = "context-0_0_{}", numbers=range(4)) -
         write_clip(folder / f"{passage.format(number)}.wav", sentence(number), 0.0, 9.0, RATE)
 
 
-def write_question(folder, name: str = "question-0_0_0") -> None:
-    write_clip(folder / f"{name}.wav", (0.1 * np.sin(np.arange(RATE) / 20)).astype(np.float32), 0.0, 1.0, RATE)
+def write_question(folder, *names: str) -> None:
+    for name in names:
+        write_clip(folder / f"{name}.wav", (0.1 * np.sin(np.arange(RATE) / 20)).astype(np.float32), 0.0, 1.0, RATE)
 
 
 def is_beep(path, start: float, end: float) -> bool:
@@ -136,9 +137,8 @@ def write_grid(path, words, seconds: float) -> None:
     """A TextGrid of Montreal Forced Aligner with a tier of words."""
     times = [f'        xmin = {a}\n        xmax = {b}\n        text = "{w}"\n' for w, a, b in words]
     tier = f'class = "IntervalTier"\nname = "words"\nxmin = 0\nxmax = {seconds}\nintervals: size = {len(words)}\n'
-    head = (
-        f'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = {seconds}\ntiers? <exists>\nsize = 1\nitem []:\n'
-    )
+    head = f'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = {seconds}\n'
+    head += "tiers? <exists>\nsize = 1\nitem []:\n"
     numbered = "".join(f"    intervals [{i}]:\n{time}" for i, time in enumerate(times, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(head + tier + numbered, encoding="utf-8")
@@ -150,8 +150,7 @@ def dev(tmp_path):
     root = tmp_path / "nmsqa"
     write_table(root / "dev.parquet", [row(k) for k in range(4)])
     write_sentences(root / "dev_audios")
-    for k in range(4):
-        write_question(root / "dev_audios", f"question-0_0_{k}")
+    write_question(root / "dev_audios", *(f"question-0_0_{k}" for k in range(4)))
     write_json(root / "dev_segment_id.json", {"0_0": ["0", "1", "2", "3"]})
     return root
 
@@ -203,9 +202,8 @@ def test_the_77_are_kept_as_text_and_set_aside_where_there_is_audio(dev, tmp_pat
     write_table(dev / "dev.parquet", [row(1), silent_row(2, 7)])
     write_json(dev / "dev-hash2question.json", {"id-0_0-1": "question-0_0_1", "id-0_0-7": "question-0_0_7"})
     _, corpus, _ = prepared(dev, tmp_path)
-    assert read_lines(tmp_path / "out/set_aside.jsonl") == [
-        {"split": "dev", "kind": "questions", "id": "id-0_0-7", "reason": nmsqa.NO_RECORDING}
-    ]
+    (line,) = read_lines(tmp_path / "out/set_aside.jsonl")
+    assert line == {"split": "dev", "kind": "questions", "id": "id-0_0-7", "reason": nmsqa.NO_RECORDING}
     assert [q.id for q in corpus.questions] == ["id-0_0-1"]
     facts, *_ = prepared(dev / "dev.parquet", tmp_path, out="table")  # beside it there are recordings: the same
     assert facts["questions"]["set_aside"] == 1
@@ -305,11 +303,10 @@ def test_recordings_of_no_whole_passage_or_damaged_ones(dev, tmp_path):
 
 
 def times(full, segment):
-    names = ("audio_full_answer_{}", "audio_segment_answer_{}")
+    """Cells of a row's answers: (start, end) in either reading."""
+    readings = {"audio_full_answer": full, "audio_segment_answer": segment}
     return {
-        n.format(e): [t[i] for t in given]
-        for n, given in zip(names, (full, segment), strict=True)
-        for i, e in enumerate(("start", "end"))
+        f"{name}_{end}": [time[i] for time in some] for name, some in readings.items() for i, end in enumerate(("start", "end"))
     }
 
 
@@ -554,8 +551,7 @@ def original(root, texts=True):
     write_json(root / "dev/dev-hash2question.json", {f"h{k}": f"question-0_0_{k}" for k in (0, 2, 3)})
     write_json(root / "dev/dev_segment_id.json", {"0_0": ["0", "1", "2", "3"]})
     write_sentences(root / "dev/dev_audio")
-    for k in range(4):
-        write_question(root / "dev/dev_audio", f"question-0_0_{k}")
+    write_question(root / "dev/dev_audio", *(f"question-0_0_{k}" for k in range(4)))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -679,8 +675,7 @@ def test_a_real_recording_as_the_fifth_sentence(shared, tmp_path):
     (root / "dev_audios" / mp3.name).symlink_to(mp3)
     write_sentences(root / "dev_audios", "context-34_4_{}")
     names = {i: name for i, name in read_json(root / "dev-hash2question.json").items() if name.startswith("question-34_4_")}
-    for name in names.values():
-        write_question(root / "dev_audios", name)
+    write_question(root / "dev_audios", *names.values())
     facts, corpus, _ = prepared(root, tmp_path)
     assert {q.id for q in corpus.questions} <= set(names) and list(corpus.passages) == ["context-34_4"]
     (answer,) = next(a for q in corpus.questions if (a := q.answers)[0].text == "the Master" and a[0].start is not None)
@@ -698,8 +693,7 @@ def test_a_slice_is_joined_alone(tmp_path):
     write_table(root / "dev.parquet", [row(k, passage) for passage in ("0_0", "0_1") for k in range(2)])
     for passage in ("0_0", "0_1"):
         write_sentences(root / "dev_audios", f"context-{passage}_{{}}")
-        for k in range(2):
-            write_question(root / "dev_audios", f"question-{passage}_{k}")
+        write_question(root / "dev_audios", f"question-{passage}_0", f"question-{passage}_1")
     facts, corpus, _ = prepared(root, tmp_path, passages=1)
     assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-1"] and all(timed(corpus, q) for q in corpus.questions)
     assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 1

@@ -170,9 +170,8 @@ def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_
 
 def test_damaged_recordings_inside_parquet_are_set_aside_with_the_reason(hub, tmp_path):
     bad = {"bytes": wav(tone())[:5000], "path": "x.wav"}
-    write_parquet(
-        hub / "sqa5" / "validation-00000-of-00001.parquet", [row(0), row(1, question_audio=bad), row(2, "doc2", document_audio=bad)]
-    )
+    rows = [row(0), row(1, question_audio=bad), row(2, "doc2", document_audio=bad)]
+    write_parquet(hub / "sqa5" / "validation-00000-of-00001.parquet", rows)
     facts, corpus = prepared(hub, tmp_path)
     assert [q.id for q in corpus.questions] == ["squad-0"]
     assert facts["set_aside"] == {prepare.UNUSABLE: 2, slue_sqa5.ITS_PASSAGE: 1}

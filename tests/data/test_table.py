@@ -149,9 +149,7 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(mine: P
         ("questions", "id,passage", "id,about", "questions.csv has no column passage, but id, about,"),
     ],
 )
-def test_a_row_that_is_wrong_is_named_and_nothing_is_left(
-    table: str, old: str, new: str, message: str, mine: Path, unmade: Path
-) -> None:
+def test_a_row_that_is_wrong_is_named_and_nothing_is_left(table, old, new, message, mine, unmade):
     file = mine / f"{table}.csv"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))

@@ -11,6 +11,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from speechssl.cli import main
+from speechssl.encoders import export as exporting
 from speechssl.encoders.checkpoints import KINDS, Architecture, rename
 from speechssl.encoders.export import convert, relative_errors
 from speechssl.encoders.load import load_checkpoint, load_encoder
@@ -218,8 +219,6 @@ def test_a_changed_file_is_not_taken_for_what_its_card_says(made, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_proof_that_fails_leaves_nothing(made, tmp_path, kind, monkeypatch):
-    from speechssl.encoders import export as exporting
-
     monkeypatch.setattr(exporting, "relative_errors", lambda *_: [0.0, float("nan"), 0.0])
     refused("differs by nan", convert, made(), out_of(kind, tmp_path), kind)
     assert not list(tmp_path.iterdir())
@@ -227,8 +226,6 @@ def test_a_proof_that_fails_leaves_nothing(made, tmp_path, kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
 def test_a_writer_that_spoils_a_weight_is_caught(made, tmp_path, kind, monkeypatch):
-    from speechssl.encoders import export as exporting
-
     def spoiled(*given):
         state = rename(*given)
         name = next(n for n in state if n.endswith("k_proj.weight"))

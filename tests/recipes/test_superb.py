@@ -26,9 +26,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @needs("pesq", "espeakng_loader")
-def test_smoke_run_survives_a_kill_in_the_caching_and_evaluates_every_task(
-    tmp_path: Path, environment: dict[str, str], quick: str
-) -> None:
+def test_smoke_run_survives_a_kill_in_the_caching_and_evaluates_every_task(tmp_path, environment, quick):
     exp = tmp_path / "exp"
     arguments = ("superb/run.sh", "recipes/superb/smoke.yaml", str(exp))
     run_until(lambda: any(exp.glob("features/robust/*/shard-*.safetensors")), tmp_path / "log", *arguments, **environment)

@@ -37,33 +37,30 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_f
     import ray
 
     extractor.codebook.save(tmp_path / "book.safetensors")
-    load = partial(load_extractor, str(hubert_folder("layer")), tmp_path / "book.safetensors")
     extract_corpus(ShardMaker(extractor, tmp_path / "threads", 2), listed, LocalEngine(2))
     whole, out = contents(tmp_path / "threads"), tmp_path / "ray"
-    arguments = [tmp_path / "audio", hubert_folder("layer"), tmp_path / "book.safetensors", out]
-    options = ["--shard-size", "2", "--engine", "ray", "--workers", "2"]
+    out.mkdir()
+    (out / "part-00000.parquet").write_bytes(whole["part-00000.parquet"])  # it goes on where a kill left it
+    (out / "part-00001.parquet").write_bytes(whole["part-00001.parquet"][:99])
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert cli.main(["units", "extract", *map(str, arguments), *options]) == 0
+    lost = partial(load_extractor, str(tmp_path / "no-encoder"), tmp_path / "book.safetensors")
+    threads = set(threading.enumerate())
+    with pytest.raises(InputError, match="found no speech encoder at .*no-encoder"):
+        extract_corpus(ShardMaker(extractor, tmp_path / "none", 2), listed, RayEngine(lost, 2))
     assert not ray.is_initialized()  # it ends the cluster that it began
-    assert [line["id"] for line in read_lines(out / "_failed.jsonl")] == ["bad"]
-    assert contents(out) == whole and len(whole) == 6
+    left = {t.name for t in set(threading.enumerate()) - threads}
+    assert left <= set(ray_engine.FOR_GOOD)  # one that asks Ray for something after `ray.shutdown` ends the program
     monkeypatch.delenv("RAY_DATA_USAGE_DISABLED")
     ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
     try:
-        (out / "part-00001.parquet").write_bytes(whole["part-00001.parquet"][:99])  # it goes on where a kill left it, too
-        (out / "part-00002.parquet").unlink()
-        (out / "_card.json").unlink()
-        extract_corpus(ShardMaker(extractor, out, 2), listed, RayEngine(load, 2))
-        assert contents(out) == whole
-        lost = partial(load_extractor, str(tmp_path / "no-encoder"), tmp_path / "book.safetensors")
-        threads = set(threading.enumerate())
-        with pytest.raises(InputError, match="found no speech encoder at .*no-encoder"):
-            extract_corpus(ShardMaker(extractor, tmp_path / "none", 2), listed, RayEngine(lost, 2))
-        left = {t.name for t in set(threading.enumerate()) - threads}
-        assert left <= set(ray_engine.FOR_GOOD)  # one that asks Ray for something after `ray.shutdown` ends the program
+        arguments = [tmp_path / "audio", hubert_folder("layer"), tmp_path / "book.safetensors", out]
+        options = ["--shard-size", "2", "--engine", "ray", "--workers", "2"]
+        assert cli.main(["units", "extract", *map(str, arguments), *options]) == 0
         assert ray.is_initialized()  # whose cluster it is ends it
     finally:
         ray.shutdown()
+    assert [line["id"] for line in read_lines(out / "_failed.jsonl")] == ["bad"]
+    assert contents(out) == whole and len(whole) == 6
 
 
 @pytest.mark.slow
@@ -82,9 +79,8 @@ def test_whatever_ray_fails_with_at_its_start_is_one_sentence(monkeypatch, addre
     monkeypatch.setenv("RAY_ADDRESS", address or "")
     with pytest.raises(InputError) as caught, ray_engine._cluster(2):
         pytest.fail("connected")
-    assert str(caught.value).startswith(
-        f"cannot join the Ray cluster at {address} (" if address else "cannot start Ray on this machine ("
-    )
+    what = f"cannot join the Ray cluster at {address} (" if address else "cannot start Ray on this machine ("
+    assert str(caught.value).startswith(what)
     assert "\n" not in str(caught.value) and (" ".join(str(error).split()) or "ConnectionError") in str(caught.value)
 
 
@@ -116,9 +112,8 @@ def test_an_actor_makes_shards_and_reports_what_was_computed(extractor, listed, 
     for wanted in (["0", "1", "2", "3"], []):  # the second time everything is there
         (answer,) = actor(Batch(shards[:1]))["made"]
         assert sorted(json.loads(answer)["computed"]) == wanted
-    made = ray_engine._received(
-        json.loads(answer), dict(enumerate(shards)), lambda recording, fresh: reported.append((recording.id, fresh))
-    )
+    tell = lambda recording, fresh: reported.append((recording.id, fresh))  # noqa: E731
+    made = ray_engine._received(json.loads(answer), dict(enumerate(shards)), tell)
     assert (made.index, made.recordings, made.failed) == (0, 4, {}) and reported == [(str(i), False) for i in range(4)]
 
 
