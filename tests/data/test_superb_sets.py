@@ -305,11 +305,11 @@ def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path):
 def test_what_is_not_fsdd_is_one_sentence(fsdd, tmp_path, unmade):
     for folder in (tmp_path / "nowhere", tmp_path):
         refused("has no recordings like 7_jackson_32.wav", prepare_fsdd, folder, unmade)
+    (fsdd / "recordings/0_theo_3.wav").write_bytes(b"nothing")
+    refused("0_theo_3.wav", prepare_fsdd, fsdd, tmp_path / "other")
     for path in (fsdd / "recordings").glob("*_[5-9].wav"):
         path.unlink()
     refused("has no recordings for dev", prepare_fsdd, fsdd, unmade)
-    (fsdd / "recordings/0_theo_3.wav").write_bytes(b"nothing")
-    refused("0_theo_3.wav", prepare_fsdd, fsdd, tmp_path / "other")
 
 
 # ---- QUESST 2014
