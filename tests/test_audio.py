@@ -79,7 +79,6 @@ def test_blocks_leave_no_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(read_audio(path), whole)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     n=st.integers(0, 30_000),
     source=st.sampled_from([8000, 11025, 16000, 22050, 24000, 44100, 48000]),
@@ -95,7 +94,7 @@ def test_resample_removes_what_would_alias_and_keeps_the_rest() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(st.integers(-32768, 32767), min_size=800, max_size=900))
 def test_flac_keeps_int16_to_the_bit(tmp_path: Path, values: list[int]) -> None:
     samples = np.array([*values, 1000], np.int16)

@@ -25,7 +25,6 @@ from speechssl.signal import (
     through_codec,
 )
 
-PROPERTY = settings(max_examples=40, deadline=None)
 SEEDS = st.integers(0, 2**32)
 LENGTHS = st.integers(800, 20_000)
 
@@ -39,7 +38,6 @@ def rms_db(samples: np.ndarray) -> float:
     return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64))))
 
 
-@PROPERTY
 @given(n=LENGTHS, m=LENGTHS, snr=st.floats(-20, 40), level=st.floats(1e-3, 2), seed=SEEDS)
 def test_measured_snr_is_the_asked_one(n: int, m: int, snr: float, level: float, seed: int) -> None:
     speech = steady(n, 1, 0.003)  # far from full scale, so that nothing is scaled down
@@ -54,7 +52,6 @@ def test_pauses_do_not_change_the_noise() -> None:
     assert rms_db(added[0]) == pytest.approx(rms_db(added[1]), abs=0.1)
 
 
-@PROPERTY
 @given(spoken=st.integers(3, 60), silent=st.integers(0, 100), snr=st.floats(-20, 40))
 def test_an_snr_over_the_whole_signal_counts_its_silence(spoken: int, silent: int, snr: float) -> None:
     """spoken, silent: frames of 20 ms."""
@@ -73,7 +70,6 @@ def test_without_silence_both_snrs_are_the_same() -> None:
         mix(speech, noise, 5.0, over="speech")
 
 
-@PROPERTY
 @given(n=LENGTHS, snr=st.floats(-30, -6), level=st.floats(0.4, 1))
 def test_clip_guard_scales_the_whole(n: int, snr: float, level: float) -> None:
     speech, noise = np.clip(steady(n, 1, level), -1, 1), steady(n, 2)
@@ -94,7 +90,6 @@ def test_no_snr_to_be_had(speech: int, noise: int, snr: float) -> None:
         mix(speech * steady(), noise * steady(seed=1), snr)
 
 
-@PROPERTY
 @given(m=st.integers(1, 9000), n=st.integers(1, 30_000), seed=SEEDS)
 def test_noise_is_fitted_without_gaps(m: int, n: int, seed: int) -> None:
     """A constant never falls at a join (equal-power fades raise it by 3 dB at most)."""
@@ -114,7 +109,6 @@ def test_noise_is_repeated_not_stretched_and_cropped_at_changing_places() -> Non
     assert len(starts) == 20 and fit_length(np.arange(100_000.0), 1000)[0] == 0
 
 
-@PROPERTY
 @given(seed=SEEDS, rt60=st.floats(0.1, 1.5), delay=st.integers(0, 500))
 def test_reverberation_does_not_move_the_direct_path(seed: int, rt60: float, delay: int) -> None:
     speech = np.zeros(8000, np.float32)
@@ -153,17 +147,15 @@ def test_impossible_room(rt60: float, distance: float) -> None:
             reverberate(steady(), impulse)
 
 
-@PROPERTY
 @given(n=st.integers(1, 5000), seed=SEEDS)
 def test_level_without_pauses_is_the_rms_level(n: int, seed: int) -> None:
     samples = np.sign(steady(n, seed)) * 0.1
     assert active_level(samples) == pytest.approx(rms_db(samples), abs=1e-6)
 
 
-@PROPERTY
 @given(pauses=st.lists(st.integers(0, 30), min_size=3, max_size=3), gain=st.floats(0.01, 3))
 def test_level_ignores_pauses_and_follows_gain(pauses: list[int], gain: float) -> None:
-    parts = [steady(6400, 1), steady(6400, 2)]
+    parts = [steady(6400, 1), 0.4 * steady(6400, 2)]  # what is softer is speech, too
     gaps = [1e-4 * steady(320 * p, 3) for p in pauses]
     samples = np.concatenate([gaps[0], parts[0], gaps[1], parts[1], gaps[2]])
     assert active_level(gain * samples) == pytest.approx(rms_db(np.concatenate(parts)) + 20 * np.log10(gain), abs=1e-3)
@@ -208,7 +200,7 @@ def test_more_bits_are_closer(codec: str) -> None:
     assert errors[0] > errors[1] > errors[2]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(n=st.integers(1, 4000), codec=st.sampled_from(["mp3", "opus"]), level=st.floats(1e-3, 5))
 def test_any_length_and_level(n: int, codec: str, level: float) -> None:
     decoded = through_codec(level * speechlike(n), codec, 24)

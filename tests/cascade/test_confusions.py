@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.cascade.confusions import (
@@ -87,7 +87,6 @@ def test_errors_at_a_low_rate_are_among_those_at_a_higher_one(model, references)
     assert high < low
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.lists(st.sampled_from([*EASY, *HARD, "unheard"]), max_size=30), st.floats(0.01, 0.8), st.integers(0, 3))
 def test_what_is_said_follows_the_words_and_the_same_seed_says_the_same(words, wer, seed):
     model = Confusions("en", {"the": Word(9, 1, {"a": 2})}, {"uh": 1}, {"a": 3, "the": 6}, (0.5,), Rates(0.2, 0.1, 0.1))

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.cascade.data import TimedWord, Transcript, features_on_disk, split_at_pauses, transcribe_pieces
@@ -14,7 +14,6 @@ from speechssl.io import read_json, write_json
 RATE = 1_000
 
 
-@settings(max_examples=60, deadline=None)
 @given(samples=st.integers(0, 20_000), longest=st.floats(0.4, 6), seed=st.integers(0, 99))
 def test_pieces_tile_the_recording_and_none_is_too_long(samples, longest, seed):
     audio = np.random.default_rng(seed).normal(size=samples).astype(np.float32)

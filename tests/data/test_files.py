@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
@@ -21,7 +21,6 @@ from ..files import refused
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_names_of_files_are_safe_and_different(one, other):
     for name in (one, other):
@@ -47,7 +46,6 @@ def noise(n, seed=0):
 
 
 @given(st.sampled_from(RATES), st.lists(st.integers(1, 3_000), min_size=1, max_size=27))
-@settings(max_examples=40)
 def test_pieces_of_one_rate_are_the_whole_resampled_once(rate, lengths):
     pieces = [noise(n, seed) for seed, n in enumerate(lengths)]
     samples, joined = join([(piece, rate) for piece in pieces])
@@ -60,7 +58,7 @@ def test_pieces_of_one_rate_are_the_whole_resampled_once(rate, lengths):
 
 
 @given(st.lists(st.tuples(st.integers(200, 3_000), st.sampled_from(RATES)), min_size=1, max_size=27))
-@settings(max_examples=40)
+@example([(301, 22_050), (307, 44_100)] * 13)  # 218.4 and 111.4 samples each: rounded one by one they would lose 10
 def test_rates_may_change_and_still_nothing_drifts(parts):
     """A click in the middle of every piece is where the exact beginning of the piece says, in the last as in the first."""
     pieces = []

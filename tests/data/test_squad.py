@@ -4,7 +4,7 @@ import json
 
 import pytest
 import soundfile
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.prepare import PrepareReport
@@ -200,7 +200,6 @@ names = (st.integers(0, 1), st.integers(0, 1), st.sampled_from(["", "p", "0_0", 
 paragraphs = st.builds(Paragraph, *names, st.sampled_from(["", BORN, "Rome"]), st.lists(asked, max_size=3).map(tuple))
 
 
-@settings(max_examples=50)
 @given(st.lists(paragraphs, max_size=4), st.booleans(), st.booleans())
 def test_kept_and_set_aside_make_up_what_was_read(rows, passages, questions):
     report, style = PrepareReport("corpus"), Style(transcribed_passages=passages, transcribed_questions=questions)
