@@ -1,4 +1,4 @@
-"""Fairseq checkpoints made on the spot: modules of the right names exist while pickling, and never while reading."""
+"""Noise, and fairseq checkpoints made on the spot: modules of the right names exist while pickling, and never while reading."""
 
 import argparse
 import enum
@@ -19,6 +19,13 @@ MODULES = {
     "omegaconf.nodes": ["AnyNode", "IntegerNode"],
     "omegaconf.base": ["ContainerMetadata"],
 }
+
+
+def noise(samples=16_000, seed=0):
+    """Noise that grows and shrinks, so that frames differ."""
+    rng = np.random.default_rng(seed)
+    shape = np.interp(np.arange(samples), np.linspace(0, samples, 30), rng.uniform(0.05, 0.5, 30))
+    return (rng.standard_normal(samples) * shape + 0.1).astype(np.float32)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from speechssl.encoders.export import convert, relative_errors
 from speechssl.encoders.load import load_checkpoint, load_encoder
 
 from ..files import refused
+from .conftest import noise
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 FRONT = {"conv_dim": (16,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
@@ -62,10 +63,6 @@ def made(tmp_path_factory):
         return folders[key]
 
     return make
-
-
-def noise(samples=16_000):
-    return 0.1 * np.random.default_rng(1).standard_normal(samples).astype(np.float32)
 
 
 def out_of(kind, folder):

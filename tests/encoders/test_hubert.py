@@ -53,7 +53,8 @@ def layers(engine, wave, last):
 
 def error(found, expected):
     """Relative, in the norm of all frames."""
-    return float((found.float() - expected).norm() / expected.norm())
+    found, expected = (x.detach().float() for x in (found, expected))
+    return float((found - expected).norm() / expected.norm())
 
 
 def expected(model, wave):

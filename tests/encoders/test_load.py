@@ -22,16 +22,10 @@ from speechssl.errors import InputError
 from speechssl.io import SHIPPED
 
 from ..files import refused
+from .conftest import noise
 
 SIZES = {"num_hidden_layers": 2, "intermediate_size": 64, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
 WIDE = SIZES | {"hidden_size": 128, "num_attention_heads": 2, "conv_dim": (16,) * 7}  # heads of 64: what is guessed is right
-
-
-def noise(samples=16_000, seed=0):
-    """Noise that grows and shrinks, so that frames differ."""
-    rng = np.random.default_rng(seed)
-    shape = np.interp(np.arange(samples), np.linspace(0, samples, 30), rng.uniform(0.05, 0.5, 30))
-    return (rng.standard_normal(samples) * shape + 0.1).astype(np.float32)
 
 
 def family_of(family, head="Model", seed=0, **changes):

@@ -12,7 +12,7 @@ from speechssl.encoders.hubert import frames_of_samples
 from speechssl.encoders.training import training_states
 
 from ..files import refused
-from .test_hubert import FRONT, SHAPES, SIZES
+from .test_hubert import FRONT, SHAPES, SIZES, error
 from .test_hubert import network as frozen_network
 
 DROPOUTS = ["hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout"]
@@ -49,10 +49,6 @@ def gradients(model, features, layers):
     model.zero_grad()
     sum((x.float() * torch.randn(x.shape)).sum() for x in (features, *layers)).backward()
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-
-
-def error(found, expected):
-    return float((found.detach().float() - expected.detach().float()).norm() / expected.detach().float().norm())
 
 
 def batch(model, samples=8_011, utterances=3):

