@@ -489,12 +489,13 @@ import torch, transformers, torchaudio, pyarrow  # what the verb imports anyway
 torch.set_num_threads(1)
 peak = lambda: next(int(x.split()[1]) * 1024 for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
 before, code = peak(), main(["units", "extract", *sys.argv[1:5], "--workers", "1"])
-print(json.dumps({"code": code, "bytes": peak() - before, "frames": [u.frames for u in load_units(Path(sys.argv[4])).values()]}))
+found = {"code": code, "bytes": peak() - before, "frames": [u.frames for u in load_units(Path(sys.argv[4])).values()]}
+print(json.dumps(found | {"ray": "ray" in sys.modules}))
 """
 
 
 @pytest.mark.slow
-def test_twenty_minutes_lose_no_frame_and_take_little_memory(hubert_folder, codebook_for, encoder, tmp_path):
+def test_twenty_minutes_lose_no_frame_take_little_memory_and_need_no_ray(hubert_folder, codebook_for, encoder, tmp_path):
     rng = np.random.default_rng(0)
     samples = 1_200 * 16_000 + 123
     (tmp_path / "audio").mkdir()
@@ -510,5 +511,6 @@ def test_twenty_minutes_lose_no_frame_and_take_little_memory(hubert_folder, code
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["code"] == 0 and found["frames"] == [encoder.grid.frames(samples)] == [60_000]
+    assert not found["ray"]  # it is imported where it is asked for
     held = samples * 4  # the samples, once as they are and once normalised
     assert found["bytes"] < 2.5 * held + 300e6  # the first convolution of the whole alone takes 250 MB
