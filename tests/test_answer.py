@@ -71,6 +71,7 @@ def test_command_prints_times_and_says_which_models(speech: tuple[Path, Path], t
         ("--passage", b"this is not audio" * 100, "as audio"),
         ("--question", np.zeros(16_000), "is silent"),
         ("--question", np.full(16_000, np.nan), "not finite"),
+        ("--question", np.full(100, 0.1), "0.006 s long; give a recording of at least"),
     ],
 )
 def test_bad_audio_is_one_sentence_and_makes_no_clip(part, written, expected, speech: tuple[Path, Path], tmp_path, capsys) -> None:
@@ -134,7 +135,7 @@ def test_a_passage_in_another_language_is_refused_and_one_that_only_begins_in_it
     with pytest.raises(InputError, match="x.mp3 sounds like the language 'de', and the models are for 'en'; give a recording"):
         check_language(lambda _: shares, np.ones(16_000 * 100), "en", "x.mp3")
     with pytest.raises(InputError, match="x.mp3 holds no speech that the recogniser hears"):
-        check_language(lambda _: {"en": 1.0, "": 0.5}, np.ones(16_000 * 100), "en", "x.mp3")
+        check_language(lambda _: {"en": 1.0, "": 0.6}, np.ones(16_000 * 100), "en", "x.mp3")
     parts: list[int] = []
 
     def only_at_the_end(samples: np.ndarray) -> dict[str, float]:
@@ -211,7 +212,8 @@ def test_a_clip_never_overwrites_what_is_listened_to(files: list[str], speech: t
         ("has no words; give a text, or a recording", ["", "   ", "?!"]),
         (
             "does not exist",
-            ["speech.wav", "my question.mp3", "question.m4a", "recordings/q.webm", "recordings/who", "who\\q", "https://a.b/q"],
+            ["speech.wav", "my question.mp3", "question.m4a", "recordings/q.webm", "recordings/who", "who\\q"]
+            + ["https://a.b/q", "https://a.b/q.mp3?x=1"],
         ),
     ],
 )
@@ -231,6 +233,7 @@ def test_a_question_without_words_and_the_name_of_a_missing_recording_are_refuse
         "他是谁",
         "学生/老师有多少",
         "Is it x.com",
+        "3.14",
         "x" * 5000,
     ],
 )
