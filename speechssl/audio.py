@@ -204,7 +204,7 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
     except FileNotFoundError:
         if str(path) == "-":
             raise InputError("audio is not read from standard input (-); write it to a file and give its path") from None
-        remedy = "download it and give the path" if re.match("https?:/", str(path)) else "check the path"
+        remedy = "download it and give the path" if re.match(r"\w{2,}:/", str(path)) else "check the path"
         if re.search(r"\s\S+\s", str(path)) and not re.fullmatch(r"\.\w{2,4}", path.suffix):
             remedy = "a recording is wanted here, and no text"
         raise InputError(f"the audio file {path} does not exist; {remedy}") from None

@@ -187,7 +187,8 @@ FOR_PEOPLE = (
     "These models know synthesised speech alone. For recordings of people add a cascade: `speechssl models get whisper-base`, and "
     "a reader of real questions (--reader deepset/minilm-uncased-squad2, or that of recipes/real_questions)."
 )
-_FILE_NAME = re.compile(r"\S+\.[A-Za-z0-9]{2,4}|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*")  # question.m4a, recordings/who
+# question.m4a, but not 3.14; https://...; recordings/who
+_FILE_NAME = re.compile(r"\S+\.(?!\d+$)[A-Za-z0-9]{2,4}|\w+://\S*|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*")
 STEADY = 1.2  # dB: the level of noise and tones stays within this (0 to 0.9), that of speech at 0 dB in white noise does not (1.6)
 # Least share that Whisper gives the language of the models. On generated speech (11 other languages by espeak-ng, English by
 # espeak-ng and flite; clean, and in pink noise at 10 dB) Whisper base gives English 0.45 and more in English, and less than 0.1 in
