@@ -195,11 +195,6 @@ STEADY = 1.2  # dB: the level of noise and tones stays within this (0 to 0.9), t
 # seven languages; Dutch, Hindi, Portuguese and Swedish have up to 0.37. It is low, since refusing accented English is worse than
 # reading Dutch.
 LEAST_SHARE = 0.1
-# Least share of "no speech" that is believed: transcribe() of openai/whisper has the same by default, but believes it only where
-# the words are unlikely, too. Whisper base gives interviews up to 0.77 (0.6 and more in 2 of 102, one of them English), single
-# digits of 0.2 to 0.5 s up to 0.85 (10 of 51), generated English at most 0.1; music, claps, a throbbing tone and a kitchen 0.47
-# to 0.86.
-NO_SPEECH = 0.6
 LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
 
 
@@ -399,11 +394,11 @@ def check_language(
     others: list[Mapping[str, float]] = []
     for first in dict.fromkeys((0, max(half - window // 2, 0), max(len(samples) - window, 0))):
         shares = spoken_languages(samples[first : first + window])
-        if shares.get("", 0.0) >= NO_SPEECH:
+        if not shares:  # no speech
             continue
         if shares.get(language, 0.0) >= LEAST_SHARE:
             return
-        others.append({code: share for code, share in shares.items() if code})
+        others.append(shares)
     if not others:
         raise InputError(
             f"{name} holds no speech that the recogniser hears (noise or music alone, or speech that is hardly audible or in a "
