@@ -115,7 +115,7 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
         def read(root: Path) -> str:
             try:
                 found = CachedStates.load(root / name)
-                values = {key: found[key] for key in found.rows}
+                values = {key: found[key] for key in found.places}
             except InputError as error:
                 return str(error)
             wanted = expected.setdefault(name, values)  # the first reads what is whole
