@@ -198,8 +198,11 @@ def unit_source(units: Path, corpus: Path) -> tuple[dict[str, Any], int, FrameGr
 
 def codebooks_of(card: Mapping[str, Any]) -> set[str]:
     """Hashes of the codebooks whose unit k means what it means to the reader of this card; empty where it is no reader of units."""
-    units = card.get("units")
-    return {units["codebook"], *card.get("codebooks", ())} if isinstance(units, dict) and "codebook" in units else set()
+    units, others = card.get("units"), card.get("codebooks")
+    if not isinstance(units, dict) or "codebook" not in units:
+        return set()
+    names = [units["codebook"], *(others if isinstance(others, list) else ())]
+    return {name for name in names if isinstance(name, str)}  # a damaged card may have anything there
 
 
 def unit_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) -> tuple[list[Example], dict[str, str]]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechssl.dual.data import MAX_TOKENS, Window, windows
+from speechssl.dual.data import MAX_TOKENS, Window, codebooks_of, windows
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Span, best_span, best_span_of_windows
 from speechssl.metrics import frame_f1, overlap_score
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
@@ -175,3 +175,17 @@ def test_oracle_on_answers_of_a_third_to_three_seconds(mean: float, least: float
     # A run that holds a given instant has E[L^2] / E[L] frames, and a quarter of it lies between that and its nearer border.
     spare = (mean - 1 + mean**2) / mean / 2 / HUBERT.frame_rate
     assert np.mean(scores) == pytest.approx(np.mean([2 / (2 + spare / (end - start)) for start, end in spans]), abs=0.004)
+
+
+@pytest.mark.parametrize(
+    ("card", "known"),
+    [
+        ({"units": {"codebook": "a"}}, {"a"}),
+        ({"units": {"codebook": "a"}, "codebooks": ["a", "b"]}, {"a", "b"}),
+        ({"units": {"codebook": {}}, "codebooks": 3}, set()),  # damaged
+        ({"units": {}, "codebooks": ["b"]}, set()),
+        ({"units": "a"}, set()),
+    ],
+)
+def test_the_codebooks_of_a_reader(card, known):
+    assert codebooks_of(card) == known
