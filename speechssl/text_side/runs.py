@@ -199,7 +199,7 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
             if not (isinstance(about[0], str) and isinstance(about[1], str)):
                 raise TypeError("its task or its arm is no name")
             for point in values.get("curve", ()):
-                _ = float(point["step"]), float(point["loss"] or 0), float(point["score"])
+                _ = float(point["step"]), float(point["score"]), point["loss"] is None or float(point["loss"])
             if not np.isfinite(made).all():
                 raise ValueError("an item has no score")
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -141,7 +141,14 @@ def test_no_runs_and_damaged_ones_are_one_sentence(tmp_path: Path, capsys: pytes
     leave(tmp_path / "broken", "order", "scratch", 0, [1, 0])
     path = tmp_path / "broken/runs/order/scratch-0/scores.json"
     whole = read_json(path)
-    for damage in ({"arm": ["a"]}, {"curve": [{"step": 1}]}, {"curve": None}, {"items": {"i": [1.0, float("nan")]}}):
+    no_loss = {"step": 1, "loss": {}, "score": 0.1}
+    for damage in (
+        {"arm": ["a"]},
+        {"curve": [{"step": 1}]},
+        {"curve": [no_loss]},
+        {"curve": None},
+        {"items": {"i": [1.0, np.nan]}},
+    ):
         write_json(path, whole | damage)
         with pytest.raises(InputError, match="delete its folder and run it again"):
             read_runs(tmp_path / "broken")
