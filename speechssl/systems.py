@@ -385,8 +385,7 @@ def level_range(samples: np.ndarray) -> float:
 def check_language(
     spoken_languages: Callable[[np.ndarray], Mapping[str, float]], samples: np.ndarray, language: str, name: str
 ) -> None:
-    """Raises InputError where a recording has no speech, or speech in another language, at its beginning, in its middle, and at its
-    end.
+    """Raises InputError where a recording has no speech, or none in this language, at its beginning, in its middle and at its end.
 
     spoken_languages: of `WhisperCheckpoint`; language: that it should be in.
     """
@@ -401,7 +400,7 @@ def check_language(
         others.append(shares)
     if not others:
         raise InputError(
-            f"{name} holds no speech that the recogniser hears (noise or music alone, or speech that is hardly audible or in a "
+            f"{name} holds no speech that the recogniser finds (noise or music alone, or speech that is hardly audible or in a "
             "language it does not know); check the recording"
         )
     found = max(others[-1], key=lambda code: others[-1][code])

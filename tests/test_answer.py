@@ -121,8 +121,8 @@ def test_speech_as_loud_as_white_noise_is_read(tmp_path: Path) -> None:
 def test_a_spoken_question_is_checked_like_the_passage(spoken: dict[str, float], message: str) -> None:
     passage, question = np.random.default_rng(0).normal(0, 0.1, (2, 32_000)).astype(np.float32)
     qa = object.__new__(speechssl.QA)
-    heard = lambda samples: {"en": 0.9} if samples[0] == passage[0] else spoken  # noqa: E731
-    qa.systems = [Cascade("cascade-x", lambda *_: Transcript(()), None, {}, spoken_languages=heard)]  # type: ignore[arg-type]
+    shares = lambda samples: {"en": 0.9} if samples[0] == passage[0] else spoken  # noqa: E731
+    qa.systems = [Cascade("cascade-x", lambda *_: Transcript(()), None, {}, spoken_languages=shares)]  # type: ignore[arg-type]
     qa.language = "en"
     with pytest.raises(InputError, match=message):
         qa.answer(passage, [question])
@@ -132,7 +132,7 @@ def test_a_passage_in_another_language_is_refused_and_one_that_only_begins_in_it
     shares = {"de": 0.2, "en": 0.05}
     with pytest.raises(InputError, match="x.mp3 sounds like the language 'de', and the models are for 'en'; give a recording"):
         check_language(lambda _: shares, np.ones(16_000 * 100), "en", "x.mp3")
-    with pytest.raises(InputError, match="x.mp3 holds no speech that the recogniser hears"):
+    with pytest.raises(InputError, match="x.mp3 holds no speech that the recogniser finds"):
         check_language(lambda _: {}, np.ones(16_000 * 100), "en", "x.mp3")
     parts: list[int] = []
 
@@ -263,7 +263,7 @@ def test_systems_are_loaded_once_and_cascades_read_texts_as_well(speech: tuple[P
     assert main(["answer", "--passage", str(speech[0]), *question, "--systems", "cascade-ctc", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [a["question"] for a in printed["answers"]] == question[1:]
-    assert [isinstance(a["question_heard"], str) for a in printed["answers"]] == [False, True]
+    assert [isinstance(a["question_transcript"], str) for a in printed["answers"]] == [False, True]
     assert "MiniSQA" in printed["systems"]["cascade-ctc"]
     assert printed["unanswered"] == []
     both = ["answer", "--passage", str(speech[0]), "--question", question[1], "--systems", "dual", "cascade-ctc"]

@@ -36,7 +36,7 @@ CTC_LONGEST = 20.0  # seconds at once: attention costs the square of the length
 WHISPER_LONGEST = 30.0  # seconds: the window Whisper was trained on (arXiv 2212.04356, section 2.2)
 # There is no speech where Whisper says so with at least this probability and gives its own words at most this mean log-probability:
 # the rule of transcribe() in openai/whisper. The first alone would refuse people: base gives 2 of 102 interviews (VoxCeleb) 0.6 and
-# more, one of them plain English, and 10 of 51 single digits (FSDD). Tones, music, claps and a kitchen have -1.4 and less.
+# more, one of them plain English, and 10 of 51 single digits (FSDD). A throbbing tone, music and claps have -1.1 and less.
 NO_SPEECH, UNLIKELY = 0.6, -1.0
 _NOT_NEEDED = "masked_spec_embed"  # a weight for training only, which some published checkpoints leave out
 
@@ -66,7 +66,7 @@ class HuggingFaceRecogniser:
 
     @property
     def spoken_languages(self) -> Callable[[np.ndarray], dict[str, float]] | None:
-        """Whisper's `spoken_languages`; None of a CTC model."""
+        """`spoken_languages` of Whisper; None for a CTC model."""
         return self.engine.spoken_languages if isinstance(self.engine, WhisperCheckpoint) else None
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
@@ -152,20 +152,20 @@ class WhisperCheckpoint:
 
     @torch.inference_mode()
     def spoken_languages(self, samples: np.ndarray) -> dict[str, float]:
-        """Which languages the first half minute of samples (N,) may be in: code (en, zh) -> share, which sum to 1. None at all
-        where there is no speech (arXiv 2212.04356, section 2.3).
+        """Which languages the first half minute of samples (N,) may be in: code (en, zh) -> share, which sum to 1; empty where
+        there is no speech (arXiv 2212.04356, section 2.3).
         """
         features = self.extractor(samples[: int(WHISPER_LONGEST * SAMPLE_RATE)], sampling_rate=SAMPLE_RATE, return_tensors="pt")
         device, settings = self.model.device, self.model.generation_config
-        heard = features.input_features.to(device)
+        spectrum = features.input_features.to(device)
         start = torch.tensor([[settings.decoder_start_token_id]], device=device)  # after which the language comes
-        logits = self.model(input_features=heard, decoder_input_ids=start).logits[0, -1]
+        logits = self.model(input_features=spectrum, decoder_input_ids=start).logits[0, -1]
         known = getattr(settings, "no_timestamps_token_id", None)  # <|nospeech|>, which has other names as well, is the one before
         silent = float(logits.float().softmax(-1)[known - 1]) if known else 0.0
         if silent >= NO_SPEECH:
             longest = min(64, self.model.config.max_target_positions // 2)  # tokens: a loop over the same words need not end
             scored = {"return_dict_in_generate": True, "output_scores": True, "max_new_tokens": longest}
-            found = self.model.generate(input_features=heard, **scored, **self._options)
+            found = self.model.generate(input_features=spectrum, **scored, **self._options)
             words = self.model.compute_transition_scores(found.sequences, found.scores, normalize_logits=True)
             if float(words.mean()) <= UNLIKELY:
                 return {}

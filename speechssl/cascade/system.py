@@ -34,7 +34,7 @@ class Cascade:
     qa: TextQa
     card: Mapping[str, Any]
     needs_audio: bool = True
-    spoken_languages: Callable[[Any], Mapping[str, float]] | None = None  # of samples, of Whisper
+    spoken_languages: Callable[[Any], Mapping[str, float]] | None = None  # `spoken_languages` of Whisper
 
     def read(self, text: str, language: str) -> Transcript:
         """A written text in the place of a recording; its words have no times."""

@@ -21,11 +21,11 @@ class Answer:
     """answer questions from a spoken passage
 
     A question is a recording, or a text, which cascades alone can read. Prints start and end of every answer in the passage and,
-    for a cascade, its words, and what it heard as the question; the last lines say what each system is made of. Systems are dual,
-    speechbert and cascade-ENGINE, with the engine ctc, pocketsphinx, or a Hugging Face model. Without --systems they are dual and
-    the best cascade on this machine, which comes first where it is of Whisper and a reader of real questions (`speechssl models get
-    whisper-base`; recipes/real_questions), and else is cascade-ctc. In a long passage dual@5 or cascade-ENGINE@5 reads only the 5
-    windows that share most with the question.
+    for a cascade, its words, and its transcript of a spoken question; the last lines say what each system is made of. Systems are
+    dual, speechbert and cascade-ENGINE, with the engine ctc, pocketsphinx, or a Hugging Face model. Without --systems they are dual
+    and the best cascade on this machine, which comes first where it is of Whisper and a reader of real questions (`speechssl models
+    get whisper-base`; recipes/real_questions), and else is cascade-ctc. In a long passage dual@5 or cascade-ENGINE@5 reads only the
+    5 windows that share most with the question.
 
     The confidence, 0 to 1, is the share of the chosen span in a softmax over the best span of every window of the passage and "no
     answer". It is no probability of being right: in a short passage, which is one window, wrong answers are often near 1 as well.
@@ -75,14 +75,14 @@ class Answer:
             if len(self.question) > 1:
                 print(question)
             for name, (found, _, read) in by_system.items():
-                heard = read.text if isinstance(read, Transcript) and not isinstance(text, str) else None
+                transcript = read.text if isinstance(read, Transcript) and not isinstance(text, str) else None
                 words = "" if found.text is None else f'  "{found.text}"'
                 times = f"{found.start:7.2f} to {found.end:7.2f} s  confidence {found.confidence:.2f}{words}"
                 print(f"{name:>20}  {'no answer' if found.text == '' else times}")
-                if heard is not None:
-                    print(f'{"":>20}  the question, as heard: "{heard}"')
+                if transcript is not None:
+                    print(f'{"":>20}  the question, as recognised: "{transcript}"')
                 known = {k: None if v != v else v for k, v in asdict(found).items()}  # JSON has no nan
-                rows.append({"question": question, "system": name} | known | {"question_heard": heard})
+                rows.append({"question": question, "system": name} | known | {"question_transcript": transcript})
             for name in (name for name in qa.about if name not in by_system):
                 print(f"{name:>20}  {LISTENS}")
                 unasked.append({"question": question, "system": name, "why": LISTENS})
