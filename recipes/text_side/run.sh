@@ -261,9 +261,9 @@ if part 5; then
     for seed in $SEEDS; do readers "$device" "$device" "$START" "$seed"; done
     case $device in
       weighted-sum) speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" --seed $SEEDS $(with superb) ;;
-      all | frozen | biases | lora)
+      all | frozen | biases | adapters | lora)
         speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" --seed $SEEDS --finetune --trained "$device" $(with superb) ;;
-    esac # adapters stay in an encoder, which heads cannot be saved with
+    esac
   done
   speechssl text devices "$EXP"
 fi

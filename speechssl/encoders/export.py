@@ -23,6 +23,7 @@ from speechssl.encoders.load import (
     save_extractor,
 )
 from speechssl.errors import InputError
+from speechssl.finetuning import added
 from speechssl.io import hash_json, read_json, write_json
 
 TOLERANCE = 1e-5
@@ -54,7 +55,7 @@ def convert(source: str | Path, out: Path, kind: str, given: Architecture = Arch
     checkpoint = load_checkpoint(source, given)
     config: Any = checkpoint.model.config
     if not huggingface:
-        if not is_known(config):
+        if not is_known(config) or added(checkpoint.model):
             what = f"{checkpoint.name} is not a plain HuBERT or wav2vec 2.0"
             raise InputError(f"{what}, and is not written for {kind}; convert to huggingface")
         if config.layer_norm_eps != 1e-5 or not getattr(config, "feat_proj_layer_norm", True):

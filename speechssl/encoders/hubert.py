@@ -75,15 +75,31 @@ class Plain:
         return other + self.dropout(self.product(x))
 
 
+class Adapted:
+    """A product of a transformer layer with an adapter behind it (`finetuning.Bottleneck`): y + up(gelu(down(y)))."""
+
+    def __init__(self, linear: Any, dropout: nn.Module, kernels: Kernels):
+        adapter, whole = linear.adapter, nn.Identity()
+        self.product, self.dropout = kernels.linear(linear, whole), kernels.dropout(dropout)
+        self.down, self.up = kernels.linear(adapter.down, whole), kernels.linear(adapter.up, whole)
+
+    def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        y = self.product(x)
+        return other + self.dropout(self.up.plus(self.down.gelu(y), y))
+
+
 class Layer:
     """One transformer layer."""
 
     def __init__(self, layer: Any, pre_norm: bool, kernels: Kernels):
+        def to_residual(linear: nn.Linear, dropout: nn.Module) -> Product | Adapted:
+            return Adapted(linear, dropout, kernels) if hasattr(linear, "adapter") else kernels.linear(linear, dropout)
+
         attention, feed = layer.attention, layer.feed_forward
         self.attention = kernels.attention(attention)
-        self.out = kernels.linear(attention.out_proj, layer.dropout)
+        self.out = to_residual(attention.out_proj, layer.dropout)
         self.up = kernels.linear(feed.intermediate_dense, feed.intermediate_dropout)
-        self.down = kernels.linear(feed.output_dense, feed.output_dropout)
+        self.down = to_residual(feed.output_dense, feed.output_dropout)
         self.norm, self.final_norm = kernels.norm(layer.layer_norm), kernels.norm(layer.final_layer_norm)
         self.pre_norm = pre_norm
 
@@ -261,7 +277,7 @@ def before_end(lengths: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def is_known(config: Any) -> bool:
-    """Whether this file defines an architecture: HuBERT or wav2vec 2.0 with GELU and without adapters or batch norm."""
+    """Whether this file defines an architecture: HuBERT or wav2vec 2.0 with GELU, without batch norm and transformers' own adapters."""
     return (
         config.model_type in ("hubert", "wav2vec2")
         and config.feat_extract_activation == config.hidden_act == "gelu"

@@ -35,6 +35,7 @@ from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
 from speechssl.encoders.hubert import FastEngine, convolution_dtype, is_known, modules_of, nothing
 from speechssl.errors import InputError, first_line
+from speechssl.finetuning import add, added
 from speechssl.io import SHIPPED, checkpoint_folder, dequantise, hash_bytes, hash_files, hash_json, load_quantised, read_json
 from speechssl.timing import FrameGrid
 
@@ -530,7 +531,9 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture(), weig
 
 
 def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
-    """Config, safetensors, feature extractor. bf16: half the bytes, weights rounded."""
+    """Config, safetensors, feature extractor; the config names adapters. bf16: half the bytes, weights rounded."""
+    if kept := added(encoder):
+        encoder.config.added = kept
     encoder.to(torch.bfloat16 if bf16 else torch.float32).save_pretrained(folder)
     save_extractor(encoder.config, folder, normalise)
 
@@ -559,7 +562,7 @@ def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
         stated = dict(card.get("files", {}))
         fits = extractor.feature_extractor_type == "Wav2Vec2FeatureExtractor" and extractor.sampling_rate == SAMPLE_RATE
         found = file_hashes(folder) if stated else {}
-        known = is_known(config) and all(hasattr(config, key) for key in DECISIVE)
+        known = is_known(config) and all(hasattr(config, key) for key in DECISIVE) and not hasattr(config, "added")
         if not (fits and known) or any(found.get(file) != wanted for file, wanted in stated.items()):
             return None
         model = modules_of(config)
@@ -622,6 +625,9 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
         model, info = MODEL_MAPPING[type(config)].from_pretrained(
             None if state else source, state_dict=state, config=config, dtype=torch.float32, output_loading_info=True
         )
+        left_out = set(info["unexpected_keys"])
+        if hasattr(config, "added"):
+            left_out -= _add_adapters(model, config.added, load_file(path))
     except Exception as error:  # safetensors, torch and transformers each have their own for a damaged file
         reason = first_line(error)
         raise InputError(f"cannot load the weights of {source} ({reason}); fetch or make the checkpoint again") from error
@@ -629,8 +635,7 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
     if missing or info["mismatched_keys"]:
         keys = missing or sorted(str(k) for k in info["mismatched_keys"])
         raise InputError(f"the checkpoint {source} lacks {len(keys)} weights ({some(keys)}); fetch or make it again")
-    left_out = sorted(info["unexpected_keys"])
-    if rest := [key for key in left_out if not is_extra(key)]:
+    if rest := sorted(key for key in left_out if not is_extra(key)):
         raise InputError(
             f"the checkpoint {source} has {len(rest)} weights that its config does not describe ({some(rest)}); correct its config"
         )
@@ -640,4 +645,17 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
     model = getattr(model, "encoder", model) if config.model_type == "whisper" else model  # without its decoder
     model.eval().requires_grad_(False)
     name = folder.name if local.is_dir() else name
-    return Checkpoint(name, model, normalise, card, "huggingface", tuple(left_out), tuple(guesses))
+    return Checkpoint(name, model, normalise, card, "huggingface", tuple(sorted(left_out)), tuple(guesses))
+
+
+def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor]) -> set[str]:
+    """The adapters that `save_encoder` kept; their names in `weights`, all the weights of the file. Raises ValueError, RuntimeError."""
+    own = {name: values for name, values in weights.items() if ".adapter." in name}
+    down = next((values for name, values in own.items() if name.endswith(".adapter.down.bias")), torch.empty(0))
+    if what != {"adapters": len(down)} or not len(down):
+        raise ValueError("its config states other adapters than there are")
+    add(model, what)
+    missing = [name for name in model.load_state_dict(own, strict=False).missing_keys if ".adapter." in name]
+    if missing:
+        raise ValueError(f"{len(missing)} weights of adapters are missing ({some(missing)})")
+    return set(own)

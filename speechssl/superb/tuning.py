@@ -49,7 +49,7 @@ from speechssl.superb.train import Run, Trainer
 UPSTREAM_RATE = 0.1  # of the head's; the authors' repository: "at least ten times smaller"
 SHARE = 0.5  # of the training recordings that are distorted; ours
 NO_HEADS = ("qbe", "se", "ss")  # tasks without a head, or whose targets are the waves themselves
-TRAINED = ("all", "frozen", "biases", "lora")  # of `finetuning`: what leaves an encoder as plain as it was
+TRAINED = ("all", "frozen", "biases", "adapters", "lora")  # of `finetuning`: those that train something of an encoder
 AHEAD = 4  # batches that are read and distorted in advance
 ROUND = 4_000  # samples: batches are padded to multiples of it
 
@@ -74,8 +74,8 @@ class Tuning:
     def __post_init__(self) -> None:
         if self.trained not in TRAINED:
             raise InputError(
-                f"an encoder trained with a head is saved as a plain one, which --trained {self.trained} does not leave; choose "
-                f"{', '.join(TRAINED)} (without --finetune, a head reads the weighted sum of a frozen encoder)"
+                f"--trained {self.trained} trains nothing of a speech encoder; choose {', '.join(TRAINED)}, or leave out --finetune: "
+                "a head reads the weighted sum of a frozen encoder"
             )
         if self.adversary and self.distort is None:
             raise InputError("--domain-adversary needs distorted speech; give --distort, such as m+g+r")

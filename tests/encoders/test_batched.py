@@ -36,7 +36,7 @@ def _small_batches(monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [
-        *(("Hubert", shape) for shape in ("base", "large", "group norm, convolutions with bias", "odd positions", "other strides")),
+        *(("Hubert", shape) for shape in ("base", "large", "group norm, convolutions with bias", "odd positions", "other strides", "adapters")),
         ("Wav2Vec2", "base"),
     ],
 )

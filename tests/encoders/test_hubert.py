@@ -9,6 +9,7 @@ import transformers
 
 from speechssl.encoders.hubert import BLOCK, FastEngine, is_known
 from speechssl.encoders.load import TransformersEngine
+from speechssl.finetuning import add
 from speechssl.timing import FrameGrid
 
 SIZES = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 80}
@@ -26,18 +27,23 @@ SHAPES = {
     "other strides": {"conv_dim": (20, 24, 28), "conv_kernel": (12, 8, 4), "conv_stride": (6, 5, 3), "num_feat_extract_layers": 3},
     "overlapping windows": {"conv_dim": (16, 16), "conv_kernel": (400, 5), "conv_stride": (160, 1), "num_feat_extract_layers": 2},
     "odd sizes": {"hidden_size": 51, "intermediate_size": 77, "conv_dim": (17,) * 7, "num_conv_pos_embedding_groups": 3},
+    "adapters": {"adapters": 10},
+    "adapters, pre-norm": LARGE | {"adapters": 10},
     "one layer": {"num_hidden_layers": 1},
     "no norm before the projection, another epsilon": {"feat_proj_layer_norm": False, "layer_norm_eps": 1e-3},
 }
 
 
-def network(kind="Hubert", **changes):
-    """A model of transformers with random weights and norms that are not the identity."""
+def network(kind="Hubert", adapters=None, **changes):
+    """A model of transformers with random weights, and norms and adapters (of this width) that are not the identity."""
     torch.manual_seed(0)
     model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**SIZES | FRONT | changes)).eval()
+    add(model, {"adapters": adapters})
     for name, parameter in model.named_parameters():
         if "norm" in name:
             torch.nn.init.normal_(parameter, mean=0.5 if name.endswith("weight") else 0.0, std=0.3)
+        elif "adapter" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
     return model.requires_grad_(False)
 
 
@@ -73,7 +79,7 @@ def test_every_layer_is_that_of_transformers(kind, shape):
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
-@pytest.mark.parametrize("shape", ["base", "large", "other strides", "odd sizes"])
+@pytest.mark.parametrize("shape", ["base", "large", "other strides", "odd sizes", "adapters"])
 def test_fewer_bits_are_nearly_the_same(shape, precision):
     model, wave = network(**SHAPES[shape]), speech(30_011)
     found = layers(FastEngine(model, precision), wave, model.config.num_hidden_layers)

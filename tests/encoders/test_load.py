@@ -16,9 +16,10 @@ from transformers import HubertModel, Wav2Vec2FeatureExtractor, WhisperFeatureEx
 
 from speechssl.encoders import load as loading
 from speechssl.encoders.checkpoints import Architecture, architecture_of_fairseq, fairseq_settings, rename, torchaudio_arguments
-from speechssl.encoders.export import relative_errors
-from speechssl.encoders.load import Chunking, as_encoder, hash_weights, load_checkpoint, load_encoder, save_encoder
+from speechssl.encoders.export import convert, relative_errors
+from speechssl.encoders.load import Chunking, TransformersEngine, as_encoder, hash_weights, load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
+from speechssl.finetuning import add
 from speechssl.io import SHIPPED
 
 from ..files import refused
@@ -364,6 +365,33 @@ def test_weights_beyond_the_config_are_named(base, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
     refused(r"has 16 weights that its config does not describe \(encoder\.layers\.1\.", load_encoder, tmp_path)
     refused("give its folder", load_encoder, tmp_path / "model.safetensors")
+
+
+def test_adapters_come_back_with_the_encoder_and_other_ones_are_refused(base, tmp_path):
+    adapted = deepcopy(base)
+    add(adapted, {"adapters": 10})
+    for name, values in adapted.named_parameters():
+        if "adapter" in name:
+            torch.nn.init.normal_(values, std=0.3)
+    save_encoder(adapted, tmp_path / "adapted")
+    save_encoder(deepcopy(base), tmp_path / "plain")
+    found, plain = (load_encoder(tmp_path / name) for name in ("adapted", "plain"))
+    exact = list(TransformersEngine(adapted).states(found.wave(noise()), None, 2))
+    assert max(relative_errors(list(found.hidden_states(noise())), exact)) < 1e-5 and found.hash != plain.hash
+    convert(tmp_path / "adapted", tmp_path / "again", "huggingface")
+    assert load_encoder(tmp_path / "again").hash == found.hash
+    refused("not a plain HuBERT or wav2vec 2.0.*convert to huggingface", convert, tmp_path / "adapted", tmp_path / "x.pt", "fairseq")
+    path = tmp_path / "adapted/config.json"
+    config, weights = json.loads(path.read_text()), load_file(tmp_path / "adapted/model.safetensors")
+    for other in ({"adapters": 11}, {"adapters": "10"}, {"weighted_sum": True}, None, {}):
+        path.write_text(json.dumps(config | {"added": other}))
+        refused("cannot load the weights of .*its config states other adapters than there are", load_encoder, tmp_path / "adapted")
+    path.write_text(json.dumps({k: v for k, v in config.items() if k != "added"}))
+    refused("16 weights that its config does not describe", load_encoder, tmp_path / "adapted")
+    path.write_text(json.dumps(config))
+    del weights["encoder.layers.1.feed_forward.output_dense.adapter.up.bias"]
+    save_file(weights, tmp_path / "adapted/model.safetensors", {"format": "pt"})
+    refused("1 weights of adapters are missing", load_encoder, tmp_path / "adapted")
 
 
 def test_settings_decide_what_an_encoder_is_and_masking_does_not(base, tmp_path):

@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import parse_distortions
 from speechssl.data.superb import load_labelled, load_set
-from speechssl.encoders.load import load_encoder
+from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
+from speechssl.finetuning import BOTTLENECK, added
 from speechssl.pretrain.model import AdversaryOptions
 from speechssl.superb import tuning
 from speechssl.superb.data import HeadSettings, OnlineLoader, encoder_card
@@ -231,15 +232,16 @@ def test_a_recording_that_is_too_short_is_named(run):
 
 
 @pytest.mark.slow
-def test_few_weights_of_an_encoder_are_trained_and_it_is_saved_as_a_plain_one(run):
+def test_few_weights_of_an_encoder_are_trained_and_saved_with_it(run):
     pytest.importorskip("peft")
     counts = {}
-    for trained in ("all", "biases", "lora"):
+    for trained in ("all", "biases", "adapters", "lora"):
         tuned = replace(run(trained, rate=0.1, trained=trained), settings=replace(SETTINGS, steps=10))
         start = tuned.loader.encoder
         head = train_head(tuned, encoder_card(start) | {"tuning": tuned.tuning.card}, (1e-2,), "acc")
         counts[trained] = head.card["trained_parameters"]
         assert load_encoder(head.upstream).hash != start.hash
+        assert added(load_checkpoint(head.upstream).model) == ({"adapters": BOTTLENECK} if trained == "adapters" else {})
         assert tuned.tuning.name == ("+finetuned" if trained == "all" else f"+{trained}")
-    assert counts["biases"] < counts["all"] and counts["lora"] < counts["all"]
-    refused("which --trained adapters does not leave; choose all, frozen, biases, lora", run, "none", rate=0.1, trained="adapters")
+    assert counts["biases"] < counts["all"] and counts["lora"] < counts["all"] and "adapters" in counts
+    refused("--trained none trains nothing of a speech encoder; choose all, frozen, biases, adapters", run, "none", trained="none")
