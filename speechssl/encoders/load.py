@@ -649,7 +649,7 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
 
 
 def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor]) -> set[str]:
-    """The adapters that `save_encoder` kept; their names in `weights`, all the weights of the file. Raises ValueError, RuntimeError."""
+    """The adapters that `save_encoder` kept; their names among all `weights` of the file. Raises ValueError."""
     own = {name: values for name, values in weights.items() if ".adapter." in name}
     down = next((values for name, values in own.items() if name.endswith(".adapter.down.bias")), torch.empty(0))
     if what != {"adapters": len(down)} or not len(down):

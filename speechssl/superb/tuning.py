@@ -74,8 +74,8 @@ class Tuning:
     def __post_init__(self) -> None:
         if self.trained not in TRAINED:
             raise InputError(
-                f"--trained {self.trained} trains nothing of a speech encoder; choose {', '.join(TRAINED)}, or leave out --finetune: "
-                "a head reads the weighted sum of a frozen encoder"
+                f"--trained {self.trained} trains nothing of a speech encoder; choose {', '.join(TRAINED)}, or leave out "
+                "--finetune: a head reads the weighted sum of a frozen encoder"
             )
         if self.adversary and self.distort is None:
             raise InputError("--domain-adversary needs distorted speech; give --distort, such as m+g+r")
