@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
 from speechssl.cascade.config import ReaderOptions
@@ -177,16 +179,21 @@ def default_systems(models: Path) -> list[str]:
 
 # What is looked for among the checkpoints on this machine, the best first
 RECOGNISERS = tuple(f"openai/whisper-{size}" for size in ("small.en", "base.en", "base", "tiny.en", "tiny"))
-READERS = (
-    "deepset/roberta-base-squad2",
-    "deepset/minilm-uncased-squad2",
-    "distilbert/distilbert-base-cased-distilled-squad",
-    "speechssl/real-questions",  # of recipes/real_questions
-)
-FOR_PEOPLE = (
-    "These models know synthesised speech alone. For recordings of people add a cascade: `speechssl models get whisper-base`, and "
-    "a reader of real questions (--reader deepset/minilm-uncased-squad2, or that of recipes/real_questions)."
-)
+READERS = {
+    "en": (
+        "deepset/roberta-base-squad2",
+        "deepset/minilm-uncased-squad2",
+        "distilbert/distilbert-base-cased-distilled-squad",
+        "speechssl/real-questions",  # of recipes/real_questions
+    ),
+    "zh": ("deepset/xlm-roberta-base-squad2", "timpal0l/mdeberta-v3-base-squad2"),
+}
+FOR_PEOPLE = "These models know synthesised speech alone. For recordings of people add a cascade; it takes {}."
+A_RECOGNISER = "a recogniser (`speechssl models get whisper-base`)"
+A_READER = {
+    "en": "a reader of real questions (--reader deepset/minilm-uncased-squad2, or that of recipes/real_questions)",
+    "zh": "a reader of real questions (--reader deepset/xlm-roberta-base-squad2)",
+}
 # question.m4a, but not 3.14; https://...; recordings/who
 _FILE_NAME = re.compile(r"\S+\.(?!\d+$)[A-Za-z0-9]{2,4}|\w+://\S*|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*")
 STEADY = 1.2  # dB: the level of noise and tones stays within this (0 to 0.9), that of speech at 0 dB in white noise does not (1.6)
@@ -225,17 +232,19 @@ class QA:
         """models: a shipped set or a folder of models. systems: names as in `load_systems`, or one; None: DUAL, and the best
         cascade that is there (`best_systems`). reader: of the cascades' words, in the place of that of `models`: a
         question-answering model of Hugging Face, or text QA. language: en or zh. null_threshold: of `ReaderOptions`; None: there
-        always is an answer.
+        always is an answer. Where systems is None, and there is none that knows people's voices, stderr says what is missing.
 
         Raises InputError for a system that there is not, and for parts that are missing or do not fit each other.
         """
         folder, self.language = model_folder(models), language_of(language)
         systems = [systems] if isinstance(systems, str) else systems
-        trained_on, self.hint = _trained_on(folder / "encoder"), ""
+        trained_on = _trained_on(folder / "encoder")
         if systems is None:
             systems, best = best_systems(folder, self.language)
             reader = reader or best
-            self.hint = "" if reader or "(speech by" not in trained_on else FOR_PEOPLE
+            if not reader and "(speech by" in trained_on:
+                missing = [A_RECOGNISER] * (not _there(self.language)[0]) + [A_READER[self.language]]
+                tqdm.write(FOR_PEOPLE.format(" and ".join(missing)), file=sys.stderr)
         if not systems:
             raise InputError("there are no systems to ask; name some")
         if textual := [name for name in systems if name in TEXT_SYSTEMS or name.startswith(SIMULATED)]:
@@ -316,15 +325,21 @@ class QA:
 def best_systems(models: Path, language: str = "en") -> tuple[list[str], str | None]:
     """What is there, the best first: the cascade of the best Whisper and the best reader of real questions that lie on this machine
     (the folder of checkpoints, the hub's cache), and DUAL of `models`; or else DUAL and the cascade of `models`. Also the reader,
-    None for that of `models`. language: of the speech; for another than English, Whispers of English alone are no choice.
+    None for that of `models`. language: of the speech; for another than English, models of English alone are no choice.
 
     Raises InputError for no system.
     """
-    recognisers = [name for name in RECOGNISERS if language == "en" or not name.endswith(".en")]
-    recogniser, reader = (next(filter(found_checkpoint, names), None) for names in (recognisers, READERS))
+    recogniser, reader = _there(language)
     if recogniser and reader:
         return [f"cascade-{recogniser}"] + ["dual"] * (models / "dual").is_dir(), reader
     return default_systems(models), None
+
+
+def _there(language: str) -> tuple[str | None, str | None]:
+    """The best recogniser and the best reader of a language that lie on this machine."""
+    recognisers = [name for name in RECOGNISERS if language == "en" or not name.endswith(".en")]
+    recogniser, reader = (next(filter(found_checkpoint, names), None) for names in (recognisers, READERS[language]))
+    return recogniser, reader
 
 
 def answer(

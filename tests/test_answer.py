@@ -274,18 +274,26 @@ def test_systems_are_loaded_once_and_cascades_read_texts_as_well(speech: tuple[P
     assert json.loads(capsys.readouterr().out)["unanswered"] == [{"question": question[1], "system": "dual", "why": why}]
 
 
-def test_the_best_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
     assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)
-    assert "For recordings of people add a cascade" in speechssl.QA().hint and speechssl.QA(systems="dual").hint == ""
+    speechssl.QA(systems="dual")
+    assert "synthesised speech" not in capsys.readouterr().err
+    speechssl.QA()
+    missing = "add a cascade; it takes a recogniser (`speechssl models get whisper-base`) and a reader of real questions"
+    assert missing in capsys.readouterr().err
     (tmp_path / "openai/whisper-tiny.en").mkdir(parents=True)
     assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)  # no reader of real questions
+    speechssl.QA()
+    assert "it takes a reader of real questions (--reader" in capsys.readouterr().err
     (tmp_path / "speechssl/real-questions").mkdir(parents=True)
     (tmp_path / "openai/whisper-base").mkdir(parents=True)
     assert best_systems(model_folder()) == (["cascade-openai/whisper-base", "dual"], "speechssl/real-questions")
     (tmp_path / "openai/whisper-small.en").mkdir(parents=True)
     assert best_systems(model_folder())[0][0] == "cascade-openai/whisper-small.en"
-    assert best_systems(model_folder(), "zh")[0][0] == "cascade-openai/whisper-base"
+    assert best_systems(model_folder(), "zh") == (["dual", "cascade-ctc"], None)  # these readers know English alone
+    (tmp_path / "deepset/xlm-roberta-base-squad2").mkdir(parents=True)
+    assert best_systems(model_folder(), "zh") == (["cascade-openai/whisper-base", "dual"], "deepset/xlm-roberta-base-squad2")
 
 
 @pytest.mark.slow

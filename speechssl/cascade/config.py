@@ -118,6 +118,7 @@ class TrainTextQa:
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for the trained reader")
     start: Path | None = option(None, "trained text QA to start from; default: the text encoder")
+    passages: Count | None = option(None, "only the first N passages of the split and their questions; default: all")
     sweep: str | None = option(None, SWEEP)
     shift: Path | None = option(None, "vector of `speechssl text vector` that is added to a layer, in training and afterwards")
     device: str = option("auto", DEVICE)
@@ -128,7 +129,12 @@ class TrainTextQa:
         from speechssl.dual.train import best_of, swept
 
         use_device(self.device)
-        swept(self.out, self.sweep, self.qa, lambda out, qa: train_text(self.corpus, out, qa, shipped(self.start), self.shift))
+        swept(
+            self.out,
+            self.sweep,
+            self.qa,
+            lambda out, qa: train_text(self.corpus, out, qa, shipped(self.start), self.shift, self.passages),
+        )
         print(f"{self.out}: text QA{best_of(self.out)}")
 
 

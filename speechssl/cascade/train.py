@@ -207,22 +207,25 @@ def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedT
     ), tokenizer
 
 
-def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None = None, shift: Path | None = None) -> None:
+def train_text(
+    corpus: Path, out: Path, options: QaOptions, start: Path | None = None, shift: Path | None = None, passages: int | None = None
+) -> None:
     """Train text QA on the words of a split; once. The tokeniser is saved beside the model.
 
     start: text QA to go on from, with its tokeniser, in the place of a text encoder. shift: what is added to a layer of the
-    encoder; it is kept beside the model, and added whenever that reads. Questions whose answer has neither times nor
-    an offset with words of the passage there are listed and left out. Raises InputError where `out` holds a reader that was made
-    from other inputs, or `start` is no text QA.
+    encoder; it is kept beside the model, and added whenever that reads. passages: only the first so many, with their questions.
+    Questions whose answer has neither times nor an offset with words of the passage there are listed and left out.
+    Raises InputError where `out` holds a reader that was made from other inputs, or `start` is no text QA.
     """
     check_share(options.batch, options.short_batch)
     begun, (added, shifted) = weights_of(start), load_shift(shift) if shift else (None, {})
     sources = {"data": data_hash(corpus, options.split)} | start_of(out, options.text_encoder, start)
     sources |= held_out_hash(corpus, options.evaluation) | ({"shift": shifted["hash"]} if shift else {})
+    sources |= {"passages": passages} if passages else {}
     with stage(out, sources, settings(options), grows="options.training.steps") as step:
         if step.done:
             return
-        data = load_corpus(corpus, options.split)
+        data = first_passages(load_corpus(corpus, options.split), passages)
         if start:
             model, _, made = load_reader(start)
             if made.get("what") != "text QA":
@@ -247,6 +250,7 @@ def train_text(corpus: Path, out: Path, options: QaOptions, start: Path | None =
             tokenizer.save_pretrained(out)
         card: dict[str, Any] = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": corpus_card(corpus)}
         card |= {"subwords": options.subwords, "characters": options.characters, "left_out": len(left_out)}
+        card |= {"passages": len(data.passages)}
         card |= {"shift": shifted} if shift else {}
         card |= ({"start": begun} if start else {}) | licences(corpus, options.text_encoder, start)
         fit_spans(

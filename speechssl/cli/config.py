@@ -88,8 +88,6 @@ class Answer:
                 unasked.append({"question": question, "system": name, "why": LISTENS})
         for made_of in dict.fromkeys(qa.about.values()):
             print(f"{', '.join(name for name, own in qa.about.items() if own == made_of)}: {made_of}")
-        if qa.hint:
-            print(qa.hint)
         for path, by_system in zip(clips, details, strict=False):
             first = next(((name, found.answer) for name, found in by_system.items() if found.answer.text != ""), None)
             if first:

@@ -21,7 +21,7 @@ from speechssl.report.page import Section
 from speechssl.results import INK, MUTED, Row, Table, interval_text, listed, table_of
 from speechssl.text_side.config import Objective
 from speechssl.text_side.data import dependency
-from speechssl.text_side.runs import CONDITION, DECIMALS, PERPLEXITY
+from speechssl.text_side.runs import CONDITION, DECIMALS, PERPLEXITY, read_curve
 from speechssl.text_side.tables import (
     ALIGNMENT,
     ARTIFICIAL,
@@ -104,10 +104,10 @@ def read_begun(out: Path) -> Iterator[str]:
     """What was begun in a folder of results and is not done, with its steps where it was scored as it learned."""
     for place in ("encoders/*", "models/*", "runs/*/*", "devices/readers/*", "devices/runs/*/*"):
         for path in sorted(out.glob(f"{place}/{MADE_FROM}")):
-            folder, curve = path.parent, path.parent / "checkpoints/curve.json"
+            folder = path.parent
             if not (folder / CARD).is_file():
                 try:
-                    points = read_json(curve) if curve.is_file() else []
+                    points = read_curve(folder / "checkpoints")
                     steps = read_json(path)["options"].get("training", {}).get("steps")
                     at = f" ({points[-1]['step']} of {steps} steps)" if points and steps else ""
                 except (AttributeError, KeyError, TypeError, InputError) as error:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # it takes long to import, and who only reads what runs left 
 
 _QA = re.compile(r"(?:dual|text\+text)-([^~]+)-(\d+)(~.+)?")  # what stands behind ~ is a shift
 CONDITION = "text side"  # of the rows of this room
+CURVE = "curve.json"  # of a training in progress
 PERPLEXITY, NATS = "perplexity", "nats"
 DECIMALS = {PERPLEXITY: 2, NATS: 3}  # metrics that are not shares, and their decimals
 _ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
@@ -101,12 +102,12 @@ def fit_and_score(
     every: int,
 ) -> tuple[dict[str, Any], list[dict[str, float]]]:
     """Train, and score the model every so many steps (0: never before the end): what `fit` gives, and a curve of steps, training
-    loss and score, which lies in `folder` as curve.json too. The schedule is that of the whole training. A killed run goes on.
+    loss and score, which lies in `folder` too (`read_curve`). The schedule is that of the whole training. A killed run goes on.
     """
     from speechssl.trainer import fit
 
-    path, steps = folder / "curve.json", training.steps
-    curve: list[dict[str, float]] = read_json(path) if path.is_file() else []
+    steps = training.steps
+    curve = read_curve(folder)
     result: dict[str, Any] = {}
     for stop in [*range(every, steps, every), steps] if every else [steps]:
         if stop < steps and any(point["step"] == stop for point in curve):
@@ -114,9 +115,19 @@ def fit_and_score(
         result = fit(model, batches, replace(training, steps=stop, horizon=training.horizon or steps), folder)
         if result["steps"] == stop and not any(point["step"] == stop for point in curve):
             curve.append({"step": stop, "loss": result["loss"], "score": score()})
-            write_json(path, curve)
+            write_json(folder / CURVE, {"points": curve}, checked=True)
             model.train()
     return result, curve
+
+
+def read_curve(folder: Path) -> list[dict[str, float]]:
+    """The curve of a training, as far as it has come. Raises InputError for a file of something else."""
+    path = folder / CURVE
+    try:
+        points = read_json(path)["points"] if path.is_file() else []
+        return [{name: point[name] for name in ("step", "loss", "score")} for point in points]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path} is not the curve of a training ({error!r}); delete its folder and train again") from error
 
 
 def steps_to(curve: Sequence[Mapping[str, float]], score: float = 0.5) -> int | None:

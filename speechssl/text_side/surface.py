@@ -18,7 +18,9 @@ Letters: P points, N windows, B windows in a batch.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,7 @@ from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.finetuning import add, added, train_only, trained_parameters
-from speechssl.io import MADE_FROM, hash_of_weights, read_json, replacing, stage, write_json
+from speechssl.io import CHECKSUM, MADE_FROM, hash_json, hash_of_weights, read_json, replacing, stage, write_json
 from speechssl.metrics import frame_f1
 from speechssl.stats import Units
 from speechssl.text_side.config import SurfaceOptions
@@ -179,17 +181,20 @@ def windows_of(
 
 
 class Losses:
-    """The loss of every window at a point. What was taken is in a file, a line a point, and is not taken again."""
+    """The loss of every window at a point. What was taken is in a file, a line with a checksum a point, and is not taken again."""
 
     def __init__(self, model: SpanModel, windows: Mapping[str, Sequence[Batch]], path: Path, place: torch.device) -> None:
         self.model, self.windows, self.path, self.place = model, windows, path, place
         self.end = {name: value.detach().clone() for name, value in model.named_parameters()}
         self.known: dict[str, dict[str, list[float]]] = {}
-        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-            try:
-                self.known |= json.loads(line)
-            except ValueError:  # the kill cut it short
-                continue
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+        for line in filter(None, lines):
+            with suppress(ValueError, AttributeError):  # a kill cut it short, or it was damaged
+                point = json.loads(line)
+                if point.pop(CHECKSUM, None) == hash_json(point):
+                    self.known |= point
+        if again := sum(map(bool, lines)) - len(self.known):
+            tqdm.write(f"{path}: {again} lines are damaged or cut short by a kill; their points are taken again", file=sys.stderr)
 
     @torch.inference_mode()
     def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
@@ -202,8 +207,9 @@ class Losses:
                 value.copy_(moved)
             found = {split: list(self._losses(some)) for split, some in self.windows.items()}
             cut_short = self.path.is_file() and self.path.read_bytes()[-1:] not in (b"", b"\n")  # by a kill
+            line = json.dumps({name: found, CHECKSUM: hash_json({name: found})})
             with self.path.open("a", encoding="utf-8") as file:
-                file.write("\n" * cut_short + json.dumps({name: found}) + "\n")
+                file.write("\n" * cut_short + line + "\n")
             self.known[name] = found
         return self.known[name]
 

@@ -16,6 +16,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa, spelt_words, word_bounds
 from speechssl.cascade.train import train_text
+from speechssl.cli import main
 from speechssl.config import TEXT_FAMILIES, TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, Span, write_records
 from speechssl.dual.config import QaOptions
@@ -308,6 +309,13 @@ def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_giv
     assert own.reader.read(item)[0].score != pytest.approx(other.reader.read(item)[0].score, abs=1e-4)
     with pytest.raises(InputError, match=r"made from other inputs \(shift differ"):
         train_text(corpus, tmp_path / "set/text-qa", options, shift=tmp_path / "zh.safetensors")
+
+
+def test_text_qa_of_the_first_passages_alone(checkpoint, corpus, tmp_path):
+    sizes = ["--steps", "1", "--warmup-steps", "0", "--batch", "1", "--window", "40", "--stride", "20", "--answer", "6"]
+    call = ["train", "text-qa", str(corpus), str(tmp_path / "out"), "--text-encoder", str(checkpoint("BERT")), "--split", "test"]
+    assert main([*call, *sizes, "--passages", "1"]) == 0 and read_json(tmp_path / "out/card.json")["passages"] == 1
+    assert main([*call, *sizes]) == 2  # of another part of the corpus
 
 
 @pytest.mark.parametrize(

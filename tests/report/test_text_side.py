@@ -90,7 +90,7 @@ def test_the_page_of_a_run_in_progress_says_what_is_there_and_what_is_to_come(tm
         [Row(task, arm, CONDITION, None, "x", 8.0 + s, None, None, 9, s, "") for task, arm in tasks.items() for s in (0, 1)],
     )
     write_json(tmp_path / "runs/dual/nested-0/made_from.json", {"options": {"training": {"steps": 500}}})
-    write_json(tmp_path / "runs/dual/nested-0/checkpoints/curve.json", [{"step": 350, "loss": 1.0, "score": 0.1}])
+    write_json(tmp_path / "runs/dual/nested-0/checkpoints/curve.json", {"points": [{"step": 350, "loss": 1.0, "score": 0.1}]})
     found = read_lectures(tmp_path, read_rows(tmp_path / "results.jsonl"))
     parts, scores = text_side_section(found).tables
     assert [row[1:] for row in parts.rows] == [
@@ -106,7 +106,7 @@ def test_the_page_of_a_run_in_progress_says_what_is_there_and_what_is_to_come(tm
     assert ("scratch", "8.5 (2 seeds)", None, None, None) in scores.rows
     assert main(["report", str(tmp_path)]) == 0 and "350 of 500 steps" in (tmp_path / "report.html").read_text()
     curve = tmp_path / "runs/dual/nested-0/checkpoints/curve.json"
-    for damaged in ([{"x": 1}], {"step": 1}, [3]):
+    for damaged in ([{"step": 1}], {"step": 1}, {"points": [3]}, {"points": [{"step": 1}]}):
         write_json(curve, damaged)
         with pytest.raises(InputError, match=r"nested-0 is not a run that was begun .* delete it and run it again"):
             read_lectures(tmp_path, found.rows)

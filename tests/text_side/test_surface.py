@@ -92,7 +92,9 @@ def test_the_start_is_made_again_as_training_had_it(kind: str, trained: Any, cor
 
 
 @pytest.mark.slow
-def test_points_leave_rows_figures_and_are_not_taken_twice(corpus: Path, checkpoint: Any, tmp_path: Path, dies_in: Any) -> None:
+def test_points_leave_rows_figures_and_are_not_taken_twice(
+    corpus: Path, checkpoint: Any, tmp_path: Path, dies_in: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     encoder, units, results = str(checkpoint("BERT")), tmp_path / "units", tmp_path / "results"
     for arm in ("scratch", "random"):
         train_dual(corpus, units, tmp_path / arm, arm, options(encoder))
@@ -101,10 +103,13 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(corpus: Path, checkpo
         surface(corpus, tmp_path / "random", results, "random", units, None, SMALL)
     folder = results / "runs/dual-surface/random-0"
     assert len((folder / "points.jsonl").read_text().splitlines()) == 3
-    with (folder / "points.jsonl").open("a") as file:
-        file.write('{"path 0.5')  # cut short
+    first, second, third = (folder / "points.jsonl").read_text().splitlines()
+    damaged = second.replace("0.", "1.", 1)
+    (folder / "points.jsonl").write_text(f'{first}\n{damaged}\n{third}\n{{"path 0.5')  # cut short
     kept = (folder / "points.jsonl").read_text()
+    capsys.readouterr()
     said = surface(corpus, tmp_path / "random", results, "random", units, None, SMALL)
+    assert "points.jsonl: 2 lines are damaged or cut short by a kill; their points" in capsys.readouterr().err
     assert (folder / "points.jsonl").read_text().startswith(kept) and "16 points" in said  # 5 + 3 of lines, 2 planes of 4
     arrays = np.load(folder / "surface.npz")
     assert arrays["path/train"].shape == (5, 2) and arrays["plane/train"].shape == (2, 2, 2)
