@@ -312,7 +312,22 @@ def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_giv
 
 
 def test_text_qa_of_the_first_passages_alone(checkpoint, corpus, tmp_path):
-    sizes = ["--steps", "1", "--warmup-steps", "0", "--batch", "1", "--window", "40", "--stride", "20", "--answer", "6"]
+    sizes = [
+        "--steps",
+        "1",
+        "--warmup-steps",
+        "0",
+        "--batch",
+        "1",
+        "--window",
+        "40",
+        "--stride",
+        "20",
+        "--answer",
+        "6",
+        "--max-question",
+        "20",
+    ]
     call = ["train", "text-qa", str(corpus), str(tmp_path / "out"), "--text-encoder", str(checkpoint("BERT")), "--split", "test"]
     assert main([*call, *sizes, "--passages", "1"]) == 0 and read_json(tmp_path / "out/card.json")["passages"] == 1
     assert main([*call, *sizes]) == 2  # of another part of the corpus
