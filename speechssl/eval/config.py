@@ -325,8 +325,8 @@ class HeadTraining:
     upstream_rate: Amount | None = option(None, "learning rate of the encoder, as a factor of the head's; default: 0.1")
     trained: Trained | None = option(
         None,
-        "with --finetune, weights of the encoder that are trained: all, frozen (norms and positions alone), biases (BitFit) or "
-        "lora (needs speechssl[peft]); default: all",
+        "with --finetune, weights of the encoder that are trained: all, frozen (norms and positions alone), biases (BitFit), "
+        "adapters (which stay in the encoder) or lora (needs speechssl[peft]); default: all",
     )
     start: Path | None = option(None, "folder of trained heads to start from, such as exp/superb/heads/mine; default: random heads")
     distort: str | None = option(

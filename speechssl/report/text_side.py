@@ -21,13 +21,11 @@ from speechssl.report.page import Section
 from speechssl.results import INK, MUTED, Row, Table, interval_text, listed, table_of
 from speechssl.text_side.config import Objective
 from speechssl.text_side.data import dependency
-from speechssl.text_side.runs import CONDITION, DECIMALS, PERPLEXITY, read_curve
-from speechssl.text_side.tables import (
+from speechssl.text_side.published import (
     ALIGNMENT,
     ARTIFICIAL,
     CONVERTED,
     DUAL_NOTE,
-    EQUAL_LOSS,
     FROZEN,
     GAIN,
     MEAN,
@@ -39,14 +37,13 @@ from speechssl.text_side.tables import (
     SYMBOL_TITLE,
     SYMBOLS,
     UNIT_LM,
-    Point,
     family,
     has_own_table,
     in_order,
-    mean_curve,
     of_languages,
-    points_of,
 )
+from speechssl.text_side.runs import CONDITION, DECIMALS, PERPLEXITY, read_curve
+from speechssl.text_side.tables import EQUAL_LOSS, Point, mean_curve, points_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -43,8 +43,8 @@ from speechssl.text import joiner
 from speechssl.text_side.config import LanguageOptions
 from speechssl.text_side.data import Text, load_text, respell
 from speechssl.text_side.objectives import MLM_HEAD, TokenHead
+from speechssl.text_side.published import ALIGNMENT, CONVERTED, PRECISION
 from speechssl.text_side.runs import encoder_named, run_folder, write_scores
-from speechssl.text_side.tables import ALIGNMENT, CONVERTED, PRECISION
 from speechssl.textlm import (
     Shift,
     assign_tokens,

@@ -225,6 +225,14 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
     return found
 
 
+def cells_of(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
+    """Of every task and arm the runs, one a seed."""
+    cells: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        cells.setdefault((run.task, run.arm), []).append(run)
+    return cells
+
+
 def read_answers(folders: Iterable[Path], written: str = "f1") -> Iterator[Run]:
     """Of the readers called dual-ARM-SEED and text+text-ARM-SEED, in clean speech. folders: of `evaluate qa`; written: the metric
     of written answers, f1 or em. Raises InputError where two folders have answers of the same reader.

@@ -45,8 +45,8 @@ from speechssl.io import CHECKSUM, MADE_FROM, hash_json, hash_of_weights, read_j
 from speechssl.metrics import frame_f1
 from speechssl.stats import Units
 from speechssl.text_side.config import SurfaceOptions
+from speechssl.text_side.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE
 from speechssl.text_side.runs import NATS, encoder_named, fit_and_score, run_folder, steps_to, write_scores
-from speechssl.text_side.tables import END_DEV, END_TRAIN, HILL, RISE, SURFACE
 from speechssl.textlm import SHIFT, TextCodec, fast_attention, load_shift, load_tokenizer, special_ids, without_dropout
 from speechssl.timing import interval_of_units
 from speechssl.trainer import Batch, check_share

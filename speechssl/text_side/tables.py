@@ -1,12 +1,7 @@
-"""All tables of RESULTS: what every start scores, what it gains over scratch, and what Hung-yi Lee's lectures and papers have.
-
-Gains of arXiv 2109.03537 are a bar chart (GLUE, points over training from scratch, an axis from 0 to 25) whose bars the lecture
-describes in words; no number is read off it here.
-"""
+"""All tables of RESULTS: what every start scores, and what it gains over scratch, beside what is `published`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,126 +15,48 @@ from speechssl.finetuning import METHODS
 from speechssl.io import read_json, write_json
 from speechssl.results import DEFAULT, Row, Table, append_rows, drawn_sentence, interval_text, read_rows, seeds_text
 from speechssl.stats import Estimate, mean_of
-from speechssl.text_side.data import dependency
-from speechssl.text_side.runs import CONDITION, DECIMALS, PERPLEXITY, Run, estimate, read_answers, read_runs, shown, steps_to
-
-# ---- what is published
-
-GAIN = "gain"  # metric
-MEAN = "mean of the tasks"
-
-PAPER = "arXiv 2109.03537"
-ARTIFICIAL = {  # kind of data -> gain over scratch, in the order of the chart
-    "random": "≈ 0",
-    "unigram": "a few points",
-    "bigram": "a few points",
-    "nested": "most of English's",
-    "flat": "most of English's",
-    "shuffle": "most of English's",
-    "english": "the most (the axis ends at 25)",
-}
-NOTE = f"Published: as the lecture describes the chart of {PAPER}, on GLUE, with encoders of published size."
-
-SYMBOL_PAPER = "arXiv 2103.07162"
-SYMBOL_TITLE = "BERT on other symbols"
-SYMBOL_ARMS = ("specific", "bert", "re-emb", "random")  # the lecture's last is called rand
-SYMBOLS = {  # task -> arm -> score in percent, Spearman's correlation for stability and fluorescence
-    task: dict(zip(SYMBOL_ARMS, scores, strict=True))
-    for task, scores in {
-        "localisation": (69.0, 64.8, 63.3, 58.6),
-        "stability": (76.0, 74.5, 75.4, 65.8),
-        "fluorescence": (63.0, 63.7, 37.3, 27.5),
-        "h3": (87.3, 83.0, 78.5, 75.6),
-        "h4": (87.3, 86.2, 83.7, 66.5),
-        "h3k9ac": (79.1, 78.3, 76.3, 72.8),
-        "splice": (94.1, 97.5, 95.6, 95.0),
-        "composer": (None, 55.2, 55.2, 36.0),
-    }.items()
-}
-SYMBOL_NOTE = f"Published: {SYMBOL_PAPER}, BERT base; specific: made for the field, here MLM on the train split's own sequences."
-
-DUAL_NOTE = "Published (DUAL, arXiv 2203.04911, NMSQA dev): FF1 54.2 with text pre-training, 6.1 from random weights."
-
-FROZEN_PAPER = "arXiv 2103.05247"
-FROZEN: dict[str, dict[str, float | None]] = {  # task -> arm -> accuracy in percent
-    "bit-memory": {"frozen": 100.0, "statistics": 100.0, "default": 75.8, "full": None},
-    "bit-xor": {"frozen": 100.0, "statistics": 100.0, "default": 100.0, "full": None},
-    "listops": {"frozen": 38.4, "statistics": 37.4, "default": 34.3, "full": None},
-    "digits": {"frozen": None, "statistics": None, "default": None, "full": None},
-    "mnist": {"frozen": 98.0, "statistics": 97.2, "default": 91.7, "full": None},
-    "cifar-10": {"frozen": 72.1, "statistics": 56.5, "default": 61.7, "full": 70.3},
-}
-FROZEN_NOTE = f"Published: {FROZEN_PAPER}, GPT-2 of 12 layers, tasks of the paper's size."
-
-ALIGNMENT, CONVERTED, PRECISION = "alignment", "converted", "precision"  # what tasks of languages begin with
-OTHER_LANGUAGE = re.compile(r"text-qa (?!en$)")  # written question answering in it
-
-CROSS_PAPER = "arXiv 1909.09587, SQuAD and DRCD"
-CROSS: dict[str, tuple[float, float]] = {  # reader, trained on -> EM, F1 on Chinese
-    "QANet, Chinese": (66.1, 78.1),
-    "Chinese BERT, Chinese": (82.0, 89.1),
-    "mBERT, Chinese": (81.2, 88.7),
-    "mBERT, English": (63.3, 78.8),
-    "mBERT, both": (82.6, 90.1),
-}
-SHIFTED: dict[str, tuple[float, float]] = {  # shift before transfer -> part-of-speech tagging, parsing (arXiv 2010.10041)
-    "none": (66.9, 50.8),
-    "zero-mean": (67.5, 51.2),
-    "mean-difference": (67.8, 51.0),
-}
-
-
-def of_languages(task: str) -> bool:
-    """Whether it is about several languages, and stands in tables of its own."""
-    return task.startswith((f"{ALIGNMENT}-", f"{CONVERTED}-", f"{PRECISION}-")) or bool(OTHER_LANGUAGE.match(task))
-
-
-TWIST = "arXiv 2305.13009"
-SPOT_THE_WORD, SAME_DIFFERENT, SAME_NON_WORD, FEW_SHOT = "spot-the-word", "same-different", "same-non-word", "few-shot"
-UNIT_LM = {  # task -> what the paper has of it: a text-pre-trained start against a random one
-    PERPLEXITY: "lower",
-    SPOT_THE_WORD: "higher (sWUGGY)",
-    SAME_DIFFERENT: None,
-    SAME_NON_WORD: None,
-    FEW_SHOT: None,
-}
-UNIT_LM_NOTE = f"Published: the direction that {TWIST} reports, for models of published size on audio books."
-
-SURFACE = "surface"  # ends the name of a task
-READERS = ("dual", "text-qa")  # begins the name of a measure
-END_TRAIN, END_DEV, HILL, RISE = "loss-train", "loss-dev", "hill", "rise"  # the measures of one
-SURFACES = {
-    END_TRAIN: "loss at the end, training",
-    END_DEV: "loss at the end, dev",
-    HILL: "hill on the path",
-    RISE: "rise around it",
-}
-SURFACE_NOTE = (
-    "Nats, of windows. Hill: how far the loss on the way from start to end lies above the straight line between its ends; rise: "
-    "how far it rises along a filter-normalised random direction; both are means over the line, on training windows. "
-    "Published: from a pre-trained start the end lies in a wider valley, and the way there has no hill "
-    "(arXiv 1908.05620, BERT on GLUE, pictures)."
+from speechssl.text_side.published import (
+    ALIGNMENT,
+    ARTIFICIAL,
+    CONVERTED,
+    CROSS,
+    CROSS_PAPER,
+    DUAL_NOTE,
+    FROZEN,
+    FROZEN_NOTE,
+    GAIN,
+    MEAN,
+    NOTE,
+    OTHER_LANGUAGE,
+    PRECISION,
+    READERS,
+    SHIFTED,
+    SURFACE_NOTE,
+    SURFACES,
+    SYMBOL_ARMS,
+    SYMBOL_NOTE,
+    SYMBOL_TITLE,
+    SYMBOLS,
+    UNIT_LM,
+    UNIT_LM_NOTE,
+    agreement,
+    family,
+    has_own_table,
+    in_order,
+    of_languages,
 )
-
-
-def has_own_table(task: str) -> bool:
-    """Tasks that neither the scores nor the mean of the tasks has: of the frozen transformer, of language models of units, and the
-    measures of a loss surface.
-    """
-    return task in FROZEN or task in UNIT_LM or task in {f"{kind}-{name}" for kind in READERS for name in SURFACES}
-
-
-def family(arm: str) -> str:
-    """The kind of data without its number: shuffle of shuffle-64."""
-    return re.sub(r"-\d+$", "", arm)
-
-
-def in_order(arms: Iterable[str]) -> list[str]:
-    """Those of the lecture's chart in its order, shorter dependencies first, then the others."""
-    order = list(ARTIFICIAL)
-    place = {arm: order.index(family(arm)) if family(arm) in order else len(order) for arm in arms}
-    return sorted(place, key=lambda arm: (place[arm], dependency(arm) or 0, arm))
-
+from speechssl.text_side.runs import (
+    CONDITION,
+    DECIMALS,
+    PERPLEXITY,
+    Run,
+    cells_of,
+    estimate,
+    read_answers,
+    read_runs,
+    shown,
+    steps_to,
+)
 
 # ---- gains, and all tables
 
@@ -165,14 +82,6 @@ class Gains:
     def arms(self) -> list[str]:
         """Those of the lecture's chart in its order, then the others."""
         return in_order(arm for _, arm in self.scores)
-
-
-def cells_of(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
-    """Of every task and arm the runs, one a seed."""
-    cells: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        cells.setdefault((run.task, run.arm), []).append(run)
-    return cells
 
 
 def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
@@ -209,7 +118,7 @@ def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: in
     scores = [score_table(found)] if len(own) < len(found.metrics) else []
     gains = [gain_table(found, baseline)] if any(not has_own_table(task) for task, _ in found.gains) else []
     learned = [*equal_loss_tables(runs), *frozen_table(found), *plateau_table(runs)]
-    made = [*scores, *gains, *symbol_table(found), *learned, *unit_lm_table(found, baseline)]
+    made = [*agreement(every, baseline, seed), *scores, *gains, *symbol_table(found), *learned, *unit_lm_table(found, baseline)]
     tables = [*made, *read_continuations(results), *surface_tables(found, baseline)]
     tables += language_tables(results, every, list(read_answers(answers, "em")), seed)
     write_json(results / "tables" / "text_side.json", [table.values for table in tables])

@@ -57,8 +57,9 @@ from speechssl.text_side.objectives import (
     set_rows,
 )
 from speechssl.text_side.pretrain import not_empty, whole
+from speechssl.text_side.published import FEW_SHOT, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD
 from speechssl.text_side.runs import PERPLEXITY, arm_name, encoder_named, fit_and_score, run_folder, write_scores
-from speechssl.text_side.tables import FEW_SHOT, REAL, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD, continuation_tables
+from speechssl.text_side.tables import REAL, continuation_tables
 from speechssl.text_side.tasks import ACCURACY
 from speechssl.textlm import assign_tokens, load_text_encoder, longest_sequence, plain_words, reason_of, without_dropout
 from speechssl.timing import FrameGrid

@@ -11,8 +11,8 @@ from speechssl.errors import InputError
 from speechssl.io import write_json
 from speechssl.report.text_side import Lectures, curves, gain_by_length, in_parts, mean_curve, read_lectures, text_side_section
 from speechssl.results import Row, Table, append_rows, read_rows
+from speechssl.text_side.published import GAIN, MEAN
 from speechssl.text_side.runs import CONDITION
-from speechssl.text_side.tables import GAIN, MEAN
 
 from ..files import refused
 

@@ -15,9 +15,9 @@ from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 from speechssl.results import Row, append_rows, read_rows, table_of
 from speechssl.stats import paired_difference
+from speechssl.text_side.published import MEAN
 from speechssl.text_side.runs import CONDITION, Run, columns, estimate, read_runs, run_folder, value, write_scores
 from speechssl.text_side.tables import (
-    MEAN,
     device_table,
     equal_loss_tables,
     gains_of,
@@ -99,7 +99,9 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
         leave(tmp_path, "order", "scratch", seed, [1, 0, 0, 0] * 5)
         leave(tmp_path, "order", "nested", seed, [1, 1, 1, 0] * 5)
         leave(tmp_path, "listops", "frozen", seed, [1, 0] * 5, "share")
-    scores, gains, frozen = gains_tables(tmp_path, (), "scratch", 0)
+    agrees, scores, gains, frozen = gains_tables(tmp_path, (), "scratch", 0)
+    assert agrees.rows[0][:4] == (1, "nested pairs gain", "order: nested against scratch", "most of English's")
+    assert agrees.rows[0][4].startswith("75.0 against 25.0: +50.0 [+") and agrees.rows[0][5] == "yes" and len(agrees.rows) == 1
     assert scores.rows[0][0] == "nested" and scores.rows[0][1].startswith("75.0 [") and scores.columns[1] == "order (accuracy)"
     assert gains.rows[0][:2] == ("nested", gains.rows[0][1]) and gains.rows[0][1].startswith("+50.0 [+")
     assert gains.rows[0][2] == "most of English's" and "arXiv 2109.03537" in gains.note and "3 seeds" in gains.note
@@ -111,7 +113,7 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
     assert gain.low is not None and gain.low < 50 < (gain.high or 0)
     gains_tables(tmp_path, (), "scratch", 0)
     assert read_rows(tmp_path / "results.jsonl") == rows
-    assert len(read_json(tmp_path / "tables/text_side.json")) == 3
+    assert len(read_json(tmp_path / "tables/text_side.json")) == 4
     gains_tables(tmp_path, (), "nested", 0)  # gains over another start are of another scale
     found = {(r.encoder, r.card) for r in read_rows(tmp_path / "results.jsonl") if r.metric == "gain"}
     assert found == {("scratch", "over nested")}

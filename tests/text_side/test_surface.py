@@ -22,9 +22,10 @@ from speechssl.report.text_side import read_surfaces, surface_figures
 from speechssl.results import read_rows
 from speechssl.text_side import surface as room
 from speechssl.text_side.config import SurfaceOptions
+from speechssl.text_side.published import END_TRAIN, HILL, RISE, has_own_table
 from speechssl.text_side.runs import steps_to
 from speechssl.text_side.surface import numbers, plateau, random_direction, start_of, surface
-from speechssl.text_side.tables import END_TRAIN, HILL, RISE, gains_tables, has_own_table
+from speechssl.text_side.tables import gains_tables
 from speechssl.timing import FrameGrid, RunLength
 
 from ..files import change_json, change_lines

@@ -232,7 +232,7 @@ def test_rows_and_a_table_of_a_floor(spoken: Path, tmp_path: Path) -> None:
     logs = np.log(counts / counts.sum(1, keepdims=True))
     wanted = np.exp(-np.mean([logs[a, b] for a, b in zip([6, 0, 1, 2, 0, 1], [0, 1, 2, 0, 1, 2], strict=True)]))
     assert rows["perplexity", "text"].value == pytest.approx(wanted) and rows["spot-the-word", "text"].drawn == "word"
-    (table,) = gains_tables(results, (), "scratch", 0)
+    _, table = gains_tables(results, (), "scratch", 0)
     assert table.title == "A language model of units"
     assert [row[0] for row in table.rows[:3]] == ["scratch", "text", "text over scratch"]
     assert table.rows[2][1] == "+0.00" and "2 words, 1 examples of each; chance 50 %" in table.note
