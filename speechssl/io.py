@@ -420,11 +420,11 @@ FILES = {
 IN_PACKAGES = ("openai/whisper-tiny.en", "openai/whisper-base", "intfloat/multilingual-e5-small")  # those of encoders/packages.py
 
 
-def models_root() -> Path:
-    """The models folder: $SPEECHSSL_MODELS, else one in the user's cache, which need not exist. Raises InputError for a variable
-    that names no folder."""
+def models_root(make: bool = False) -> Path:
+    """The models folder: $SPEECHSSL_MODELS, else one in the user's cache, which need not exist. make: whoever asks makes it, else
+    InputError is raised for a variable that names no folder."""
     root = os.environ.get(MODELS)
-    if root and not Path(root).is_dir():
+    if root and not Path(root).is_dir() and not (make and not Path(root).exists()):
         raise InputError(f"the variable {MODELS} names {root}, which is not a folder; make it, or correct or unset the variable")
     return Path(root) if root else Path.home() / ".cache/speechssl/models"
 

@@ -202,6 +202,7 @@ STEADY = 1.2  # dB: the level of noise and tones stays within this (0 to 0.9), t
 # seven languages; Dutch, Hindi, Portuguese and Swedish have up to 0.37. It is low, since refusing accented English is worse than
 # reading Dutch.
 LEAST_SHARE = 0.1
+OWN = {"dual": "dual", "cascade-ctc": "ctc", "speechbert": "speechbert"}  # system -> its part in a folder of models
 LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
 
 
@@ -240,26 +241,34 @@ class QA:
         systems = [systems] if isinstance(systems, str) else systems
         trained_on = _trained_on(folder / "encoder")
         if systems is None:
-            systems, best = best_systems(folder, self.language)
-            reader = reader or best
-            if not reader and "(speech by" in trained_on:
-                missing = [A_RECOGNISER] * (not _there(self.language)[0]) + [A_READER[self.language]]
+            recogniser, best = _there(self.language)
+            missing = [A_RECOGNISER] * (not recogniser) + [A_READER[self.language]] * (not (reader or best))
+            if missing and "(speech by" in trained_on:
                 tqdm.write(FOR_PEOPLE.format(" and ".join(missing)), file=sys.stderr)
+            systems, reader = best_systems(folder, self.language, reader)
         if not systems:
             raise InputError("there are no systems to ask; name some")
         if textual := [name for name in systems if name in TEXT_SYSTEMS or name.startswith(SIMULATED)]:
             raise InputError(f"{textual[0]} reads transcripts and cannot listen; choose dual, speechbert, or cascade-ENGINE")
         reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
         self.systems: list[System] = load_systems(folder, systems, reading=reading, language=self.language)
+        for part in [part for name, part in OWN.items() if name in [system.name.partition("@")[0] for system in self.systems]]:
+            known = _languages(folder / part)
+            if known and self.language not in known:
+                raise InputError(
+                    f"{folder / part} was trained on the language {' and '.join(sorted(known))}, not on {self.language}; give "
+                    "models of this language with --models, or a multilingual Whisper and a reader with --systems and --reader"
+                )
         shipped = f"{folder.name}{trained_on}"
         read = f"answers by {reader}{_trained_on(find_reader(folder, reading.reader))}" if reader else ""
         self.about: dict[str, str] = {}  # name of a system -> what it is made of, in one line
         for system in self.systems:
             name = system.name.partition("@")[0]
             own = not isinstance(system, Cascade) or name == "cascade-ctc"
-            parts = [shipped] if own or not reader else []
+            words = f"answers by {folder.name}/text-qa{_trained_on(folder / 'text-qa')}"
+            parts = [shipped] if own else [] if reader else [words]
             if isinstance(system, Cascade):
-                parts = [f"words by {name.removeprefix('cascade-')}"] * (not own) + parts + [read] * bool(read)
+                parts = [f"words by {name.removeprefix('cascade-')}"] * (not own) + parts + [read] * bool(reader)
             self.about[system.name] = "; ".join(parts)
 
     def __repr__(self) -> str:
@@ -322,17 +331,21 @@ class QA:
         return found
 
 
-def best_systems(models: Path, language: str = "en") -> tuple[list[str], str | None]:
+def best_systems(models: Path, language: str = "en", reader: Path | str | None = None) -> tuple[list[str], Path | str | None]:
     """What is there, the best first: the cascade of the best Whisper and the best reader of real questions that lie on this machine
-    (the folder of checkpoints, the hub's cache), and DUAL of `models`; or else DUAL and the cascade of `models`. Also the reader,
-    None for that of `models`. language: of the speech; for another than English, models of English alone are no choice.
+    (the folder of checkpoints, the hub's cache), and DUAL of `models`. Without such a reader DUAL comes first, and that Whisper has
+    the reader of `models`; without a Whisper it is DUAL and the cascade of `models`. Also the reader, None for that of `models`.
+    language: of the speech; for another than English, models of English alone are no choice. reader: takes the best one's place.
 
     Raises InputError for no system.
     """
-    recogniser, reader = _there(language)
-    if recogniser and reader:
-        return [f"cascade-{recogniser}"] + ["dual"] * (models / "dual").is_dir(), reader
-    return default_systems(models), None
+    recogniser, best = _there(language)
+    dual = ["dual"] * (models / "dual").is_dir()
+    if recogniser and (reader or best):
+        return [f"cascade-{recogniser}", *dual], reader or best
+    if recogniser and (models / "text-qa").is_dir():
+        return [*dual, f"cascade-{recogniser}"], None
+    return default_systems(models), reader
 
 
 def _there(language: str) -> tuple[str | None, str | None]:
@@ -365,10 +378,19 @@ def _trained_on(folder: Path) -> str:
     return f", trained on {corpus['corpus']}{synthetic}" if "corpus" in corpus else ""
 
 
+def _languages(folder: Path) -> set[str]:
+    """Of the corpora that a model was trained on, as far as its card says them."""
+    corpus = (read_json(folder / "card.json") if (folder / "card.json").is_file() else {}).get("corpus") or {}
+    stated = (part.get("settings", {}).get("language") for part in (corpus, *corpus.get("of", ())))
+    return {language_of(language) for language in stated if language}
+
+
 def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
     """Samples (N,) float32 at 16 kHz. Raises InputError for what is no audio, or silent."""
-    if not isinstance(source, np.ndarray):
+    if isinstance(source, str | Path):
         return read_audio(source)
+    if not isinstance(source, np.ndarray):
+        raise InputError(f"{source!r} is no recording; give the path of a file, or samples in an array")
     if source.dtype.kind == "i":  # as scipy reads a WAV; full scale is 1 here
         source = source / -float(np.iinfo(source.dtype).min)
     check_audio(source, SAMPLE_RATE, "the array given")

