@@ -340,7 +340,7 @@ def stage(
     grows: str | None = None,
     card: str = CARD,
 ) -> Iterator[Stage]:
-    """Begin, resume or skip a step of work; the one protocol of every folder that a command makes.
+    """Begin, resume or skip a step of work: the protocol of folders that commands make (single files of results: `ResultFile`).
 
         with stage(out, {"data": data_hash}, asdict(options)) as step:
             if step.done:

@@ -470,14 +470,13 @@ def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
     return samples
 
 
-# ---- a folder of models from its parts, copied (`speechssl bundle`) or linked (`evaluate qa --encoder --codebook --reader`)
+# ---- a folder of models from its parts, copied (`speechssl bundle`) or linked (`evaluate qa --encoder --codebook --dual`)
 
 KINDS = {  # part -> what its card may call it
     "dual": ("DUAL reader",),
     "speechbert": ("SpeechBERT",),
     "text_qa": ("text QA",),
     "ctc": ("ctc-recogniser",),
-    "reader": ("DUAL reader", "text QA"),
 }
 SYSTEMS = {  # system -> parts it needs beside the encoder
     "dual": ("units", "dual"),
@@ -490,7 +489,7 @@ LEFT_OUT = ("checkpoints", "sweep", "made_from.json", ".*")  # of a training fol
 
 @dataclass(frozen=True)
 class Parts:
-    """What a folder of models is made of, by path, hub id or shipped name. reader: DUAL's or text QA, as its card says."""
+    """What a folder of models is made of, by path, hub id or shipped name."""
 
     encoder: str
     codebook: Path | str | None = None
@@ -498,7 +497,6 @@ class Parts:
     ctc: Path | str | None = None
     text_qa: Path | str | None = None
     speechbert: Path | str | None = None
-    reader: Path | str | None = None
 
     def folders(self) -> dict[str, Path]:
         """Name in a folder of models -> where the part lies. Raises InputError for a part that is missing or something else."""
@@ -516,7 +514,7 @@ class Parts:
             if kind not in kinds and (kind or not text or not (folder / "config.json").is_file()):
                 what = f"holds a {kind}" if kind else "has no card that says what it is"
                 raise InputError(f"--{name} {given} {what}, and a {' or '.join(kinds)} is wanted; give its folder")
-            found[name if part != "reader" else "dual" if kind == "DUAL reader" else "text-qa"] = folder
+            found[name] = folder
         return found
 
 
@@ -564,7 +562,7 @@ def named_as_given(parts: Parts, out: Path) -> Iterator[None]:
         yield
     except InputError as error:
         given = {"encoder": parts.encoder, "units.safetensors": parts.codebook}
-        given |= {part.replace("_", "-"): getattr(parts, part) or parts.reader for part in KINDS}
+        given |= {part.replace("_", "-"): getattr(parts, part) for part in KINDS}
         sentence = str(error)
         for name, part in given.items():
             sentence = sentence.replace(str(out / name), str(part))

@@ -250,12 +250,11 @@ def test_parts_that_do_not_belong_together_leave_nothing(changes: dict[str, Any]
     assert not (tmp_path / "mine").exists()
 
 
-def test_a_reader_is_what_its_card_says_and_links_are_removed() -> None:
-    with linked(parts(reader="people-en/dual")) as folder:
-        assert sorted(p.name for p in folder.iterdir()) == ["dual", "encoder", "units.card.json", "units.safetensors"]
-    assert not folder.exists()
-    with linked(parts(reader="people-en/text-qa")) as folder:
+def test_links_are_removed() -> None:
+    with linked(parts(dual="people-en/dual", text_qa="people-en/text-qa")) as folder:
+        assert sorted(p.name for p in folder.iterdir()) == ["dual", "encoder", "text-qa", "units.card.json", "units.safetensors"]
         assert (folder / "text-qa").is_symlink()
+    assert not folder.exists()
 
 
 @pytest.mark.slow
@@ -265,7 +264,7 @@ def test_one_model_as_parts_and_as_a_folder_is_one_row(mini_corpus, tmp_path, ca
     (corpus / "card.json").unlink()  # nobody needs one
     out = tmp_path / "out"
     call = ["evaluate", "qa", str(corpus), str(out), "--split", "train", "--conditions", "clean", "--workers", "1"]
-    named = ["--encoder", "people-en/encoder", "--codebook", "people-en/units.safetensors", "--reader", "people-en/dual"]
+    named = ["--encoder", "people-en/encoder", "--codebook", "people-en/units.safetensors", "--dual", "people-en/dual"]
     assert main([*call, *named]) == 0
     assert {(row.system, row.encoder) for row in read_rows(out / "results.jsonl")} == {("dual", "people-en/dual")}
     made = (out / "predictions/dual/clean.json").stat().st_mtime_ns
@@ -274,6 +273,6 @@ def test_one_model_as_parts_and_as_a_folder_is_one_row(mini_corpus, tmp_path, ca
     assert (out / "predictions/dual/clean.json").stat().st_mtime_ns == made  # the same model: nothing was computed again
     assert evaluated_split(out) == "train"
     assert main([*call, "--encoder", "people-en/encoder"]) == 2
-    assert "--encoder, --codebook and --reader (of `train dual`) go together" in capsys.readouterr().err
+    assert "--encoder, --codebook and --dual go together; give all three" in capsys.readouterr().err
     assert main([*call, *named, "--models", "mine"]) == 2
     assert "--models mine names all parts at once" in capsys.readouterr().err

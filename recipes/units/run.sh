@@ -155,7 +155,7 @@ done
 
 stage "6 DUAL on every encoder: the reader of the start, behind a linear head that predicts the units it knows"
 answer() { # NAME ENCODER CODEBOOK: clean and in noise, and another synthesiser; a folder each, for all of them are called dual
-  local model=(--label "$1" --encoder "$2" --codebook "$3" --reader "$START/dual")
+  local model=(--label "$1" --encoder "$2" --codebook "$3" --dual "$START/dual")
   speechssl evaluate qa "$CORPUS" "$EXP/answers/$1" "${model[@]}" $(with answers) --conditions clean $(setting answer-noise) ${KITCHEN:+"$KITCHEN@5"}
   [ ! -d "$EXP/festival" ] || speechssl evaluate qa "$EXP/festival" "$EXP/answers-festival/$1" "${model[@]}" $(with answers) --conditions clean
 }

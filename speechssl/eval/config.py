@@ -42,7 +42,7 @@ READERS = "precision of the text encoders; bf16 is fast with AVX512-BF16 or AMX 
 SNRS = "SNRs in dB for conditions that name none"
 HEADS, CACHE = "heads", "cache of hidden states"  # titles in the help
 LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)  # the rates of SUPERB's rules for its constrained track
-PARTS = "parts in the place of --models; --reader is then a folder of `train dual`, and no reader of words"
+PARTS = "DUAL from its parts, in the place of --models"
 CONDITION = "condition, as in `evaluate qa`"
 UPSTREAM = "fbank, mfcc, a model folder with encoder/ in it, or an encoder folder, .pt file, hub id, shipped or torchaudio:NAME"
 
@@ -86,21 +86,22 @@ class Qa(Conditions):
     For recordings of many windows: dual@5, cascade-ctc@5 and the like read only the 5 windows that share most with the question.
     With --reader, a question-answering model of Hugging Face reads the words; text-qa/ in --models may be one, too.
     Cascades read a question that has no recording as it is written; other systems cannot be asked it.
-    Without a folder of models, --encoder, --codebook and --reader name its parts; --reader is then what `train dual` wrote.
+    Without a folder of models, --encoder, --codebook and --dual name the parts of DUAL.
     Results are identified by a hash of the models: one model under two names is one row, with the name given last.
     Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or kitchen.wav@5; reverb or reverb@0.6 (seconds);
     pitch@-2; band@1000-2000 (Hz); codec@mp3:16; and several in order, joined by +.
 
       speechssl evaluate qa corpus exp/mine --models exp/models --systems dual cascade-ctc --conditions clean pink@5 kitchen.wav@5
       speechssl evaluate qa corpus exp/mine --systems cascade-ctc text --reader deepset/minilm-uncased-squad2
-      speechssl evaluate qa corpus exp/mine --encoder facebook/hubert-base-ls960 --codebook hubert-l6.safetensors --reader exp/dual
+      speechssl evaluate qa corpus exp/mine --encoder facebook/hubert-base-ls960 --codebook hubert-l6.safetensors --dual exp/dual
       speechssl report exp/mine corpus
     """
 
     models: str = option("people-en", "shipped set or model folder")
-    encoder: str | None = option(None, f"with --codebook and --reader: {ENCODERS}", under=PARTS)
+    encoder: str | None = option(None, f"with --codebook and --dual: {ENCODERS}", under=PARTS)
     codebook: Path | None = option(None, "codebook of --encoder", under=PARTS)
-    label: str | None = option(None, "name of the models in tables; default: that of --models or --reader")
+    dual: Path | None = option(None, "reader of its units: a folder of `train dual`", under=PARTS)
+    label: str | None = option(None, "name of the models in tables; default: that of --models or --dual")
     systems: tuple[str, ...] | None = option(
         None, "systems, from those above; default: dual and cascade-ctc, as far as the models have them", least=1
     )
@@ -113,18 +114,17 @@ class Qa(Conditions):
     def evaluate(self) -> str:
         from speechssl.eval.spoken_qa import run_evaluation
 
-        if self.encoder is None and self.codebook is None:
+        if self.encoder is None and self.codebook is None and self.dual is None:
             return run_evaluation(self)
         from speechssl.systems import Parts, linked
 
-        if self.encoder is None or self.codebook is None or self.reading.reader is None:
-            raise InputError("--encoder, --codebook and --reader (of `train dual`) go together; give all three")
+        if self.encoder is None or self.codebook is None or self.dual is None:
+            raise InputError("--encoder, --codebook and --dual go together; give all three")
         if self.models != type(self).models:
             raise InputError(f"--models {self.models} names all parts at once; leave it out, or --encoder and --codebook")
-        with linked(Parts(self.encoder, self.codebook, reader=self.reading.reader)) as folder:
-            reading = replace(self.reading, reader=None)  # it is part of the folder
-            label = self.label or "/".join(Path(self.reading.reader).parts[-2:])  # two readers may have one encoder
-            return run_evaluation(replace(self, models=str(folder), reading=reading, label=label))
+        with linked(Parts(self.encoder, self.codebook, self.dual)) as folder:
+            label = self.label or "/".join(self.dual.parts[-2:])  # two readers may have one encoder
+            return run_evaluation(replace(self, models=str(folder), label=label))
 
 
 @dataclass(frozen=True, kw_only=True)
