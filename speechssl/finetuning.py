@@ -68,7 +68,7 @@ def train_only(encoder: nn.Module, trained: str) -> None:
                 }[trained]
             )
     if trained == "biases" and not trained_parameters(encoder):  # T5 and ModernBERT have none
-        raise InputError(f"{type(encoder).__name__} has no biases to train; choose {OTHERS}")
+        raise InputError(f"{type(encoder).__name__} has no biases to train; choose {OTHERS}, or try adapters or lora")
 
 
 def trained_parameters(model: nn.Module) -> int:
@@ -88,8 +88,9 @@ def add(encoder: nn.Module, what: dict[str, Any]) -> None:
     there = added(encoder)
     if (width := what.get("adapters")) and "adapters" not in there:
         found = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and _BACK.search(n)]
-        if not found:
-            raise InputError(f"adapters find no place in {type(encoder).__name__}; choose {OTHERS}")
+        if not found or len(found) != 2 * (own := _own_layers(encoder.config)):
+            places = f"{len(found)} places, not two in each of {own} layers," if found else "no place"
+            raise InputError(f"adapters find {places} in {type(encoder).__name__}; choose {OTHERS}, or try biases or lora")
         for matrix in found:
             matrix.adapter = Bottleneck(matrix.out_features, width)
             matrix.register_forward_hook(_through)
@@ -98,6 +99,12 @@ def add(encoder: nn.Module, what: dict[str, Any]) -> None:
         encoder.layer_shares = nn.Parameter(torch.zeros(layers + 1))
         encoder.register_forward_pre_hook(_ask_all, with_kwargs=True)
         encoder.register_forward_hook(_sum)
+
+
+def _own_layers(config: Any) -> int:
+    """Layers with weights of their own: all, but of ALBERT, which goes through the same ones again, those of its groups."""
+    shared: int = getattr(config, "num_hidden_groups", 0) * getattr(config, "inner_group_num", 1)
+    return shared or config.num_hidden_layers  # type: ignore[no-any-return]
 
 
 def merged(encoder: nn.Module) -> nn.Module:
@@ -162,4 +169,4 @@ def _add_lora(encoder: nn.Module) -> None:
     try:
         inject_adapter_in_model(LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=rf"(.*\.)?{_ASKED}"), encoder)
     except ValueError as error:  # peft's for a pattern that no module has
-        raise InputError(f"lora finds no place in {type(encoder).__name__}; choose {OTHERS}") from error
+        raise InputError(f"lora finds no place in {type(encoder).__name__}; choose {OTHERS}, or try biases or adapters") from error

@@ -582,16 +582,18 @@ Change = Callable[[torch.Tensor], torch.Tensor]  # (B, S, H) -> (B, S, H)
 
 
 def layers_of(encoder: nn.Module) -> nn.ModuleList:
-    """Its layers, in order. Raises InputError where they are not a list of their own, as ALBERT's, which are one."""
+    """Its layers, in order. Raises InputError where they are not one list: ALBERT's are one layer, XLM's lists of their parts."""
     config: Any = encoder.config
-    lists = (m for m in encoder.modules() if isinstance(m, nn.ModuleList) and len(m) == config.num_hidden_layers)
-    found = [m for m in lists if not isinstance(m[0], nn.ModuleList)]  # Funnel's are blocks, lists of layers
-    if not found:
+    lists = [(n.rpartition(".")[0], m) for n, m in encoder.named_modules() if isinstance(m, nn.ModuleList)]
+    found = [  # Funnel's are blocks, lists of layers
+        (parent, m) for parent, m in lists if len(m) == config.num_hidden_layers and not isinstance(m[0], nn.ModuleList)
+    ]
+    if not found or sum(parent == found[0][0] for parent, _ in found) > 1:
         raise InputError(
             f"the layers of this encoder ({config.model_type}) are not {config.num_hidden_layers} modules of their own; choose an "
             "encoder such as BERT, RoBERTa, DistilBERT or T5"
         )
-    return found[0]
+    return found[0][1]
 
 
 def check_layer(encoder: nn.Module, layer: int) -> None:

@@ -10,11 +10,21 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import FunnelConfig
+from transformers import (
+    AlbertConfig,
+    FunnelConfig,
+    HubertConfig,
+    HubertModel,
+    MobileBertConfig,
+    Wav2Vec2Config,
+    Wav2Vec2Model,
+    WavLMConfig,
+    WavLMModel,
+)
 
 from speechssl.config import TEXT_FAMILIES
 from speechssl.errors import InputError, MissingExtra
-from speechssl.finetuning import BOTTLENECK, METHODS, RANK, add, added, merged, train_only, trained_parameters
+from speechssl.finetuning import BOTTLENECK, METHODS, RANK, Bottleneck, add, added, merged, train_only, trained_parameters
 from speechssl.text_side.frozen import Computer, load_puzzle
 from speechssl.textlm import load_text_encoder, make_encoder
 
@@ -22,6 +32,7 @@ from .files import refused
 
 LAYERS = ("query", "key", ".q.", ".wi", "wqkv", "ffn.lin", "dense")  # in the names of matrices
 PEFT = pytest.param("lora", marks=pytest.mark.skipif(not find_spec("peft"), reason="no peft"))
+TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 30}
 SHOWN = torch.arange(30.0).reshape(3, 10, 1) % 7
 
 
@@ -36,7 +47,8 @@ def test_devices_train_what_they_say_and_always_what_reads_and_writes(family: st
     for device in (d for d in METHODS if d != "lora"):
         model = computer(family, checkpoint)
         if device == "biases" and family in ("T5", "ModernBERT"):
-            refused("has no biases to train; choose --trained all, frozen or none", train_only, model.encoder, device)
+            advice = "choose --trained all, frozen or none, or try adapters or lora"
+            refused(f"has no biases to train; {advice}", train_only, model.encoder, device)
             continue
         train_only(model.encoder, device)
         learnt = {name for name, weight in model.named_parameters() if weight.requires_grad}
@@ -79,6 +91,23 @@ def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family
     assert added(model.encoder) == {"adapters": BOTTLENECK, "weighted_sum": True}
     model.logits(SHOWN).sum().backward()
     assert model.encoder.layer_shares.grad is not None and model.encoder.layer_shares.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_albert_has_two_bottlenecks_in_each_layer_that_it_does_not_share(groups: int) -> None:
+    model = make_encoder(AlbertConfig(**TINY | {"num_hidden_layers": 4}, num_hidden_groups=groups, inner_group_num=2).to_dict())
+    train_only(model, "adapters")
+    assert sum(isinstance(module, Bottleneck) for module in model.modules()) == 4 * groups
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"), [(HubertModel, HubertConfig), (Wav2Vec2Model, Wav2Vec2Config), (WavLMModel, WavLMConfig)]
+)
+@pytest.mark.parametrize("before", [False, True])
+def test_encoders_of_speech_have_two_bottlenecks_a_layer(kind: Any, config: Any, before: bool) -> None:
+    model = kind(config(**TINY, conv_dim=(8,), conv_kernel=(4,), conv_stride=(4,), do_stable_layer_norm=before))
+    train_only(model, "adapters")
+    assert sum(isinstance(module, Bottleneck) for module in model.modules()) == 4
 
 
 @pytest.mark.parametrize(
@@ -124,7 +153,12 @@ def test_lora_merges_into_the_encoder(family: str, device: str, checkpoint: Any)
 
 def test_what_a_device_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = nn.Sequential(nn.Linear(2, 2))
-    refused("adapters find no place in Sequential; choose --trained all, frozen or none", train_only, plain, "adapters")
+    advice = "choose --trained all, frozen or none, or try biases or lora"
+    refused(f"adapters find no place in Sequential; {advice}", train_only, plain, "adapters")
+    mobile = make_encoder(MobileBertConfig(**TINY, embedding_size=16, intra_bottleneck_size=16).to_dict())
+    many = f"adapters find 12 places, not two in each of 2 layers, in MobileBertModel; {advice}"
+    refused(many, train_only, mobile, "adapters")
+    assert not added(mobile)
     sizes = {"d_model": 8, "n_head": 1, "d_head": 8, "d_inner": 8, "vocab_size": 9}
     blocks = {"architectures": ["FunnelModel"], "block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1}
     funnel = make_encoder(FunnelConfig(**sizes, **blocks).to_dict())

@@ -50,10 +50,10 @@ MASKED = TrainingOptions(200, 1e-4, **vars(BERT))
 class Train:
     """train SpeechBERT, a text encoder that reads audio words
 
-    There are three stages. An autoencoder makes one vector of every audio word, near the embedding of its text (--word-...).
-    The text encoder is trained to predict masked words of text and speech (--mask-...), and then to find answer spans (the other
-    training options). A killed run resumes with the same command. Words are segmented by the times in the manifest and, with
-    --recogniser, a second time as they will be in evaluation.
+    There are three stages. An autoencoder makes one vector of every audio word, near the embedding of its text (--word-...). The
+    text encoder is trained to predict masked words of text and speech (--mask-...), and then to find answer spans (the other
+    training options; --trained is of this stage alone). A killed run resumes with the same command. Words are segmented by the
+    times in the manifest and, with --recogniser, a second time as they will be in evaluation.
 
       speechssl train speechbert corpus people-en/encoder exp/speechbert --layer 5 --recogniser people-en/ctc
       speechssl train speechbert corpus mfcc exp/speechbert-mfcc --start people-en/text-qa
@@ -72,7 +72,7 @@ class Train:
     sweep: str | None = option(None, f"{SWEEP}; audio and masked words are trained anew for each")
     device: str = option("auto", DEVICE)
     options: SpeechBertOptions = group(SpeechBertOptions(READER, WORDS, MASKED), "audio words and masked words")
-    qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters", "trained"))
+    qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters"))
 
     def run(self) -> None:
         from speechssl.dual.train import best_of, swept

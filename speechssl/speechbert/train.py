@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ from speechssl.dual.train import (
 )
 from speechssl.encoders.load import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.finetuning import merged, train_only, trained_parameters
 from speechssl.io import hash_bytes, hash_json, read_json, stage
 from speechssl.processes import is_main, main_first
 from speechssl.speechbert.config import SpeechBertOptions, TransferOptions
@@ -119,6 +121,8 @@ def train_speechbert(
     made |= {"data": data_hash(corpus, options.qa.split)} | held_out_hash(corpus, options.qa.evaluation)
     if options.qa.evaluation.eval_every and not options.spans:
         raise InputError("--eval-every evaluates answers, which --no-spans does not train; leave out one of them")
+    if options.qa.trained != "all" and not options.spans:
+        raise InputError(f"--trained {options.qa.trained} is of the third stage, which --no-spans skips; leave out one of them")
     with stage(out, made, settings(options), grows="options.qa.training.steps") as step:
         if step.done:
             return
@@ -127,6 +131,7 @@ def train_speechbert(
         reader, embeddings, tokenizer, text_card = text_model(options.qa, start)
         layout, codec = layout_of(options.qa, *SPECIAL_IDS), TextCodec(tokenizer)
         check_positions(reader.encoder, layout, options.qa.text_encoder)
+        train_only(deepcopy(reader.encoder), options.qa.trained)  # refused before hours of training
         data = first_passages(load_corpus(corpus, options.qa.split), options.passages)
         where = data.root / data.split
         nothing = f"{where} has no usable answerable question; without any, train the word encoder only (--no-spans)"
@@ -174,6 +179,8 @@ def train_speechbert(
             with fast_attention(reader.encoder):
                 results["masked"] = fit(model, batches, options.masked, checkpoints / "masked")
         if options.spans:  # 3
+            torch.manual_seed(options.qa.training.seed)  # of what is added, in a run that was killed as well
+            train_only(reader.encoder, options.qa.trained)
             reader.embedding.codes = codes
             batches = example_batches(examples, layout, options.qa)
             evaluation = None
@@ -183,10 +190,12 @@ def train_speechbert(
             with fast_attention(reader.encoder):
                 results["spans"] = fit(reader, batches, options.qa.training, checkpoints / "spans", evaluation=evaluation)
         facts = {"audio_words": len(codes), "examples": len(examples), "left_out": len(left_out), "training": results}
+        facts |= {"trained_parameters": trained_parameters(reader)} if options.spans else {}
         card = made | text_card | facts | {"options": settings(options), "corpus": corpus_card(corpus)}
         card |= licences(corpus, options.qa.text_encoder, start)
         with main_first():
             if is_main():
+                merged(reader.encoder)
                 save_speechbert(out, encoder, reader, layout, card)
                 shutil.rmtree(out / "features")
 

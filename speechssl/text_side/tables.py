@@ -77,22 +77,31 @@ class Gains:
     seeds: Mapping[tuple[str, str], int]
     notes: tuple[str, ...]  # on tasks of text and speech
     symbols: Mapping[str, str] = field(default_factory=dict)  # tasks that are no text -> notes
+    apart: tuple[tuple[str, str], ...] = ()  # (task, arm) that have no gain, for want of a seed in common with the baseline
 
     @property
     def arms(self) -> list[str]:
         """Those of the lecture's chart in its order, then the others."""
         return in_order(arm for _, arm in self.scores)
 
+    def lacking(self, tasks: Sequence[str], baseline: str) -> str:
+        """A sentence on the gains of these tasks that there are not; "" where there are all."""
+        arms = {task: in_order(arm for of, arm in self.apart if of == task) for task in tasks}
+        some = "; of ".join(f"{', '.join(names)} in {task}" for task, names in arms.items() if names)
+        return some and f"No gain of {some}: no seed in common with {baseline}."
+
 
 def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
     """Tasks without the baseline have scores and no gains."""
     cells = cells_of(runs)
     scores = {key: estimate(some, seed=seed) for key, some in cells.items()}
-    gains = {}
+    gains, apart = {}, []
     for (task, arm), some in cells.items():
         base = cells.get((task, baseline), [])
         if arm != baseline and {r.seed for r in some} & {r.seed for r in base}:
             gains[task, arm] = estimate(some, base, seed)
+        elif arm != baseline and base:
+            apart.append((task, arm))
     tasks = list(dict.fromkeys(task for task, _ in gains if not has_own_table(task)))
     for arm in dict.fromkeys(arm for _, arm in gains):
         if len(tasks) > 1 and all((task, arm) in gains for task in tasks):
@@ -100,7 +109,8 @@ def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
     metrics = {run.task: run.metric for run in runs}
     notes = tuple(dict.fromkeys(run.note for run in runs if run.note and not run.symbols))
     symbols = {run.task: run.note for run in runs if run.symbols}
-    return Gains(scores, gains, metrics, {key: len({r.seed for r in some}) for key, some in cells.items()}, notes, symbols)
+    seeds = {key: len({r.seed for r in some}) for key, some in cells.items()}
+    return Gains(scores, gains, metrics, seeds, notes, symbols, tuple(apart))
 
 
 def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: int) -> list[Table]:
@@ -116,7 +126,7 @@ def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: in
     append_rows(results / "results.jsonl", rows, True, outdated=lambda row: row.metric == GAIN and row.card != f"over {baseline}")
     own = [task for task in found.metrics if has_own_table(task) or task in found.symbols]
     scores = [score_table(found)] if len(own) < len(found.metrics) else []
-    gains = [gain_table(found, baseline)] if any(not has_own_table(task) for task, _ in found.gains) else []
+    gains = [gain_table(found, baseline)] if any(not has_own_table(task) for task, _ in (*found.gains, *found.apart)) else []
     learned = [*equal_loss_tables(runs), *frozen_table(found), *plateau_table(runs)]
     made = [*agreement(every, baseline, seed), *scores, *gains, *symbol_table(found), *learned, *unit_lm_table(found, baseline)]
     tables = [*made, *read_continuations(results), *surface_tables(found, baseline)]
@@ -134,11 +144,12 @@ def score_table(found: Gains) -> Table:
 
 
 def gain_table(found: Gains, baseline: str) -> Table:
-    tasks = [t for t in dict.fromkeys(task for task, _ in found.gains) if not has_own_table(t)]
+    wanted = {task for task, _ in (*found.gains, *found.apart) if not has_own_table(task)}
+    tasks = [task for task in (*found.metrics, MEAN) if task in wanted]
     every = {arm: _percents(found.gains, tasks, arm, "+") for arm in found.arms}
     rows = [(arm, *cells, ARTIFICIAL.get(family(arm), "–")) for arm, cells in every.items() if cells]
     title, columns = f"Gain over {baseline}, in points", ("start", *tasks, "published (GLUE)")
-    return Table(title, columns, tuple(rows), _note(found.gains, tasks, NOTE))
+    return Table(title, columns, tuple(rows), _note(found.gains, tasks, found.lacking(tasks, baseline), NOTE))
 
 
 def frozen_table(found: Gains) -> list[Table]:
@@ -235,7 +246,7 @@ def unit_lm_table(found: Gains, baseline: str) -> list[Table]:
     if any(UNIT_LM[task] for task in tasks) and any(arm != baseline for _, arm in found.gains):
         rows.append((f"a text-pre-trained start over {baseline}, published", *(UNIT_LM[task] for task in tasks)))
     chance = "Chance: 50 % of spot-the-word and of same or different."
-    note = _note(found.scores, tasks, chance, *found.notes, UNIT_LM_NOTE)
+    note = _note(found.scores, tasks, found.lacking(tasks, baseline), chance, *found.notes, UNIT_LM_NOTE)
     heads = [f"{task} ({found.metrics[task]}, %)" if task != PERPLEXITY else task for task in tasks]
     return [Table("A language model of units", ("start", *heads), tuple(rows), note)]
 
@@ -247,7 +258,8 @@ def surface_tables(found: Gains, baseline: str) -> list[Table]:
         tasks = [f"{kind}-{name}" for name in SURFACES if f"{kind}-{name}" in found.metrics]
         if tasks:
             heads = [SURFACES[task.removeprefix(f"{kind}-")] for task in tasks]
-            rows, note = tuple(_scored(found, tasks, baseline)), _note(found.scores, tasks, SURFACE_NOTE)
+            rows = tuple(_scored(found, tasks, baseline))
+            note = _note(found.scores, tasks, found.lacking(tasks, baseline), SURFACE_NOTE)
             made.append(Table(f"Loss surfaces: {kind}", ("start", *heads), rows, note))
     return made
 

@@ -209,6 +209,56 @@ def test_more_steps_go_on_with_the_spans_alone(corpus, features, options, tmp_pa
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
 
 
+@pytest.mark.parametrize("trained", ["biases", "adapters", "lora", "weighted-sum", "none"])
+def test_few_trained_weights_are_of_the_last_stage_alone(corpus, features, options, tmp_path, trained, monkeypatch, encoder, other):
+    """Matrices are those that masked words left; the reader answers as it was trained, and is transferred with what was added."""
+    if trained == "lora":
+        pytest.importorskip("peft")
+    kept, save = [], transfer.save_speechbert
+    monkeypatch.setattr(transfer, "save_speechbert", lambda *given: kept.append(given[2]) or save(*given))
+    out, made = tmp_path / "out", options(1, 1, 2)
+    made = replace(made, qa=replace(made.qa, trained=trained))
+    train_speechbert(corpus, features, out, made)
+    _, model, _, card = load_weights(out)
+    ids = torch.tensor([[0, 1, 1, 0, 2, 1]])
+    given = {"mask": torch.ones_like(ids), "segments": torch.tensor([[0, 0, 0, 0, 1, 1]])}
+    with torch.no_grad():
+        assert torch.allclose(model.logits(ids, **given), kept[0].eval().logits(ids, **given), atol=2e-2)  # int8
+    assert 0 < card["trained_parameters"] < sum(w.numel() for w in model.parameters())
+    assert ("added" in json.loads((out / "config.json").read_text())) == (trained in ("adapters", "weighted-sum"))
+    masked = load_file(out / "checkpoints/masked/checkpoint-1/model.safetensors")
+    matrix = "encoder.layer.0.intermediate.dense.weight"
+    assert torch.equal(kept[0].encoder.state_dict()[matrix].cpu(), masked[f"reader.encoder.{matrix}"])
+    transfer_speechbert(corpus, encoder, out, other, tmp_path / "other", options_of(1))
+    assert load_weights(tmp_path / "other")[1].state_dict().keys() == model.state_dict().keys()
+
+
+def test_adapters_are_drawn_alike_by_a_killed_run(corpus, features, options, tmp_path, dies_at):
+    made = replace(options(1, 1, 2), qa=replace(options(1, 1, 2).qa, trained="adapters"))
+    train_speechbert(corpus, features, tmp_path / "whole", made)
+    with dies_at(ExampleBatches, 0):
+        train_speechbert(corpus, features, tmp_path / "killed", made)
+    train_speechbert(corpus, features, tmp_path / "killed", made)
+    wanted, found = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert wanted.keys() == found.keys() and all(torch.equal(wanted[name], found[name]) for name in wanted)
+
+
+def test_few_trained_weights_without_the_last_stage_are_refused(corpus, features, options, tmp_path):
+    made = replace(options(), spans=False, qa=replace(options().qa, trained="biases"))
+    with pytest.raises(InputError, match="--trained biases is of the third stage, which --no-spans skips; leave out one of them"):
+        train_speechbert(corpus, features, tmp_path / "out", made)
+
+
+def test_a_method_that_does_not_fit_is_refused_before_anything_is_trained(
+    corpus, features, options, tmp_path, monkeypatch, text_encoder, tokenizer
+):
+    monkeypatch.setattr(transfer, "load_text_encoder", lambda name: (text_encoder("t5"), tokenizer))
+    made = replace(options(), qa=replace(options().qa, trained="biases"))
+    with pytest.raises(InputError, match="T5Stack has no biases to train; choose --trained all, frozen or none, or try adapters"):
+        train_speechbert(corpus, features, tmp_path / "out", made)
+    assert not (tmp_path / "out").exists()
+
+
 def test_evaluation_of_answers_that_are_not_trained_is_refused(corpus, features, options, tmp_path):
     with pytest.raises(InputError, match="--eval-every evaluates answers, which --no-spans does not train; leave out one of them"):
         train_speechbert(with_dev(corpus), features, tmp_path / "out", replace(evaluated(options()), spans=False))

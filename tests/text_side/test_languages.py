@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import FunnelConfig, SqueezeBertConfig
+from transformers import FlaubertConfig, FunnelConfig, SqueezeBertConfig, XLMConfig
 
-from speechssl.config import TrainingOptions
+from speechssl.config import TEXT_FAMILIES, TrainingOptions
 from speechssl.data.records import data_hash
 from speechssl.errors import InputError
 from speechssl.io import read_json
@@ -211,6 +211,15 @@ def test_layers_that_are_one_are_refused(checkpoint: Any) -> None:
     blocks = {"architectures": ["FunnelModel"], "block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1}
     with pytest.raises(InputError, match="funnel.* are not 2 modules"):
         layers_of(make_encoder(FunnelConfig(**sizes, **blocks).to_dict()))
+    for config in (XLMConfig, FlaubertConfig):  # lists of attentions, norms and feed-forwards side by side
+        with pytest.raises(InputError, match=r"(xlm|flaubert).* are not 2 modules"):
+            layers_of(make_encoder(config(vocab_size=30, emb_dim=16, n_layers=2, n_heads=2).to_dict()))
+
+
+@pytest.mark.parametrize("family", [name for name in TEXT_FAMILIES if name != "ALBERT"])
+def test_every_other_family_has_its_layers_in_one_list(family: str, checkpoint: Any) -> None:
+    encoder = load_text_encoder(str(checkpoint(family)))[0]
+    assert [type(layer) for layer in layers_of(encoder)] == [type(layers_of(encoder)[0])] * encoder.config.num_hidden_layers
 
 
 def test_layers_that_do_not_show_their_outputs_are_refused(bilingual: Path) -> None:

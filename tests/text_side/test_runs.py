@@ -119,6 +119,28 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
     assert found == {("scratch", "over nested")}
 
 
+def test_what_shares_no_seed_with_the_baseline_has_no_gain_and_the_note_names_it(tmp_path: Path) -> None:
+    for task in ("order", "topic", "spot-the-word", "dual-hill"):
+        for arm, seed in (("scratch", 0), ("nested", 1), ("copy", 1)):
+            leave(tmp_path, task, arm, seed, [1, 0] * 5)
+    leave(tmp_path, "topic", "copy", 0, [1, 1] * 5)
+    leave(tmp_path, "listops", "frozen", 0, [1, 0] * 5)  # no baseline, no gain to miss
+    titles = "Scores", "Gain over scratch, in points", "The frozen transformer", "A language model of units", "Loss surfaces: dual"
+    notes = {title: t.note for title, t in zip(titles, gains_tables(tmp_path, (), "scratch", 0), strict=True) if title in t.title}
+    some, gains, frozen, units, surface = (notes[title] for title in titles)
+    assert "No gain of nested, copy in order; of nested in topic: no seed in common with scratch." in gains
+    assert "No gain of nested, copy in spot-the-word: no seed" in units and "No gain of nested, copy in dual-hill: no" in surface
+    assert "No gain" not in some + frozen
+    for seed in (0, 1):
+        leave(tmp_path / "paired", "order", "scratch", seed, [1, 0] * 5)
+        leave(tmp_path / "paired", "order", "nested", seed, [1, 0] * 5)
+    assert not any("No gain" in table.note for table in gains_tables(tmp_path / "paired", (), "scratch", 0))
+    leave(tmp_path / "none", "order", "scratch", 0, [1, 0])
+    leave(tmp_path / "none", "order", "nested", 1, [1, 0])
+    _, table = gains_tables(tmp_path / "none", (), "scratch", 0)
+    assert not table.rows and table.note.startswith("No gain of nested in order: no seed in common with scratch.")
+
+
 def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
     for arm, ff1 in (("scratch", 0.1), ("english", 0.4)):
         path = tmp_path / f"scores/dual-{arm}-1/clean.jsonl"
