@@ -203,6 +203,7 @@ def read_manifest(path: Path) -> Iterator[Recording]:
     names = [(n, (cells[0] if table else "\t".join(cells)).strip()) for n, cells in numbered]
     rooted = bool(names) and (root / names[0][1]).is_dir()
     if rooted:  # fairseq's: the root, then paths and their numbers of samples
+        check_inside(path.parent, names[0][1], f"{path}:{names[0][0]}")
         root /= names.pop(0)[1]
     elif table and len(names) > 1 and [len(cells) > 1 for _, cells in numbered] == [False] + [True] * (len(names) - 1):
         number, name = names[0]  # one column where all other lines have more: a root, unless it is a recording by its name

@@ -35,6 +35,8 @@ PACKAGE = Path(speechssl.__file__).parent
         ("m.txt", "in.flac\n../q0.flac", "m.txt:2 names ../q0.flac, which leads out of"),
         ("m.tsv", "INNER\nin.flac\t1\n../q0.flac\t1", "m.tsv:3 names ../q0.flac, which leads out of"),
         ("m.tsv", "INNER\nOUTER/q0.flac\t1", "which is not in the root"),
+        ("m.tsv", "..\nq0.flac\t1", "m.tsv:1 names .., which leads out of"),
+        ("m.tsv", "OUTER\nq0.flac\t1", ""),
         ("m.jsonl", '{"audio": "x/../in.flac"}', ""),
         ("m.txt", "OUTER/q0.flac", ""),  # an absolute path is meant
     ],
