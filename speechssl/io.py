@@ -18,8 +18,9 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -36,6 +37,7 @@ if TYPE_CHECKING:  # every verb imports this file, and most can print their help
 CARD, MADE_FROM, CHECKSUM = "card.json", "made_from.json", "checksum"
 SLOW = 1 << 30  # bytes of a file whose hash takes seconds
 LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
+TRIES = 5  # a tenth of a second apart, to take a lock that others hold for as long as they append a row
 _LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
 _TOLD: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
 _HELD: dict[Path, int] = {}  # how often each of them is held
@@ -273,16 +275,18 @@ def unlike(names: Sequence[str]) -> str:
 
 
 @contextmanager
-def locked(folder: Path, wait: bool = True, shared: bool = False) -> Iterator[None]:
+def locked(folder: Path, wait: bool = True, shared: bool = False, shown: Path | None = None) -> Iterator[None]:
     """Hold the advisory lock of a folder. No lock file is left behind, a killed process lets it go, a thread may take it again.
 
     Without fcntl (Windows), and on file systems that lock no folders, only threads of this process exclude each other.
     wait: for others who hold it; else InputError is raised where another run does. shared: with other runs that share it.
+    shown: what the sentence of the InputError names, where it is not the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     key = folder.resolve()
     lock = _LOCKS.setdefault(key, threading.RLock())
-    busy = InputError(f"another run is writing into {folder}; wait for it or choose another folder")
+    what = "file" if shown else "folder"
+    busy = InputError(f"another run is writing into {shown or folder}; wait for it or choose another {what}")
     if not lock.acquire(blocking=wait):
         raise busy
     handle = -1
@@ -309,6 +313,35 @@ def locked(folder: Path, wait: bool = True, shared: bool = False) -> Iterator[No
         if handle >= 0:
             os.close(handle)
         lock.release()
+
+
+@contextmanager
+def alone(out: Path | None, file: bool = False) -> Iterator[None]:
+    """Hold what a verb writes from its start to its end: a folder, or a file, whose lock is `.NAME.lock` beside it; or nothing.
+
+    Raises InputError where another run holds it, and goes on doing so: those who append a row let go at once. A folder that is made
+    for this and stays empty is removed, so that a verb that is refused leaves nothing.
+    """
+    if out is None or not is_main():
+        yield
+        return
+    place = out.parent / f".{out.name}.lock" if file else out
+    new = [p for p in (place, *place.parents) if (file and p == place) or not p.exists()]
+    with ExitStack() as stack:
+        for left in reversed(range(TRIES)):
+            try:
+                stack.enter_context(locked(place, wait=False, shown=out if file else None))
+                break
+            except InputError:
+                if not left:
+                    raise
+                time.sleep(0.1)
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # the first that is not empty
+                for folder in new:
+                    folder.rmdir()
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def main(exp: Path, *others: str) -> None:
     table = Table(
         "FF1 by who speaks: the synthesiser of training, noise, another synthesiser", ("system", *groups), tuple(lines), note
     )
-    write_json(exp / "groups.json", table.values)
+    write_json(exp / "groups.json", table.values, checked=True)
     print(markdown([table]))
 
 

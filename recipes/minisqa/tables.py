@@ -89,7 +89,7 @@ def drawn(row: Row) -> tuple[str, str, int]:
 def main(exp: Path) -> None:
     print(scores(exp).markdown)
     for name, table in (("units", unit_quality(exp)), ("assignments", assignments(exp))):
-        write_json(exp / "tables" / f"{name}.json", table.values)
+        write_json(exp / "tables" / f"{name}.json", table.values, checked=True)
         print(f"\n{table.markdown}")
 
 

@@ -60,7 +60,7 @@ def main(exp: Path, splits: list[str]) -> None:
     found += [(exp / "errors", "errors", errors)] if (exp / "errors/compare/compare.json").is_file() else []
     for folder, name, make in found:
         table = make(folder)
-        write_json(folder / "tables" / f"{name}.json", table.values)
+        write_json(folder / "tables" / f"{name}.json", table.values, checked=True)
         print(f"{folder}:\n\n{table.markdown}\n")
 
 

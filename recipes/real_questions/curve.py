@@ -95,7 +95,7 @@ def fit(out: Path, systems: list[str]) -> None:
     notes.append(f"Training: {synthetic_note(out / 'train')} Dev: {synthetic_note(out / 'dev')}")
     table = Table("What more questions give", ("DUAL on dev", "training questions", "FF1"), tuple(rows), " ".join(notes))
     print(table.markdown)
-    write_json(out / "curve.json", table.values)
+    write_json(out / "curve.json", table.values, checked=True)
     draw(out / "curve.svg", questions, scores, at)
     print(f"\nfigure: {out / 'curve.svg'}")
 

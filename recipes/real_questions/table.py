@@ -35,7 +35,7 @@ def main(out: Path) -> None:
     columns = ("articles", "system", "condition", *(metric.upper() for metric in METRICS), "published FF1 / AOS")
     table = Table("Real questions, spoken", columns, tuple(rows), " ".join(notes))
     print(table.markdown)
-    write_json(out / "table.json", table.values)
+    write_json(out / "table.json", table.values, checked=True)
     for part in ("on-dev", "on-test"):
         if {("dual", "clean", "ff1"), ("dual-scratch", "clean", "ff1")} <= set(found[part]):
             dual, scratch = (found[part][system, "clean", "ff1"].value for system in ("dual", "dual-scratch"))

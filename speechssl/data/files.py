@@ -41,6 +41,7 @@ from speechssl.processes import is_main
 COMMON = (".wav", ".flac", ".mp3", ".ogg")  # of recordings in published corpora and of noise
 SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")
 MANIFESTS = (".jsonl", ".txt", ".tsv")
+_TOLD: set[tuple[Path, int]] = set()  # lists of which it was written that they lead elsewhere
 SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
 Item = TypeVar("Item")
 
@@ -185,17 +186,20 @@ def _of_folder(folder: Path) -> list[Recording]:
 def read_manifest(path: Path) -> Iterator[Recording]:
     """The recordings of a .jsonl, .txt or .tsv, see `list_recordings`; ids may occur twice. Raises InputError for damage."""
     if path.suffix.lower() == ".jsonl":
+        outside = total = 0
         for number, values in read_lines(path):
             audio, seconds = values.get("audio"), values.get("seconds")
             if not isinstance(audio, str) or not audio:
                 wanted = "give every line the path of its recording, relative to the manifest"
                 raise InputError(f"{path}:{number} has no `audio`; {wanted}")
-            check_inside(path.parent, audio, f"{path}:{number}")
+            total += 1
+            outside += check_inside(path.parent, audio, f"{path}:{number}")
             name = values.get("id", _stem(audio))
             if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
                 raise InputError(f"{path}:{number} has the id {name!r}; give a text that no other line has")
             known = float(seconds) if isinstance(seconds, (int, float)) and 0 < seconds < float("inf") else None
             yield Recording(printable(str(name)), os.path.join(path.parent, audio), known, number)
+        _tell_outside(path, outside, total)
         return
     lines = read_text(path, "check the path", "the manifest").split("\n")
     table, root = path.suffix.lower() == ".tsv", path.parent
@@ -203,16 +207,27 @@ def read_manifest(path: Path) -> Iterator[Recording]:
     names = [(n, (cells[0] if table else "\t".join(cells)).strip()) for n, cells in numbered]
     rooted = bool(names) and (root / names[0][1]).is_dir()
     if rooted:  # fairseq's: the root, then paths and their numbers of samples
+        check_inside(path.parent, names[0][1], f"{path}:{names[0][0]}")
         root /= names.pop(0)[1]
     elif table and len(names) > 1 and [len(cells) > 1 for _, cells in numbered] == [False] + [True] * (len(names) - 1):
         number, name = names[0]  # one column where all other lines have more: a root, unless it is a recording by its name
         if Path(name).suffix.lower() not in SUFFIXES:
             raise InputError(f"the root {name} in line {number} of {path} does not exist; correct line {number}")
+    outside = 0
     for number, name in names:
-        check_inside(root, name, f"{path}:{number}")
+        outside += check_inside(root, name, f"{path}:{number}")
         if rooted and Path(name).is_absolute() and root.resolve() not in Path(name).resolve().parents:
             raise InputError(f"{path}:{number} names {name}, which is not in the root {root} of its first line; correct the line")
+    if not rooted:  # else the first line says it
+        _tell_outside(path, outside, len(names))
     yield from (Recording(_stem(Path(name).as_posix()), os.path.join(root, name), line=n) for n, name in names)
+
+
+def _tell_outside(path: Path, outside: int, lines: int) -> None:
+    """Say on stderr, once, how many recordings of a list lie outside its folder: whoever wrote it may have meant other files."""
+    if outside and is_main() and (path, outside) not in _TOLD:
+        _TOLD.add((path, outside))
+        tqdm.write(f"{outside} of {lines} recordings of {path} lie outside its folder", file=sys.stderr)
 
 
 if TYPE_CHECKING:

@@ -253,11 +253,23 @@ def span_of(text: Any, start: Any, end: Any) -> Span:
     return found
 
 
-def check_inside(root: Path, audio: str, place: str) -> None:
-    """Raises InputError for a relative path that leads out of the root by `..`: of a list that came from elsewhere it could be any
-    file of this machine. Who means such a file writes its absolute path."""
-    if not Path(audio).is_absolute() and ".." in Path(audio).parts and os.path.normpath(audio).split(os.sep)[0] == "..":
+def check_inside(root: Path, audio: str, place: str) -> bool:
+    """Whether a path leads out of the root all the same: absolute, or through a folder that is a link.
+
+    Raises InputError for a relative path that leads out by `..`: of a list that came from elsewhere it could be any file of this
+    machine. Who means such a file writes its absolute path.
+    """
+    if ".." in audio and not os.path.isabs(audio) and os.path.normpath(audio).split(os.sep)[0] == "..":
         raise InputError(f"{place} names {audio}, which leads out of {root}; move the file there, or give its absolute path")
+    return not _real(os.path.dirname(os.path.join(root, audio))).startswith(_real(str(root)))
+
+
+@lru_cache(10_000)  # a list names few folders
+def _real(folder: str) -> str:
+    try:
+        return os.path.join(os.path.realpath(folder), "")
+    except ValueError:  # a name with a null byte, which no file has
+        return folder
 
 
 def _absent(audio: str, root: Path | None, place: str) -> InputError:

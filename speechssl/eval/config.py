@@ -32,6 +32,7 @@ from speechssl.config import (
     use_device,
 )
 from speechssl.errors import InputError
+from speechssl.io import alone
 from speechssl.pretrain.config import DOMAINS, MODE, Labels, Mode, Schedule, adversary_options
 from speechssl.results import rows_in
 
@@ -65,8 +66,9 @@ class Conditions(ABC):
 
     def run(self) -> list[dict[str, Any]]:
         use_device(self.device)
-        print(self.evaluate())
-        return rows_in(self.out)
+        with alone(self.out):
+            print(self.evaluate())
+            return rows_in(self.out)
 
     @abstractmethod
     def evaluate(self) -> str:
@@ -199,8 +201,9 @@ class Predictions:
     def run(self) -> list[dict[str, Any]]:
         from speechssl.eval.spoken_qa import import_predictions
 
-        print(import_predictions(self))
-        return rows_in(self.out)
+        with alone(self.out):
+            print(import_predictions(self))
+            return rows_in(self.out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,8 +294,9 @@ class Robustness:
         from speechssl.eval.robustness import results_folder, run_robustness
 
         use_device(self.device)
-        print(run_robustness(self))
-        return rows_in(results_folder(self))
+        with alone(self.out):
+            print(run_robustness(self))
+            return rows_in(results_folder(self))
 
 
 @dataclass(frozen=True, kw_only=True)

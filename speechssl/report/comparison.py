@@ -75,7 +75,7 @@ def run_comparison(o: Compare) -> str:
     published = published_table([c.compared.corpus for c in found]) or published_table(["nmsqa dev", "nmsqa test"])
     further, version = [published] if published else [], f"speechssl {__version__}"
     settings = {"results": [str(r) for r in o.results], "seed": o.seed, "common": o.common, "made_by": version}
-    write_json(o.out / "compare.json", settings | {"corpora": [as_json(c) for c in found]})
+    write_json(o.out / "compare.json", settings | {"corpora": [as_json(c) for c in found]}, checked=True)
     write_text(o.out / "tables.md", markdown([*every, *further]))
     about = {"Results": ", ".join(map(str, o.results)), "Made by": version}
     for c in compared:

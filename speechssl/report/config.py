@@ -8,6 +8,7 @@ from typing import Any
 
 from speechssl.config import Whole, argument, option
 from speechssl.eval.config import SPLIT
+from speechssl.io import alone, read_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,8 @@ class Report:
     def run(self) -> dict[str, Any]:
         from speechssl.report.build import write_report
 
-        write_report(self)
+        with alone(self.out):
+            write_report(self)
         print(f"{self.out / 'report.html'}: open it in a browser")
         return {"page": str(self.out / "report.html")}
 
@@ -67,8 +69,8 @@ class Compare:
     seed: Whole = option(0, "seed of the bootstrap")
 
     def run(self) -> Any:
-        from speechssl.io import read_json
         from speechssl.report.comparison import run_comparison
 
-        print(run_comparison(self))
-        return read_json(self.out / "compare.json")
+        with alone(self.out):
+            print(run_comparison(self))
+            return read_json(self.out / "compare.json")

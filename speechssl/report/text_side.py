@@ -88,7 +88,8 @@ def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
     for name, verb in (("text_side", "gains"), ("devices", "devices")):
         path = out / f"tables/{name}.json"
         try:
-            tables += map(table_of, read_json(path)) if mine and path.is_file() else ()
+            values = read_json(path) if mine and path.is_file() else []
+            tables += map(table_of, values["tables"] if isinstance(values, dict) else values)  # older ones are bare lists
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} is not what `speechssl text {verb}` writes ({error}); run it again") from error
     if not mine:

@@ -131,7 +131,7 @@ def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: in
     made = [*agreement(every, baseline, seed), *scores, *gains, *symbol_table(found), *learned, *unit_lm_table(found, baseline)]
     tables = [*made, *read_continuations(results), *surface_tables(found, baseline)]
     tables += language_tables(results, every, list(read_answers(answers, "em")), seed)
-    write_json(results / "tables" / "text_side.json", [table.values for table in tables])
+    write_json(results / "tables" / "text_side.json", {"tables": [table.values for table in tables]}, checked=True)
     return tables
 
 
@@ -493,7 +493,7 @@ def device_table(results: Path, seed: int) -> Table:
             line.append(f"{fmean(cost.seconds):.0f}" if cost.seconds else None)
         lines.append(tuple(line))
     table = Table("What is trained: score, parameters, time", tuple(columns), tuple(lines), " ".join(filter(None, notes)))
-    write_json(results / "tables" / "devices.json", [table.values])
+    write_json(results / "tables" / "devices.json", {"tables": [table.values]}, checked=True)
     return table
 
 

@@ -24,6 +24,7 @@ from speechssl.config import (
     option,
 )
 from speechssl.errors import InputError
+from speechssl.io import alone
 
 BUDGET = 300_000  # frames that are kept of all that pass by
 STARTS = 20  # fairseq's `n_init`
@@ -200,7 +201,8 @@ class Transfer:
     def run(self) -> dict[str, Any]:
         from speechssl.units.fit import transfer_codebook
 
-        book = transfer_codebook(self.source, self.encoder, self.codebook, self.new, self.out, self.options)
+        with alone(self.out, file=True):
+            book = transfer_codebook(self.source, self.encoder, self.codebook, self.new, self.out, self.options)
         print(f"{self.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean frames keep their unit")
         return {"out": str(self.out), "card": book.card}
 
@@ -293,6 +295,7 @@ class Evaluate:
     def run(self) -> dict[str, Any]:
         from speechssl.units.quality import evaluate_units, lines
 
-        found = evaluate_units(self.source, self.encoder, self.codebook, self.options, self.out)
+        with alone(self.out, file=True):
+            found = evaluate_units(self.source, self.encoder, self.codebook, self.options, self.out)
         print("\n".join(lines(found)))
         return found

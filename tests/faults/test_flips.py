@@ -20,14 +20,15 @@ from speechssl.data.files import list_recordings
 from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.io import write_json
+from speechssl.io import read_json, write_json
 from speechssl.superb.data import CachedStates, CacheOptions, cache_states
 from speechssl.text_side.config import Symbols
 from speechssl.text_side.runs import read_runs, write_scores
+from speechssl.text_side.tables import gains_tables
 from speechssl.text_side.tasks import load_task, make_symbols
 from speechssl.textlm import Shift, load_shift
 
-from .conftest import CASES, Stages
+from .conftest import CASES, Stages, command
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,12 @@ def whole(chain: Path, workshop: Path, tmp_path_factory: pytest.TempPathFactory)
         cache_states(load_encoder(root / "models/encoder"), recordings, root / name, options)
     for arm in ("scratch", "english"):  # the text side
         items = {f"i{n}": (1.0, float(n % 3 > 0)) for n in range(30)}
-        write_scores(root / "side", "order", "accuracy", arm, 0, items, {"encoder": arm})
+        write_scores(root / "side", "order", "accuracy", arm, 0, items, {"encoder": arm, "curve": []})
+    gains_tables(root / "side", (), "scratch", 0)
+    grid = f"evaluate robustness {root}/grid --encoders a={root}/models b={root}/models --tasks units={workshop}/audio"
+    grid += " --seen pink --unseen gaussian --snr 5 --workers 1"
+    for arguments in (grid.split(), ["compare", root / "qa", "--out", root / "compared"]):
+        assert command(*arguments).code == 0
     make_symbols(Symbols(kind="promoter", out=root / "promoter", sequences=40))
     Shift(1, torch.arange(32.0), {"method": "zero-mean"}).save(root / "shift.safetensors")
     return root
@@ -57,6 +63,7 @@ def whole(chain: Path, workshop: Path, tmp_path_factory: pytest.TempPathFactory)
 def readers(stages: Stages, chain: Path) -> dict[str, Read]:
     """Who reads each kind of artefact."""
     expected: dict[str, Any] = {}
+    values: dict[str, Any] = {}
 
     def loud(*arguments: object) -> str:
         """With what is set aside and reported."""
@@ -123,6 +130,12 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
 
         return read
 
+    def same(what: str, value: Any) -> str:
+        return "" if expected.setdefault(what, value) == value else f"UNNOTICED: another {what}"  # the first is what is whole
+
+    def report(name: str) -> Read:
+        return lambda root: loud("report", root / name) or same("page", (root / name / "report.html").read_text())
+
     return {
         "corpus/test/passages.jsonl": extract,
         "corpus/test/audio/p0.flac": extract,
@@ -148,6 +161,11 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
         "qa/scores/dual/clean.jsonl": lambda root: loud("compare", root / "qa", "--out", root / "new"),
         "qa/scores/dual/clean.card.json": lambda root: loud("compare", root / "qa", "--out", root / "new"),
         "qa/results.jsonl": lambda root: loud("report", root / "qa", root / "corpus", "--models", root / "models"),
+        "side/tables/text_side.json": report("side"),
+        "grid/degradation.json": report("grid"),
+        "compared/compare.json": lambda root: (
+            said_by(lambda: values.update(read_json(root / "compared/compare.json"))) or same("comparison", dict(values))
+        ),
         "side/runs/order/english-0/scores.json": lambda root: said_by(lambda: read_runs(root / "side")),
         "promoter/train.jsonl": lambda root: said_by(lambda: load_task(root / "promoter")),
         "promoter/task.json": lambda root: said_by(lambda: load_task(root / "promoter")),

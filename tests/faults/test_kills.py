@@ -10,9 +10,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -192,21 +193,79 @@ def test_a_full_file_system_is_one_sentence(
 # ---- others
 
 
-@pytest.mark.parametrize("stage", STAGES[2:4])
+@contextmanager
+def held(place: Path, file: bool = False) -> Iterator[None]:
+    """Another process holds a folder or a file in the block, and is killed at its end."""
+    code = "import sys, time; from pathlib import Path; from speechssl.io import alone\n"
+    code += "with alone(Path(sys.argv[1]), sys.argv[2] == 'True'): print('held', flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code, place, str(file)], stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout and holder.stdout.readline() == "held\n"
+            yield
+        finally:
+            holder.kill()
+
+
+@pytest.mark.parametrize("stage", STAGES[2:])
 def test_of_two_runs_in_one_folder_the_second_is_refused(
     stage: str, stages: Stages, chain: Path, tmp_path: Path, tell: Tell
 ) -> None:
-    """The first is a process that holds the lock of the folder. (Others write all at once, or append to rows in turn.)"""
+    """The first is a process that holds the lock of the folder."""
     root = before(chain, tmp_path / "chain", stage)
     folder = root / NEW[stage]
     folder = folder.parent if "*" in folder.name else folder
     folder.mkdir(parents=True, exist_ok=True)
-    code = "import sys, time; from pathlib import Path; from speechssl.io import locked\n"
-    code += "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout and holder.stdout.readline() == "held\n"
+    with held(folder):
         said = command(*stages.commands(root)[stage])
-        holder.kill()
     check_refusal(said, "another run is writing into")
     assert command(*stages.commands(root)[stage]).code == 0  # a killed run lets the folder go
     tell(f"second run in one folder: {stage}", ["refused in one sentence"])
+
+
+VERBS: dict[str, tuple[object, ...]] = {  # that are no stages; OUT: where they write
+    "evaluate choice": ("corpus", "OUT"),
+    "evaluate retrieval": ("corpus", "OUT", "--systems", "bm25-text"),
+    "evaluate predictions": ("corpus", "OUT", "answers.json", "--name", "mine"),
+    "evaluate robustness": ("OUT", "--encoders", "a=people-en", "--tasks", "ks=data"),
+    "compare": ("results", "--out", "OUT"),
+    "report": ("OUT",),
+    "units evaluate": ("audio", "mfcc", "units.safetensors", "--out", "OUT"),
+    "units transfer": ("audio", "mfcc", "units.safetensors", "mfcc", "OUT"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_that_another_run_would_write_over_is_refused_before_it_reads_anything(
+    verb: str, tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = verb.startswith("units")
+    out = tmp_path / ("new/out.json" if file else "new/out")
+    arguments = [*verb.split(), *(out if a == "OUT" else a for a in VERBS[verb])]
+    with held(out, file):
+        said = command(*arguments)
+        if file:  # another file in the same folder is free
+            assert "another run" not in command(*(a.with_name("other.json") if a == out else a for a in arguments)).sentence
+    check_refusal(said, f"another run is writing into {out}; wait for it or choose another {'file' if file else 'folder'}")
+    shutil.rmtree(tmp_path / "new")
+    said = command(*arguments)
+    assert said.code == 2 and "another run" not in said.sentence, said
+    assert not [*tmp_path.iterdir()], "a verb that is refused leaves nothing"
+    tell(f"second run in one folder: {verb}", ["refused in one sentence"])
+
+
+def test_who_appends_a_row_is_waited_for(tmp_path: Path) -> None:
+    holder = threading.Thread(target=lambda: appending(tmp_path))
+    holder.start()
+    while not (tmp_path / "row").exists():
+        time.sleep(0.01)
+    with files.alone(tmp_path):
+        assert not (tmp_path / "row").exists()
+    holder.join()
+
+
+def appending(folder: Path) -> None:
+    with files.locked(folder):
+        (folder / "row").touch()
+        time.sleep(0.15)
+        (folder / "row").unlink()

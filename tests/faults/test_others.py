@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import speechssl
-from speechssl.data.files import unpacked
+from speechssl.data.files import read_manifest, unpacked
 
 from .conftest import Stages, check_refusal, command
 
@@ -35,6 +35,8 @@ PACKAGE = Path(speechssl.__file__).parent
         ("m.txt", "in.flac\n../q0.flac", "m.txt:2 names ../q0.flac, which leads out of"),
         ("m.tsv", "INNER\nin.flac\t1\n../q0.flac\t1", "m.tsv:3 names ../q0.flac, which leads out of"),
         ("m.tsv", "INNER\nOUTER/q0.flac\t1", "which is not in the root"),
+        ("m.tsv", "..\nq0.flac\t1", "m.tsv:1 names .., which leads out of"),
+        ("m.tsv", "OUTER\nq0.flac\t1", ""),
         ("m.jsonl", '{"audio": "x/../in.flac"}', ""),
         ("m.txt", "OUTER/q0.flac", ""),  # an absolute path is meant
     ],
@@ -55,6 +57,42 @@ def test_a_manifest_leads_out_of_its_folder_by_absolute_paths_alone(
     else:
         assert said.code == 0, said
     tell("path that leads out of a manifest's root", ["refused in one sentence" if answer else "allowed, as it is meant"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "outside"),
+    [
+        (
+            "m.txt",
+            "OUTER/q0.flac\nINNER/in.flac\nin.flac\nINNER/../q0.flac",
+            "2 of 4 recordings of INNER/m.txt lie outside its folder",
+        ),
+        (
+            "m.jsonl",
+            '{"audio": "OUTER/q0.flac"}\n{"audio": "in.flac"}',
+            "1 of 2 recordings of INNER/m.jsonl lie outside its folder",
+        ),
+        ("m.tsv", "OUTER\nq0.flac\t1", ""),  # its first line says it
+        ("m.txt", "a\0/b.flac", ""),  # which no file is called
+        ("m.txt", "LINK/in.flac\nin.flac", ""),  # another name of the same folder
+        ("m.txt", "out/q0.flac\nin.flac", "1 of 2 recordings of INNER/m.txt lie outside its folder"),  # a link
+    ],
+)
+def test_a_list_of_recordings_outside_its_folder_says_so_once(
+    name: str, content: str, outside: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inner, link = tmp_path / "inner", tmp_path / "link"
+    inner.mkdir()
+    link.symlink_to(inner)
+    (inner / "out").symlink_to(tmp_path)
+
+    def filled(text: str) -> str:
+        return text.replace("INNER", str(inner)).replace("OUTER", str(tmp_path)).replace("LINK", str(link))
+
+    (inner / name).write_text(filled(content))
+    for place in (inner, inner, link) if "LINK" in content else (inner, inner):
+        assert list(read_manifest(place / name))
+    assert capsys.readouterr().err == (f"{filled(outside)}\n" if outside else "")
 
 
 def test_a_corpus_leads_out_of_its_folder_by_absolute_paths_alone(workshop: Path, tmp_path: Path, tell: Tell) -> None:

@@ -64,7 +64,7 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
     assert {r.encoder for r in rows if r.system == "promoter"} == {"specific", "bert", "re-emb", "random"}
     for title in ("BERT on other symbols", "Test score at equal training loss, symbols", "no real DNA"):
         assert title in printed
-    (table,) = read_json(tmp_path / "tables/devices.json")
+    (table,) = read_json(tmp_path / "tables/devices.json")["tables"]
     assert [row[0] for row in table["rows"]] == ["frozen.statistics", "biases", "adapters"]
     cells = {row[0]: dict(zip(table["columns"], row, strict=True)) for row in table["rows"]}
     assert cells["biases"]["dual: trained"] < cells["adapters"]["dual: trained"] and cells["frozen.statistics"]["ks (acc)"] == "–"

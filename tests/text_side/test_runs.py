@@ -113,7 +113,7 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
     assert gain.low is not None and gain.low < 50 < (gain.high or 0)
     gains_tables(tmp_path, (), "scratch", 0)
     assert read_rows(tmp_path / "results.jsonl") == rows
-    assert len(read_json(tmp_path / "tables/text_side.json")) == 4
+    assert len(read_json(tmp_path / "tables/text_side.json")["tables"]) == 4
     gains_tables(tmp_path, (), "nested", 0)  # gains over another start are of another scale
     found = {(r.encoder, r.card) for r in read_rows(tmp_path / "results.jsonl") if r.metric == "gain"}
     assert found == {("scratch", "over nested")}
@@ -250,7 +250,7 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
     assert weighted["dual (ff1)"].startswith("50.0") and lora["ks (acc)"] == weighted["ks (acc)"] == "85.0 [70.0, 95.0]"
     assert weighted["text-qa (f1)"].startswith("60.0 [") and weighted["text-qa (em)"].startswith("50.0 [")
     assert "Seeds: 2 (dual), 2 (text-qa)." in table.note and "seeds or passages (text-qa)" in table.note
-    assert [table_of(values) for values in read_json(tmp_path / "tables/devices.json")] == [table]
+    assert [table_of(values) for values in read_json(tmp_path / "tables/devices.json")["tables"]] == [table]
     write_json(folder / "readers/text-all-0/card.json", {"training": {}})
     with pytest.raises(InputError, match="text-all-0/card.json does not say how many weights were trained"):
         device_table(tmp_path, 0)
