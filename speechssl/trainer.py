@@ -32,10 +32,10 @@ from transformers.integrations import TensorBoardCallback
 from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json, write_text
-from speechssl.processes import agreed, is_main, mean_of_processes, peak_gpu_memory, peak_memory, processes, rank
+from speechssl.processes import agreed, is_main, mean_of_processes, peak_gpu_memory, peak_memory, processes, rank, together
 
 Batch = dict[str, torch.Tensor]
-SUMS, SUMMED = "sums.json", ("model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json")  # of a checkpoint
+SUMS = "sums.json"  # of the files of a checkpoint
 PATIENCE = 20  # updates in a row that may be dropped
 
 
@@ -198,9 +198,10 @@ class Watch(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         write_json(checkpoint / f"tally-{rank()}.json", self.kept)
+        together()  # each process writes its random state and its tally
         if state.is_world_process_zero:
-            there = (checkpoint / name for name in SUMMED)
-            write_json(checkpoint / SUMS, {path.name: hash_files([path]) for path in there if path.is_file()})
+            files = sorted(path for path in checkpoint.iterdir() if path.is_file() and path.name != SUMS)
+            write_json(checkpoint / SUMS, {path.name: hash_files([path]) for path in files})
 
 
 class Curves(TensorBoardCallback):
@@ -323,11 +324,7 @@ def fit(
     watch = Watch(folder, options, audio_seconds, evaluation)
     evaluation = watch.evaluation
     if last is not None:
-        sums = last / SUMS  # a run that was killed before it wrote them left none
-        for name, wanted in read_json(sums).items() if sums.is_file() else ():
-            if hash_files([last / name]) != wanted:
-                remedy = f"delete {last} and give the same command, which goes on without it"
-                raise InputError(f"{last / name} is not as it was saved; {remedy}")
+        check_sums(last, f"delete {last} and give the same command, which goes on without it")
         watch.load(last)
         state = read_json(last / "trainer_state.json")
         if state["global_step"] >= options.steps or (evaluation and evaluation.is_over(state)):
@@ -397,10 +394,26 @@ def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Pa
     evaluation = watch.evaluation
     if evaluation and (best := evaluation.best(state)):
         step, score = best
-        model.load_state_dict(load_file(folder / f"checkpoint-{step}" / "model.safetensors"))
+        checkpoint = folder / f"checkpoint-{step}"
+        check_sums(checkpoint, f"delete {folder} and give the same command, which trains again")
+        model.load_state_dict(load_file(checkpoint / "model.safetensors"))
         about = {"split": evaluation.options.eval_split, "items": evaluation.items}
         result["best"] = {"step": step, "metric": evaluation.metric, "score": round(score, 5)} | about
     return result
+
+
+def check_sums(checkpoint: Path, remedy: str) -> None:
+    """Raises InputError where a file of a checkpoint is gone or is not as it was saved.
+
+    A run that was killed before it wrote the sums left none; older ones are not of all files.
+    """
+    sums = checkpoint / SUMS
+    for name, wanted in read_json(sums).items() if sums.is_file() else ():
+        path = checkpoint / name
+        if not path.is_file():
+            raise InputError(f"{path} is missing, which {SUMS} beside it names; {remedy}")
+        if hash_files([path]) != wanted:
+            raise InputError(f"{path} is not as it was saved; {remedy}")
 
 
 def last_checkpoint(folder: Path) -> Path | None:

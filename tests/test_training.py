@@ -13,6 +13,7 @@ from torch import nn
 from speechssl.config import EvalOptions, TrainingOptions, settings
 from speechssl.dual.config import QaOptions
 from speechssl.errors import MissingExtra
+from speechssl.io import read_json, write_json
 from speechssl.trainer import Evaluation, fit
 
 from .files import read_lines, refused
@@ -157,6 +158,29 @@ def test_a_killed_run_has_the_same_loss_curve_with_accumulation_clipping_and_une
         return {row["step"]: [row[k] for k in ("loss", "error", "grad_norm", "learning_rate")] for row in rows}
 
     assert list(curve("whole")) == [4, 8, 12] and curve("whole") == curve("killed")
+
+
+def test_every_file_of_a_checkpoint_is_checked_before_training_goes_on_from_it(tmp_path):
+    trained(tmp_path, steps=3)
+    last = tmp_path / "checkpoint-3"
+    names = {path.name for path in last.iterdir()} - {"sums.json"}
+    assert set(read_json(last / "sums.json")) == names >= {"rng_state.pth", "tally-0.json", "training_args.bin"}
+    content = (last / "rng_state.pth").read_bytes()
+    (last / "rng_state.pth").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    refused(f"{last}/rng_state.pth is not as it was saved; delete {last} and give the same command", trained, tmp_path)
+    (last / "rng_state.pth").unlink()
+    refused(f"{last}/rng_state.pth is missing, which sums.json beside it names; delete {last}", trained, tmp_path)
+    (last / "rng_state.pth").write_bytes(content)
+    sums = read_json(last / "sums.json")
+    write_json(last / "sums.json", {name: sums[name] for name in ("model.safetensors", "optimizer.pt")})  # as older ones
+    assert trained(tmp_path)[0]["steps"] == 10
+
+
+def test_the_best_checkpoint_is_checked_too(tmp_path):
+    judged(tmp_path, steps=4, horizon=10, scores=[0.9, 0.1])
+    path = tmp_path / "checkpoint-2/model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    refused(f"{path} is not as it was saved; delete {tmp_path}", judged, tmp_path, horizon=10, scores=[0.2, 0.3, 0.4])
 
 
 def test_clipping_bounds_the_update(tmp_path):
