@@ -31,7 +31,7 @@ from transformers.integrations import TensorBoardCallback
 
 from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, write_json, write_text
+from speechssl.io import hash_files, parse_json, read_json, write_json, write_lines
 from speechssl.processes import agreed, is_main, mean_of_processes, peak_gpu_memory, peak_memory, processes, rank, together
 
 Batch = dict[str, torch.Tensor]
@@ -97,7 +97,7 @@ class Watch(TrainerCallback):
     @property
     def skipped(self) -> int:
         """Updates that were dropped, those before a kill among them."""
-        return len(set(self.skips.read_text().split())) if self.skips.is_file() else 0
+        return len(set(_sound_lines(self.skips, lambda step: type(step) is int)))
 
     def load(self, checkpoint: Path) -> None:
         """Training that goes on from a checkpoint has the same next log line as if it had not stopped."""
@@ -128,24 +128,17 @@ class Watch(TrainerCallback):
         """Seconds of training until the last line of the log, kills and what came before them included, and peaks of memory, in GB:
         `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
         """
-        lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()] if self.path.is_file() else []
-        names = dict.fromkeys(n for line in lines for n in ("seconds", "peak_gb", "gpu_gb") if n in line)
-        return {name: max(line[name] for line in lines if name in line) for name in names}
+        lines = _sound_lines(self.path, _is_numbers)
+        names = dict.fromkeys(n for line in lines for n in ("seconds", "peak_gb", "gpu_gb") if line.get(n) is not None)
+        return {name: max(line[name] for line in lines if line.get(name) is not None) for name in names}
 
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         self.since, self.step = time.perf_counter(), state.global_step
         if self.evaluation and (best := self.evaluation.best(vars(state))):  # in this folder, wherever it was when it was saved
             state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{best[0]}")
         if state.is_world_process_zero and self.path.is_file():
-
-            def step_of(line: str) -> float:
-                try:
-                    return float(json.loads(line)["step"])
-                except (ValueError, KeyError, TypeError):  # the kill cut it short
-                    return math.inf
-
-            lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-            write_text(self.path, "".join(line for line in lines if step_of(line) <= state.global_step))
+            lines = _sound_lines(self.path, _is_numbers)
+            write_lines(self.path, [line for line in lines if line["step"] <= state.global_step])
         self.begun, self.before = time.monotonic(), self.usage().get("seconds", 0.0)
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
@@ -202,6 +195,32 @@ class Watch(TrainerCallback):
         if state.is_world_process_zero:
             files = sorted(path for path in checkpoint.iterdir() if path.is_file() and path.name != SUMS)
             write_json(checkpoint / SUMS, {path.name: hash_files([path]) for path in files})
+
+
+def _sound_lines(path: Path, sound: Callable[[Any], bool]) -> list[Any]:
+    """What the lines of a file say in JSON, without those that a fault has damaged, of which stderr has a note, and a last one that
+    a kill cut short. There need be no file.
+    """
+    found, damaged = [], 0
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.is_file() else ():
+        try:
+            value = parse_json(line) if line.isascii() else None  # as it was written
+        except ValueError:
+            value = None
+        if sound(value):
+            found.append(value)
+        else:
+            damaged += line.endswith("\n")
+    if damaged and is_main():
+        tqdm.write(f"{path}: {damaged} damaged line{'s' * (damaged > 1)} left out", file=sys.stderr)
+    return found
+
+
+def _is_numbers(line: Any) -> bool:
+    """Whether this is a line of the log: a step, and numbers, or null for what is not finite."""
+    if not isinstance(line, dict) or type(line.get("step")) is not int:
+        return False
+    return all(value is None or (type(value) in (int, float) and math.isfinite(value)) for value in line.values())
 
 
 class Curves(TensorBoardCallback):

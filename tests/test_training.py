@@ -214,6 +214,38 @@ def test_the_log_and_tensorboard_of_a_killed_run_have_every_step_once(tmp_path, 
     assert [e.step for e in curves.Scalars("train/error")] == list(range(1, 11))
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"step": 2', b'"st\xe5p": 2'),
+        (b'"step": 2', b'"step": null'),
+        (b'{"step": 2', b'z"step": 2'),
+        (b'{"step": 2', b'[1]\n{"step": 2'),
+        (b'"loss": ', b'"loss": "'),
+        (b'"seconds": ', b'"seconds": [], "x": '),
+    ],
+)
+def test_damaged_lines_of_the_log_are_left_out_and_named(tmp_path, capsys, old, new):
+    """Training goes on, and a run that is finished says what it did."""
+    trained(tmp_path, steps=3, horizon=10)
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(log.read_bytes().replace(old, new, 1))
+    capsys.readouterr()
+    assert trained(tmp_path, steps=3, horizon=10)[0]["seconds"] > 0
+    note = f"{log}: 1 damaged line left out\n"
+    assert capsys.readouterr().err.count(note) == 1
+    result, _ = trained(tmp_path, horizon=10)
+    assert capsys.readouterr().err.count(note) == 1
+    assert {row["step"] for row in logged(tmp_path)} >= set(range(3, 11)) and result["seconds"] > 0
+
+
+def test_damaged_lines_of_what_was_dropped_are_left_out_and_named(tmp_path, capsys):
+    trained(tmp_path, steps=3)
+    (tmp_path / "skipped.txt").write_bytes(b"0\n\xb2\n2\nr\n")
+    assert trained(tmp_path, steps=3)[0]["skipped"] == 2
+    assert f"{tmp_path}/skipped.txt: 2 damaged lines left out\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_every_line_says_how_fast_the_audio_goes_through(tmp_path, monkeypatch, accumulation):
     clock = iter(np.arange(0, 1_000, 8.0))  # one look a line, and one as training starts

@@ -147,6 +147,7 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
         "models/dual/checkpoints/checkpoint-4/rng_state.pth": resume,
         "models/dual/checkpoints/checkpoint-4/tally-0.json": resume,
         "models/dual/checkpoints/checkpoint-4/sums.json": resume,
+        "models/dual/checkpoints/log.jsonl": resume,
         "units/train/part-00001.parquet": train,
         "units/train/_card.json": train,
         "means/shard-00000.safetensors": states("means"),
