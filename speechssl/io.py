@@ -38,6 +38,7 @@ CARD, MADE_FROM, CHECKSUM = "card.json", "made_from.json", "checksum"
 SLOW = 1 << 30  # bytes of a file whose hash takes seconds
 LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
 TRIES = 5  # a tenth of a second apart, to take a lock that others hold for as long as they append a row
+FULL = (errno.ENOSPC, errno.EDQUOT)
 _LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
 _TOLD: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
 _HELD: dict[Path, int] = {}  # how often each of them is held
@@ -69,12 +70,15 @@ def replacing(path: Path | str) -> Iterator[Path]:
 def refusals(place: Path | str) -> Iterator[None]:
     """What the file system refuses is an OSError that names a file: `place`, where it names none, as after a write.
 
-    Libraries in Rust (safetensors, tokenizers) raise errors of their own, which end in the number of the system's.
+    Libraries in Rust (safetensors, tokenizers) raise errors of their own, which end in the number of the system's; a copy of a
+    folder raises one of all files that it could not copy.
     """
     try:
         yield
     except InputError:
         raise
+    except shutil.Error as error:
+        raise _first_of(error, place) from error
     except OSError as error:
         if error.filename is None:
             error.filename = str(place)
@@ -85,10 +89,20 @@ def refusals(place: Path | str) -> Iterator[None]:
         raise
 
 
+def _first_of(error: shutil.Error, place: Path | str) -> OSError:
+    """What the system refused at the first file of a copy."""
+    if not isinstance(error.args[0], list):  # it is of one file
+        return OSError(0, str(error.args[0]), str(place))
+    source, target, why = map(str, error.args[0][0])
+    number = int(found[1]) if (found := re.match(r"\[Errno (\d+)\]", why)) else 0
+    at_target = number in FULL or (repr(target) in why and repr(source) not in why)
+    return OSError(number, os.strerror(number) if number else why, target if at_target else source)
+
+
 def unusable(error: OSError, place: Path | str = "a file", machine: str = "") -> str:
     """What a file system refused, as one sentence. place: where, if the error does not say; machine: " on ..."."""
     where = f"{error.filename or place}{machine}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in FULL:
         return f"the disk of {where} is full; free space and give the same command"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         return f"cannot use {where} (it is a file, or lies below one, and a folder is needed); give another path"

@@ -88,6 +88,14 @@ def mean_of_processes(value: torch.Tensor) -> torch.Tensor:
     return total / processes()
 
 
+def together() -> None:
+    """Wait until all are here."""
+    if processes() > 1:
+        import torch
+
+        torch.distributed.barrier(group=_group())
+
+
 def leave() -> None:
     """Wait for the others, so that none ends while another still needs it."""
     if _group.cache_info().currsize:

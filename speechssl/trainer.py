@@ -31,11 +31,11 @@ from transformers.integrations import TensorBoardCallback
 
 from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, write_json, write_text
-from speechssl.processes import agreed, is_main, mean_of_processes, peak_gpu_memory, peak_memory, processes, rank
+from speechssl.io import hash_files, parse_json, read_json, write_json, write_lines
+from speechssl.processes import agreed, is_main, mean_of_processes, peak_gpu_memory, peak_memory, processes, rank, together
 
 Batch = dict[str, torch.Tensor]
-SUMS, SUMMED = "sums.json", ("model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json")  # of a checkpoint
+SUMS = "sums.json"  # of the files of a checkpoint
 PATIENCE = 20  # updates in a row that may be dropped
 
 
@@ -97,7 +97,7 @@ class Watch(TrainerCallback):
     @property
     def skipped(self) -> int:
         """Updates that were dropped, those before a kill among them."""
-        return len(set(self.skips.read_text().split())) if self.skips.is_file() else 0
+        return len(set(_sound_lines(self.skips, lambda step: type(step) is int)))
 
     def load(self, checkpoint: Path) -> None:
         """Training that goes on from a checkpoint has the same next log line as if it had not stopped."""
@@ -128,24 +128,17 @@ class Watch(TrainerCallback):
         """Seconds of training until the last line of the log, kills and what came before them included, and peaks of memory, in GB:
         `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
         """
-        lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()] if self.path.is_file() else []
-        names = dict.fromkeys(n for line in lines for n in ("seconds", "peak_gb", "gpu_gb") if n in line)
-        return {name: max(line[name] for line in lines if name in line) for name in names}
+        lines = _sound_lines(self.path, _is_numbers)
+        names = dict.fromkeys(n for line in lines for n in ("seconds", "peak_gb", "gpu_gb") if line.get(n) is not None)
+        return {name: max(line[name] for line in lines if line.get(name) is not None) for name in names}
 
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         self.since, self.step = time.perf_counter(), state.global_step
         if self.evaluation and (best := self.evaluation.best(vars(state))):  # in this folder, wherever it was when it was saved
             state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{best[0]}")
         if state.is_world_process_zero and self.path.is_file():
-
-            def step_of(line: str) -> float:
-                try:
-                    return float(json.loads(line)["step"])
-                except (ValueError, KeyError, TypeError):  # the kill cut it short
-                    return math.inf
-
-            lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-            write_text(self.path, "".join(line for line in lines if step_of(line) <= state.global_step))
+            lines = _sound_lines(self.path, _is_numbers)
+            write_lines(self.path, [line for line in lines if line["step"] <= state.global_step])
         self.begun, self.before = time.monotonic(), self.usage().get("seconds", 0.0)
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
@@ -198,9 +191,36 @@ class Watch(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         write_json(checkpoint / f"tally-{rank()}.json", self.kept)
+        together()  # each process writes its random state and its tally
         if state.is_world_process_zero:
-            there = (checkpoint / name for name in SUMMED)
-            write_json(checkpoint / SUMS, {path.name: hash_files([path]) for path in there if path.is_file()})
+            files = sorted(path for path in checkpoint.iterdir() if path.is_file() and path.name != SUMS)
+            write_json(checkpoint / SUMS, {path.name: hash_files([path]) for path in files})
+
+
+def _sound_lines(path: Path, sound: Callable[[Any], bool]) -> list[Any]:
+    """What the lines of a file say in JSON, without those that a fault has damaged, of which stderr has a note, and a last one that
+    a kill cut short. There need be no file.
+    """
+    found, damaged = [], 0
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.is_file() else ():
+        try:
+            value = parse_json(line) if line.isascii() else None  # as it was written
+        except ValueError:
+            value = None
+        if sound(value):
+            found.append(value)
+        else:
+            damaged += line.endswith("\n")
+    if damaged and is_main():
+        tqdm.write(f"{path}: {damaged} damaged line{'s' * (damaged > 1)} left out", file=sys.stderr)
+    return found
+
+
+def _is_numbers(line: Any) -> bool:
+    """Whether this is a line of the log: a step, and numbers, or null for what is not finite."""
+    if not isinstance(line, dict) or type(line.get("step")) is not int:
+        return False
+    return all(value is None or (type(value) in (int, float) and math.isfinite(value)) for value in line.values())
 
 
 class Curves(TensorBoardCallback):
@@ -323,11 +343,7 @@ def fit(
     watch = Watch(folder, options, audio_seconds, evaluation)
     evaluation = watch.evaluation
     if last is not None:
-        sums = last / SUMS  # a run that was killed before it wrote them left none
-        for name, wanted in read_json(sums).items() if sums.is_file() else ():
-            if hash_files([last / name]) != wanted:
-                remedy = f"delete {last} and give the same command, which goes on without it"
-                raise InputError(f"{last / name} is not as it was saved; {remedy}")
+        check_sums(last, f"delete {last} and give the same command, which goes on without it")
         watch.load(last)
         state = read_json(last / "trainer_state.json")
         if state["global_step"] >= options.steps or (evaluation and evaluation.is_over(state)):
@@ -397,10 +413,26 @@ def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Pa
     evaluation = watch.evaluation
     if evaluation and (best := evaluation.best(state)):
         step, score = best
-        model.load_state_dict(load_file(folder / f"checkpoint-{step}" / "model.safetensors"))
+        checkpoint = folder / f"checkpoint-{step}"
+        check_sums(checkpoint, f"delete {folder} and give the same command, which trains again")
+        model.load_state_dict(load_file(checkpoint / "model.safetensors"))
         about = {"split": evaluation.options.eval_split, "items": evaluation.items}
         result["best"] = {"step": step, "metric": evaluation.metric, "score": round(score, 5)} | about
     return result
+
+
+def check_sums(checkpoint: Path, remedy: str) -> None:
+    """Raises InputError where a file of a checkpoint is gone or is not as it was saved.
+
+    A run that was killed before it wrote the sums left none; older ones are not of all files.
+    """
+    sums = checkpoint / SUMS
+    for name, wanted in read_json(sums).items() if sums.is_file() else ():
+        path = checkpoint / name
+        if not path.is_file():
+            raise InputError(f"{path} is missing, which {SUMS} beside it names; {remedy}")
+        if hash_files([path]) != wanted:
+            raise InputError(f"{path} is not as it was saved; {remedy}")
 
 
 def last_checkpoint(folder: Path) -> Path | None:

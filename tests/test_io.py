@@ -40,6 +40,7 @@ from speechssl.io import (
     locked,
     quantise,
     read_json,
+    refusals,
     replacing,
     stage,
     unusable,
@@ -177,6 +178,29 @@ def test_what_the_system_refuses_names_the_file_and_a_remedy_that_fits(tmp_path)
         why = r"file.* \(it is a file, or lies below one, and a folder is needed\); give another path"
         assert re.search(why, unusable(error.value))
     assert "change its permissions" in unusable(PermissionError(13, "Permission denied", "out"))
+
+
+def test_a_copy_of_a_folder_that_fails_names_its_first_file(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/weights").symlink_to("/nowhere")
+    with pytest.raises(FileNotFoundError) as error, refusals("a file"):
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert unusable(error.value) == f"cannot use {tmp_path}/a/weights (No such file or directory); check its path"
+
+
+@pytest.mark.parametrize(
+    ("why", "sentence"),
+    [
+        ("[Errno 28] No space left on device: 'a/x' -> 'b/x'", "the disk of b/x is full; free space"),
+        ("[Errno 13] Permission denied: 'b/x'", "cannot use b/x (Permission denied); change its permissions"),
+        ("[Errno 13] Permission denied: 'a/x'", "cannot use a/x (Permission denied); change its permissions"),
+        ("`a/x` is a named pipe", "cannot use a/x (`a/x` is a named pipe); check its path"),
+    ],
+)
+def test_a_copy_that_fails_names_the_side_that_was_refused(why, sentence):
+    with pytest.raises(OSError) as error, refusals("a file"):
+        raise shutil.Error([("a/x", "b/x", why), ("a/y", "b/y", "[Errno 5] Input/output error")])
+    assert unusable(error.value).startswith(sentence)
 
 
 def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(tmp_path):

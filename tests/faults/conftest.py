@@ -85,7 +85,7 @@ class Stages:
             "units extract, test": (*extract, "test"),
             "train dual": (
                 *("train", "dual", self.corpus, root / "units", models / "dual", "--text-encoder", self.text),
-                *(*few, *short),
+                *(*few, *short, "--dropout"),
             ),
             "evaluate qa": (
                 *("evaluate", "qa", self.corpus, root / "qa", "--models", models, "--systems", "dual", "--split", "test"),
