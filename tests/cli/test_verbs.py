@@ -82,7 +82,7 @@ def test_every_verb_that_runs_a_model_takes_a_device() -> None:
         (["train", "dual", "a", "b", "c", "--question", "30"], "did you mean --max-question?"),
         (["train", "dual", "a", "b", "c", "--lr", "1e-5"], "did you mean --learning-rate?"),
         (["train", "dual", "a", "b", "c", "--gpu", "0"], "did you mean --device?"),
-        (["train", "text-qa", "a", "b", "--passages", "5"], "`speechssl train text-qa` has no option --passages; see --help"),
+        (["train", "text-qa", "a", "b", "--snr", "5"], "`speechssl train text-qa` has no option --snr; see --help"),
         (["train", "dual", "a", "b", "c", "--output-dir", "d"], "is given without a name, such as OUT"),
         (["train", "dual", "a", "b", "c", "--model", "m"], "has no option --model; "),
         (["evaluate", "qa", "a", "b", "--babbel", "c"], "did you mean --babble?"),
