@@ -12,6 +12,7 @@ from speechssl.report.figures import MARKERS, PALETTE
 from speechssl.results import save_figure, styled
 
 SYSTEMS = {"dual": "DUAL (no transcript)", "speechbert": "SpeechBERT", "cascade-ctc": "cascade: CTC, text QA"}
+WHISPERS = {f"cascade-whisper-{size}": f"cascade: Whisper {size}, text QA" for size in ("tiny.en", "base")}  # beside their own WER
 Scores = dict[tuple[str, str, str], dict[str, float]]  # by system, metric and condition
 
 
@@ -26,7 +27,7 @@ def scores_of(models: Path) -> Scores:
 
 
 def draw(scores: Scores, out: Path) -> None:
-    wer = {where: score["value"] for (_, metric, where), score in scores.items() if metric == "wer"}
+    wer = {where: score["value"] for (system, metric, where), score in scores.items() if (system, metric) == ("cascade-ctc", "wer")}
     levels = sorted(float(found[1]) for where in wer if (found := re.fullmatch(r"pink (\S+) dB", where)))
     by_level = [*(f"pink {level:g} dB" for level in levels), "clean"]
     with styled(svg_hashsalt="results", svg_fonttype="path", font_size=10) as figure_class:
@@ -42,12 +43,19 @@ def draw(scores: Scores, out: Path) -> None:
                 values = [cell["value"] for cell in cells]
                 errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
                 axes.errorbar(places, values, errors, linestyle=line, **style)
+        for slot, (system, name) in enumerate(WHISPERS.items(), len(SYSTEMS)):
+            style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "capsize": 3, "label": name, "linestyle": "none"}
+            where = sorted(c for (s, metric, c) in scores if (s, metric) == (system, "ff1"))
+            cells = [scores[system, "ff1", c] for c in where]
+            errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
+            by_errors.errorbar([scores[system, "wer", c]["value"] for c in where], [cell["value"] for cell in cells], errors, **style)
         by_snr.set_xticks(range(len(by_level)), [*(f"{level:g}" for level in levels), "clean"])
         by_snr.set_xlabel("← more noise\N{EM SPACE}SNR of pink noise (dB)\N{EM SPACE}less noise →")
         by_snr.set_ylabel("FF1 (%)")
         by_snr.set_ylim(0, 100)
         by_errors.set_xlabel("WER of the recogniser in the same condition (%)")
-        by_errors.set_xlim(min(wer.values()) // 10 * 10, 100)
+        most = [score["value"] for (_, metric, _), score in scores.items() if metric == "wer"]
+        by_errors.set_xlim(min(most) // 10 * 10, max(100, max(most) // 10 * 10 + 10))
         figure.legend(*by_errors.get_legend_handles_labels(), loc="outside upper center", ncols=3)
         save_figure(figure, out)
 

@@ -34,7 +34,11 @@ MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the uni
     "units": [("dual", "ff1"), ("dual", "aos")],
     "dual": [("dual", "ff1"), ("dual", "aos")],
     "ctc": [("cascade-ctc", "wer")],
-    "text-qa": [("text", "ff1"), *(("cascade-ctc", metric) for metric in ("em", "f1", "ff1", "aos"))],
+    "text-qa": [
+        ("text", "ff1"),
+        *(("cascade-ctc", metric) for metric in ("em", "f1", "ff1", "aos")),
+        *((f"cascade-whisper-{size}", metric) for size in ("tiny.en", "base") for metric in ("ff1", "wer")),
+    ],
     "speechbert": [("speechbert", "ff1"), ("speechbert", "aos")],
 }
 CONTAINS = "all-MiniLM-L6-v2, Apache-2.0"  # the text encoder that the readers began as
