@@ -54,7 +54,8 @@ def replacing(path: Path | str) -> Iterator[Path]:
     """Give a temporary path beside `path`; rename it to `path` on success, remove it on failure."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    with refusals(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
     os.close(handle)
     os.chmod(name, 0o644)
     try:
@@ -68,7 +69,8 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 @contextmanager
 def refusals(place: Path | str) -> Iterator[None]:
-    """What the file system refuses is an OSError that names a file: `place`, where it names none, as after a write.
+    """What the file system refuses is an OSError that names a file: `place`, where it names none, as after a write, or names what
+    `replacing` writes in its stead.
 
     Libraries in Rust (safetensors, tokenizers) raise errors of their own, which end in the number of the system's; a copy of a
     folder raises one of all files that it could not copy.
@@ -80,7 +82,7 @@ def refusals(place: Path | str) -> Iterator[None]:
     except shutil.Error as error:
         raise _first_of(error, place) from error
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None or Path(str(error.filename)).name.startswith(f".{Path(place).stem}-"):
             error.filename = str(place)
         raise
     except Exception as error:

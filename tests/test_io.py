@@ -180,6 +180,18 @@ def test_what_the_system_refuses_names_the_file_and_a_remedy_that_fits(tmp_path)
     assert "change its permissions" in unusable(PermissionError(13, "Permission denied", "out"))
 
 
+@pytest.mark.parametrize("at", ["tempfile.mkstemp", "os.replace"])
+def test_a_file_that_cannot_be_written_is_called_by_its_own_name(tmp_path, monkeypatch, at):
+    def refuse(*args, dir=tmp_path, prefix=".report-", suffix=".html"):
+        raise PermissionError(13, "Permission denied", *args[:1] or [f"{dir}/{prefix}my27epb5{suffix}"], None, *args[1:])
+
+    monkeypatch.setattr(f"speechssl.io.{at}", refuse)
+    with pytest.raises(PermissionError) as error:
+        write_text(tmp_path / "report.html", "x")
+    assert unusable(error.value).startswith(f"cannot use {tmp_path}/report.html (Permission denied); change its permissions")
+    assert not os.listdir(tmp_path)
+
+
 def test_a_copy_of_a_folder_that_fails_names_its_first_file(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a/weights").symlink_to("/nowhere")

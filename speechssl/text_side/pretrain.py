@@ -71,7 +71,7 @@ from speechssl.textlm import (
     without_dropout,
 )
 from speechssl.trainer import Batch, check_share, fit
-from speechssl.units.storage import iterate_units, units_card
+from speechssl.units.storage import load_units, units_card
 
 NAMED = ("text", "second_text", "units", "second_units", "symbols", "tokenizer", "start", "like")  # options that are places
 TEXT, UNITS, SYMBOLS, NONE = "text", "units", "symbols", "none"  # --data that is not artificial
@@ -194,7 +194,7 @@ def source_of(
         assert o.units
         folders = [units / o.split for units in (o.units, o.second_units) if units]
         tokens = np.array(assign_tokens(tokenizer, int(units_card(folders[0])["K"]), o.assignment, seed), np.int64)
-        return by_turns([whole(Parts([u.runs.units for u in iterate_units(f)], tokens, f)) for f in folders])
+        return by_turns([whole(Parts([runs.units for runs in load_units(f).values()], tokens, f)) for f in folders])
     if symbols is not None:
         assert o.symbols
         numbers = {symbol: i for i, symbol in enumerate(symbols.known)}

@@ -95,9 +95,9 @@ def train_unit_lm(units: Path, out: Path, o: UnitLmOptions) -> str:
             check_length(o.length, model, "symbols", "the language model")
             if not o.dropout:
                 without_dropout(model)
-            stream = Recordings([u.runs.units for u in iterate_units(folder)], symbols, folder)
+            stream = Recordings([runs.units for runs in load_units(folder).values()], symbols, folder)
             trained = CausalModel(model)
-            held_out = [u.runs.units for u in iterate_units(scored)] if scored else []
+            held_out = [runs.units for runs in load_units(scored).values()] if scored else []
 
             def perplexity() -> float:
                 lm = UnitLm(trained, symbols, longest_sequence(model) or o.length, window=o.length)
@@ -147,7 +147,7 @@ class Recordings:
 
     def __init__(self, spoken: Sequence[np.ndarray], symbols: int, place: Path) -> None:
         """spoken: units of each, 0 to K - 1. Raises InputError where there are none."""
-        self.ids = np.concatenate([np.concatenate([[symbols], units]) for units in not_empty(spoken, place)]).astype(np.int64)
+        self.ids = np.concatenate([part for units in not_empty(spoken, place) for part in ([symbols], units)], dtype=np.int64)
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
         return np.take(self.ids, np.arange(length) + rng.integers(len(self.ids)), mode="wrap")

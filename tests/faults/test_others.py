@@ -203,6 +203,20 @@ def test_without_permission_it_is_one_sentence(place: str, workshop: Path, tell:
     tell(f"no permission: {place}", ["refused in one sentence"])
 
 
+@pytest.mark.skipif(not hasattr(os, "seteuid") or os.geteuid() != 0, reason="only root can become somebody without permission")
+def test_a_file_in_a_folder_without_permission_is_called_by_its_own_name(workshop: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        shutil.copytree(workshop / "audio", root / "audio")
+        os.seteuid(65534)
+        try:
+            said = command("units", "fit", root / "audio", "mfcc", root / "own.safetensors", "--clusters", 4, "--starts", 1)
+        finally:
+            os.seteuid(0)
+    check_refusal(said, f"cannot use {root / 'own.safetensors'} (Permission denied); change its permissions")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("jump", [-1e8, 1e8, 3e9])
 def test_a_clock_that_jumps_changes_nothing(

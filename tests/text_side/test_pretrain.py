@@ -148,6 +148,19 @@ def test_units_are_the_tokens_that_dual_gives_them(save_units: Any, checkpoint: 
         Parts([], np.arange(3), units)
 
 
+def test_units_stay_on_disk_in_their_order(save_units: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[np.ndarray] = []
+
+    def parts(sequences: list[np.ndarray], tokens: np.ndarray, place: Path) -> Parts:
+        given.extend(sequences)
+        return Parts(sequences, tokens, place)
+
+    monkeypatch.setattr("speechssl.text_side.pretrain.Parts", parts)
+    units = save_units({name: RunLength.of_frames(np.array(some)) for name, some in {"b": [5, 1, 2], "a": [3, 4]}.items()}, {})
+    source_of(options(data="units", units=units), None, symbol_vocabulary(map(str, range(120))))
+    assert all(isinstance(some, np.memmap) for some in given) and [some.tolist() for some in given] == [[5, 1, 2], [3, 4]]
+
+
 def test_what_cannot_be_trained_on_is_one_sentence_and_leaves_nothing(texts: Path, tmp_path: Path, checkpoint: Any) -> None:
     (tmp_path / "nothing").mkdir()
     cases: list[tuple[dict[str, Any], str]] = [

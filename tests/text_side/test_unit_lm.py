@@ -42,7 +42,7 @@ from speechssl.text_side.unit_lm import (
     utterances,
 )
 from speechssl.timing import RunLength
-from speechssl.units.storage import Part, Utterance, encode, part_name
+from speechssl.units.storage import Part, Utterance, encode, iterate_units, part_name
 
 from ..files import change_lines, write_lines
 
@@ -126,6 +126,24 @@ def test_recordings_follow_each_other_behind_the_symbol_between_them() -> None:
     assert len(stream(np.random.default_rng(0), 40)) == 40
     with pytest.raises(InputError, match="the units in x are empty"):
         Recordings([np.array([], int)], 6, Path("x"))
+
+
+def test_units_stay_on_disk_in_their_order(units: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[np.ndarray] = []
+
+    def recordings(spoken: list[np.ndarray], symbols: int, place: Path) -> Recordings:
+        given.extend(spoken)
+        return Recordings(spoken, symbols, place)
+
+    def log_probs(self: UnitLm, sequences: list[np.ndarray]) -> list[np.ndarray]:
+        given.extend(sequences)
+        return [np.zeros(1)]
+
+    monkeypatch.setattr("speechssl.text_side.unit_lm.Recordings", recordings)
+    monkeypatch.setattr(UnitLm, "log_probs", log_probs)
+    train_unit_lm(units, tmp_path / "lm", options(evaluate_every=2))
+    assert all(isinstance(some, np.memmap) for some in given)
+    assert [some.tolist() for some in given] == 2 * [u.runs.units.tolist() for u in iterate_units(units / "train")]
 
 
 def test_pairs_of_units_alone() -> None:
