@@ -48,7 +48,8 @@ def draw(scores: Scores, out: Path) -> None:
             where = sorted(c for (s, metric, c) in scores if (s, metric) == (system, "ff1"))
             cells = [scores[system, "ff1", c] for c in where]
             errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
-            by_errors.errorbar([scores[system, "wer", c]["value"] for c in where], [cell["value"] for cell in cells], errors, **style)
+            places, values = ([scores[system, metric, c]["value"] for c in where] for metric in ("wer", "ff1"))
+            by_errors.errorbar(places, values, errors, **style)
         by_snr.set_xticks(range(len(by_level)), [*(f"{level:g}" for level in levels), "clean"])
         by_snr.set_xlabel("← more noise\N{EM SPACE}SNR of pink noise (dB)\N{EM SPACE}less noise →")
         by_snr.set_ylabel("FF1 (%)")
