@@ -114,10 +114,16 @@ def _licensed(name: str, licence: str | None) -> str:
     return f"{name}, {licence or 'licence not known'}"
 
 
+def family_without(error: Exception) -> str:
+    """The family, such as ViT, of which transformers has no model of the kind that was asked for; "" for any other error."""
+    found = re.match(r"Unrecognized configuration class .*?(\w+)Config'?> for this kind of AutoModel", str(error))
+    return found[1] if found else ""
+
+
 def reason_of(error: Exception) -> str:
     """The first sentence of what a library raised; of transformers' list of all families, the one that it lacks."""
-    if family := re.match(r"Unrecognized configuration class .*?(\w+)Config'?> for this kind of AutoModel", str(error)):
-        return f"transformers has no such model of the family {family[1]}"
+    if family := family_without(error):
+        return f"transformers has no such model of the family {family}"
     return re.split(r"\.\s|\n", str(error).strip())[0][:160].rstrip(".") or type(error).__name__
 
 

@@ -51,7 +51,7 @@ def commands(w: Path) -> Iterator[str]:
     yield f"train dual {corpus} {w}/units {models}/dual-scratch --assignment scratch --config {MINISQA} --stage assignment"
     yield f"train ctc {corpus} {encoder} {models}/ctc --config {MINISQA} --stage ctc"
     yield f"train text-qa {corpus} {models}/text-qa --config {MINISQA} --stage text-qa"
-    start = f"--recogniser {models}/ctc --start {models}/text-qa"
+    start = f"--ctc {models}/ctc --start {models}/text-qa"
     yield f"train speechbert {corpus} {encoder} {models}/speechbert {start} --config {MINISQA} --stage speechbert"
     yield f"evaluate confusions {corpus} {w}/errors --models {models} --config {MINISQA} --stage confusions"
     where = f"--models {models} --errors {w}/errors/confusions.json"

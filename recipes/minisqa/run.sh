@@ -48,7 +48,7 @@ speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc" $(with ctc)
 speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" $(with text-qa)
 
 stage "7 SpeechBERT: audio words read by the text BERT of the cascade"
-speechssl train speechbert "$EXP/corpus" "$MODELS/encoder" "$MODELS/speechbert" --recogniser "$MODELS/ctc" --start "$MODELS/text-qa" $(with speechbert)
+speechssl train speechbert "$EXP/corpus" "$MODELS/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" --start "$MODELS/text-qa" $(with speechbert)
 
 stage "8 evaluation on unseen voices, passages and values"
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with evaluate)

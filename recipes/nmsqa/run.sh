@@ -53,7 +53,7 @@ if [ -n "$(setting shipped)" ]; then
 elif aligned; then
   speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$EXP/models/cascade/ctc" $(with ctc)
   speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/models/cascade/speechbert" \
-    --recogniser "$EXP/models/cascade/ctc" $(with speechbert)
+    --ctc "$EXP/models/cascade/ctc" $(with speechbert)
 fi
 
 stage "6 evaluation, split by split: EXP/SPLIT"

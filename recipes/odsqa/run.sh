@@ -89,7 +89,7 @@ if [ -n "$(setting listen)" ]; then
   stage "6 SpeechBERT: audio characters, read by the text BERT of the cascade"
   if [ -n "$(setting speechbert)" ]; then
     speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/speechbert" --split "$TRAIN" \
-      --recogniser "$EXP/models/plain/ctc" --start "$EXP/models/plain/text-qa" $(with speechbert)
+      --ctc "$EXP/models/plain/ctc" --start "$EXP/models/plain/text-qa" $(with speechbert)
   fi
 else
   echo "left out: stages 4 to 6, which need recordings (listen: true in $CONFIG)"

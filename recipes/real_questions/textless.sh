@@ -56,7 +56,7 @@ stage "5 cascade and SpeechBERT: a reader of text, a CTC head on the same encode
 [ -f "$EXP/text-qa/card.json" ] || CONFIG=$READER text_reader
 [ -e "$OUT/models/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$OUT/models/text-qa"
 speechssl train ctc "$OUT/any" "$OUT/models/encoder" "$OUT/models/ctc" $(with ctc)
-speechssl train speechbert "$OUT/any" "$OUT/models/encoder" "$OUT/models/speechbert" --recogniser "$OUT/models/ctc" \
+speechssl train speechbert "$OUT/any" "$OUT/models/encoder" "$OUT/models/speechbert" --ctc "$OUT/models/ctc" \
   --start "$OUT/models/text-qa" $(with speechbert)
 
 stage "6 articles that none of them saw; recognisers that take long on some of the passages, beside all others"

@@ -40,7 +40,7 @@ if [ -n "$(setting stand-in)" ]; then
   borrow "$(setting stand-in)" "$MODELS" ctc speechbert
 elif aligned; then
   speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/ctc" $(with ctc)
-  speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$MODELS/speechbert" --recogniser "$MODELS/ctc" $(with speechbert)
+  speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" $(with speechbert)
 fi
 
 stage "6 evaluation: EXP/SPLIT; FF1 is SLUE's frame-F1"

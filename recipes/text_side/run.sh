@@ -286,7 +286,7 @@ if part 6; then
     for arm in text scratch; do
       lm=$EXP/models/lm-$arm-$seed rows=re-init
       [ "$arm" = text ] || rows=scratch
-      speechssl text unit-lm "$EXP/units" "$lm" --start "$GPT" --assignment $rows --scored dev --seed "$seed" $(with unit-lm)
+      speechssl text unit-lm "$EXP/units" "$lm" --start "$GPT" --assignment $rows --eval-split dev --seed "$seed" $(with unit-lm)
       probe "$lm" "$arm"
       speechssl text continue "$lm" "$EXP/units" "$EXP" --arm "$arm" $(with continue)
     done

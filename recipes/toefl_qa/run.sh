@@ -40,11 +40,11 @@ if [ -d "$EXP/corpus/train" ]; then
   speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/$(setting recogniser)" $(with ctc)
 
   stage "6 SpeechBERT: audio words and masked words of the stories, then multiple choice; a CTC head segments the words"
-  speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/speechbert" --recogniser "$MODELS/ctc" --no-spans $(with speechbert)
+  speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/speechbert" --ctc "$MODELS/ctc" --no-spans $(with speechbert)
   [ -L "$MODELS/speechbert" ] || rm -rf "$MODELS/speechbert" # that of a shipped set, which knows other words
   ln -sfn ../speechbert "$MODELS/speechbert"
   speechssl train choice "$EXP/corpus" "$MODELS/choice-speechbert" --speechbert "$MODELS/speechbert" --encoder "$EXP/encoder" \
-    --recogniser "$MODELS/ctc" $(with choice-speechbert)
+    --ctc "$MODELS/ctc" $(with choice-speechbert)
   systems="--systems $(setting systems) $(whispers)"
 else
   systems="--systems chance longest-option"

@@ -51,7 +51,7 @@ stage "4 the cascade's recogniser, and SpeechBERT; the reader of words is that o
 [ -d "$MODELS/text-qa" ] || cp -r "$known/text-qa" "$MODELS/"
 speechssl train ctc "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/ctc" $(with ctc)
 if grep -q "^speechbert:" "$CONFIG"; then
-  speechssl train speechbert "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/speechbert" --recogniser "$MODELS/ctc" \
+  speechssl train speechbert "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" \
     --start "$MODELS/text-qa" $(with speechbert)
 else # its vectors of words are learned again, from those that the encoder before gives
   speechssl train transfer-speechbert "$EXP/readers/espeak" "$known/encoder" "$known/speechbert" "$MODELS/encoder" \

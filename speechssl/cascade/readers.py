@@ -32,6 +32,7 @@ from speechssl.io import FILES, WEIGHTS, checkpoint_folder, hash_files, read_jso
 from speechssl.textlm import (
     SHIFT,
     TextCodec,
+    family_without,
     load_shift,
     load_tokenizer,
     longest_sequence,
@@ -163,11 +164,19 @@ class TrainedReader:
 
 # ---- readers of Hugging Face
 
+HEADS = {"qa_outputs", "qa_classifier", "head", "classifier"}  # what answers: of most families, of BigBird, of ModernBERT
+
+
+def _untrained(lacking: Sequence[str]) -> bool:
+    """Whether the weights that a checkpoint lacks are those that answer, which only fine-tuning makes."""
+    return {name.partition(".")[0] for name in lacking} <= HEADS and any(name.endswith(".weight") for name in lacking)
+
 
 def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -> HuggingFaceReader:
     """Raises InputError for a checkpoint that cannot be loaded whole, or cannot find a span in a line of text."""
     remedy = "give one that was fine-tuned for extractive question answering (AutoModelForQuestionAnswering), with its tokeniser"
     remedy += f"; tested families: {', '.join(TEXT_FAMILIES)}"
+    untrained = "was not fine-tuned for question answering"
     try:
         config = text_config(folder)
         if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
@@ -179,8 +188,12 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
             folder, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
         )
     except Exception as error:  # transformers and safetensors each raise their own
+        if family := family_without(error):
+            raise InputError(f"the reader {folder} ({family}) {untrained}; {remedy}") from error
         raise InputError(f"cannot load the reader {folder} ({reason_of(error)}); {remedy}") from error
     if lacking := sorted(info["missing_keys"]):
+        if _untrained(lacking):
+            raise InputError(f"the reader {folder} ({config.model_type}) {untrained}; {remedy}")
         raise InputError(f"the reader {folder} lacks {len(lacking)} weights ({', '.join(lacking[:3])}); {remedy}")
     tokenizer = read_tokenizer(folder, remedy)
     for_inference(model)

@@ -52,15 +52,14 @@ class TrainChoice:
 
     A text encoder reads every window of a passage with the question and each option; the windows are combined, and a softmax over
     the options follows. Without --units it reads the text. With --units it reads the units of passages, questions and options that
-    `units extract` made from the train split. With --speechbert, --encoder and --recogniser it reads the audio words of SpeechBERT,
+    `units extract` made from the train split. With --speechbert, --encoder and --ctc it reads the audio words of SpeechBERT,
     whose text encoder is trained further. For words and units, --start names a reader of the same units or words to start
     from, trained by train dual, train text-qa, or this verb. A killed run resumes with the same command.
 
       speechssl train choice corpus exp/models/choice-text
       speechssl train choice corpus exp/models/choice-units --units units --start exp/models/dual
       speechssl train choice corpus exp/models/choice-speechbert --speechbert exp/models/speechbert \\
-        --encoder people-en/encoder \\
-        --recogniser exp/models/ctc
+        --encoder people-en/encoder --ctc exp/models/ctc
     """
 
     corpus: Path = argument("prepared corpus")
@@ -71,7 +70,7 @@ class TrainChoice:
     units: Path | None = option(None, "folder of `speechssl units extract`")
     encoder: str | None = option(None, f"encoder of the audio words: {ENCODERS}")
     speechbert: Path | None = option(None, "folder of `speechssl train speechbert`, whose audio words are read")
-    recogniser: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments audio words")
+    ctc: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments audio words")
     assignment: str = option("most-frequent", ASSIGNMENT)
     start: Path | None = option(None, "trained reader of the same units or words to start from; default: the text encoder")
     sweep: str | None = option(None, SWEEP)
@@ -107,10 +106,10 @@ class TrainChoice:
                     "--units, --assignment, --random-units, --read, --start and --text-encoder do not apply to audio words; the "
                     "text encoder is SpeechBERT's; leave them out, or leave out --speechbert"
                 )
-            if not (self.encoder and self.recogniser):
-                raise InputError("--speechbert needs the --encoder it was trained on and a --recogniser that segments words")
-        elif self.recogniser is not None:
-            raise InputError("--recogniser segments the words of SpeechBERT; give --speechbert as well, or leave it out")
+            if not (self.encoder and self.ctc):
+                raise InputError("--speechbert needs the --encoder it was trained on and a --ctc that segments words")
+        elif self.ctc is not None:
+            raise InputError("--ctc segments the words of SpeechBERT; give --speechbert as well, or leave it out")
         elif self.encoder is not None:
             raise InputError("--encoder is for audio words; give --speechbert as well, or leave it out")
         elif self.units is None and self.options.noise:
@@ -121,7 +120,7 @@ class TrainChoice:
         from speechssl.encoders.load import SharedEncoder, load_encoder
         from speechssl.speechbert.system import load_speechbert
 
-        folder, recogniser = shipped(self.speechbert), shipped(self.recogniser)
-        assert folder is not None and recogniser is not None and self.encoder is not None
+        folder, ctc = shipped(self.speechbert), shipped(self.ctc)
+        assert folder is not None and ctc is not None and self.encoder is not None
         shared = SharedEncoder(load_encoder(self.encoder))  # SpeechBERT and recogniser read the same layers of one recording
-        return load_speechbert(folder, shared, CtcRecogniser.load(recogniser, shared))
+        return load_speechbert(folder, shared, CtcRecogniser.load(ctc, shared))

@@ -53,9 +53,9 @@ class Train:
     There are three stages. An autoencoder makes one vector of every audio word, near the embedding of its text (--word-...). The
     text encoder is trained to predict masked words of text and speech (--mask-...), and then to find answer spans (the other
     training options; --trained is of this stage alone). A killed run resumes with the same command. Words are segmented by the
-    times in the manifest and, with --recogniser, a second time as they will be in evaluation.
+    times in the manifest and, with --ctc, a second time as they will be in evaluation.
 
-      speechssl train speechbert corpus people-en/encoder exp/speechbert --layer 5 --recogniser people-en/ctc
+      speechssl train speechbert corpus people-en/encoder exp/speechbert --layer 5 --ctc people-en/ctc
       speechssl train speechbert corpus mfcc exp/speechbert-mfcc --start people-en/text-qa
     """
 
@@ -63,7 +63,7 @@ class Train:
     encoder: str = argument(f"encoder for the features of audio words: {ENCODERS}; or mfcc, as published")
     out: Path = argument("folder for the trained model")
     layer: Whole | None = option(None, "layer of the encoder, which mfcc has not")
-    recogniser: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments words")
+    ctc: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments words")
     start: Path | None = option(None, "reader of `speechssl train text-qa` to start from; default: the text encoder")
     word_steps: Count = option(WORDS.steps, "number of updates of the autoencoder")
     word_learning_rate: Amount = option(WORDS.learning_rate, "peak learning rate of the autoencoder")
@@ -98,12 +98,12 @@ class Train:
         from speechssl.encoders.load import SharedEncoder, load_encoder
         from speechssl.units.features import encoder_features, load_features
 
-        folder = shipped(self.recogniser)
+        folder = shipped(self.ctc)
         if self.encoder == "mfcc":
             if self.layer is not None:
                 raise InputError(f"mfcc has no layer {self.layer}; leave out --layer")
             if folder is not None:
-                raise InputError(f"the recogniser {folder} reads an encoder's layers, not mfcc; leave out --recogniser")
+                raise InputError(f"the recogniser {folder} reads an encoder's layers, not mfcc; leave out --ctc")
             return load_features("mfcc", 0), None
         shared = SharedEncoder(load_encoder(self.encoder))  # features and recogniser read the same layers of one recording
         features = encoder_features(shared, self.layer, 1)  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ def known_words(record: Passage | Question, samples: np.ndarray, recogniser: Ctc
     if words := spans_of(record.words):
         return words
     if recogniser is None or not record.text:
-        raise ValueError("its manifest has no words with times (`train speechbert --recogniser` aligns its text)")
+        raise ValueError("its manifest has no words with times (`train speechbert --ctc` aligns its text)")
     written = (word[slice(*core(word))] for word, _ in pieces(record.text, record.language))
     return ctc_aligner(recogniser).align(samples, [word for word in written if word]).words
 

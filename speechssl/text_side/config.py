@@ -273,7 +273,7 @@ class Plateau:
     """train DUAL's reader and score it as it learns
 
     For hundreds of steps the reader points at any fact, whatever is asked; then FF1 rises within a few. This trains the reader of
-    `speechssl train dual` from any text encoder and scores it on another split every --every steps. UNITS has both splits,
+    `speechssl train dual` from any text encoder and scores it on --eval-split every --eval-every steps. UNITS has both splits,
     extracted with one codebook. `speechssl text gains` prints after how many steps each start reaches FF1 50, and what it gains
     in the end.
 
@@ -286,8 +286,8 @@ class Plateau:
     results: Path = argument(RESULTS)
     arm: str = option(MISSING, ARM)
     assignment: str = option("most-frequent", ASSIGNMENT)
-    scored: str = option("test", "split of corpus and units that is scored")
-    every: Count = option(100, "steps between two scores")
+    eval_split: str = option("test", "split of corpus and units that is scored")
+    eval_every: Count = option(100, "steps between two scores")
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(
         QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275),
@@ -299,7 +299,7 @@ class Plateau:
         from speechssl.text_side.surface import plateau
 
         use_device(self.device)
-        print(plateau(self.corpus, self.units, self.results, self.arm, self.assignment, self.qa, self.scored, self.every))
+        print(plateau(self.corpus, self.units, self.results, self.arm, self.assignment, self.qa, self.eval_split, self.eval_every))
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ class UnitLmOptions:
         "most-frequent, least-frequent, random",
     )
     split: str = option("train", "split of UNITS to train on")
-    scored: str | None = option(None, "split of UNITS whose perplexity is taken in training")
+    scored: str | None = option(None, "split of UNITS whose perplexity is taken in training", name="eval_split")
     evaluate_every: Whole = option(0, "steps between perplexities, for curves; 0: only at the end", name="eval_every")
     layers: Count = option(12, "layers of a GPT-2 that is made here")
     width: Count = option(768, "its width")
@@ -338,7 +338,7 @@ class UnitLm:
       speechssl pretrain text exp/gpt --text texts/ --objective causal --layers 4 --width 128 --heads 4 --steps 2000
       speechssl text unit-lm units exp/lm-text --start exp/gpt/encoder
       speechssl text unit-lm units exp/lm-scratch --start exp/gpt/encoder --assignment scratch
-      speechssl text unit-lm units exp/lm-opt --start facebook/opt-125m --scored dev --eval-every 500
+      speechssl text unit-lm units exp/lm-opt --start facebook/opt-125m --eval-split dev --eval-every 500
     """
 
     units: Path = argument("folder of `speechssl units extract`")
@@ -468,7 +468,7 @@ class SurfaceOptions:
     reach: Amount = option(1.0, "how far random directions go, in both ways; 1 is as long as the weights themselves")
     beyond: Weight = option(0.5, "how far the line from start to end goes on at either end, as a share of its length")
     windows: Count = option(32, "windows of each split whose loss is taken")
-    dev: str = option("dev", "the split beside that of training")
+    dev: str = option("dev", "the split beside that of training", name="eval_split")
     seed: Whole = option(0, "seed of the random directions and of the windows")
 
 

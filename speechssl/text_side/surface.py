@@ -175,7 +175,9 @@ def windows_of(
     else:
         examples, _ = text_examples(data, TextCodec(load_tokenizer(reader, model.embedding.num_embeddings)))
     if not examples:
-        raise InputError(f"{corpus / split} has no answerable question with a place in its passage; give another split with --dev")
+        raise InputError(
+            f"{corpus / split} has no answerable question with a place in its passage; give another split with --eval-split"
+        )
     batches = ExampleBatches(examples, layout, 1, float(options.get("empty", 0.1)), o.seed)
     return [batches(i) for i in range(min(o.windows, len(examples)))]
 

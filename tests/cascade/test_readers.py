@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from speechssl.cascade.config import ReaderOptions
@@ -236,14 +237,26 @@ def no_reader(folder, reason):
     assert all(name in message for name in TEXT_FAMILIES) and ". " not in message
 
 
-@pytest.mark.parametrize("family", ["BERT", "T5", "GPT2"])
-def test_a_checkpoint_without_a_head_is_refused(checkpoint, family):
-    no_reader(checkpoint(family), r"lacks 2 weights \(qa_outputs\.bias, qa_outputs\.weight\)")
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [(f, "AutoModel") for f in ("BERT", "T5", "GPT2", "Bart", "BigBird", "ModernBERT")]
+    + [(f, "AutoModelForMaskedLM") for f in ("BERT", "BigBird", "ModernBERT")],
+)
+def test_a_checkpoint_without_a_head_is_refused(checkpoint, family, kind):
+    no_reader(checkpoint(family, kind), r"\w+\) was not fine-tuned for question answering; give one that was fine-tuned")
+
+
+@pytest.mark.parametrize("name", ["bert.embeddings.word_embeddings.weight", "qa_outputs.bias"])
+def test_a_checkpoint_that_lacks_other_weights_has_another_message(checkpoint, tmp_path, name):
+    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "a")
+    weights = load_file(folder / "model.safetensors")
+    save_file({n: w for n, w in weights.items() if n != name}, folder / "model.safetensors", {"format": "pt"})
+    no_reader(folder, rf"lacks 1 weights \({name}\)")
 
 
 @pytest.mark.slow
 def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_path):
-    no_reader(hubert_folder("layer"), r"cannot load the reader .* \(transformers has no such model of the family Hubert\)")
+    no_reader(hubert_folder("layer"), r"the reader .* \(Hubert\) was not fine-tuned for question answering; give one")
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "a")
     change_json(folder / "config.json", id2label={"0": "a", "1": "b", "2": "c"}, num_labels=3)
     no_reader(folder, "cannot load the reader|cannot read text|lacks")

@@ -183,7 +183,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_options_become_three_stages(trained: list[Any], tmp_path: Path) -> None:
     given = "--word-steps 7 --mask-steps 8 --mask-learning-rate 3e-4 --steps 9 --horizon 20 --pull 0.5 --seed 3".split()
     verb = ["train", "speechbert", "corpus", "people-en/encoder", str(tmp_path)]
-    assert main([*verb, "--layer", "5", "--recogniser", "people-en/ctc", "--start", "people-en/text-qa", *given]) == 0
+    assert main([*verb, "--layer", "5", "--ctc", "people-en/ctc", "--start", "people-en/text-qa", *given]) == 0
     corpus, features, out, options, recogniser, start = trained[0]
     assert (corpus, out, start) == (Path("corpus"), tmp_path, MODELS / "text-qa")
     assert (options.words.steps, options.masked.steps, options.qa.training.steps) == (7, 8, 9)
@@ -202,11 +202,11 @@ def test_no_steps_are_no_stage_and_mfccs_need_no_encoder(trained: list[Any], tmp
 @pytest.mark.parametrize(
     ("encoder", "more", "message"),
     [
-        ("mfcc", ["--recogniser", str(MODELS / "ctc")], "leave out --recogniser"),
+        ("mfcc", ["--ctc", str(MODELS / "ctc")], "leave out --ctc"),
         ("mfcc", ["--layer", "5"], "mfcc has no layer 5; leave out --layer"),
         (str(MODELS / "encoder"), ["--layer", "77"], "has the layers 0 to 5, not 77"),
         (str(MODELS / "encoder"), [], "has the layers 0 to 5; choose one with --layer"),
-        (str(MODELS / "encoder"), ["--layer", "5", "--recogniser", "nowhere"], "nowhere"),
+        (str(MODELS / "encoder"), ["--layer", "5", "--ctc", "nowhere"], "nowhere"),
     ],
 )
 def test_parts_that_do_not_fit_are_one_sentence(encoder: str, more: list[str], message: str, tmp_path: Path, capsys: Any) -> None:

@@ -198,9 +198,9 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
         (["--encoder", "e"], "--encoder is for audio words; give --speechbert"),
         (["--random-units", "0.1"], "--random-units is for units; give --units"),
         (["--speechbert", "s", "--text-encoder", "bert"], "the text encoder is SpeechBERT's"),
-        (["--speechbert", "s"], "needs the --encoder it was trained on and a --recogniser"),
+        (["--speechbert", "s"], "needs the --encoder it was trained on and a --ctc"),
         (["--speechbert", "s", "--units", "u"], "do not apply to audio words"),
-        (["--recogniser", "r"], "segments the words of SpeechBERT; give --speechbert"),
+        (["--ctc", "r"], "segments the words of SpeechBERT; give --speechbert"),
     ],
 )
 def test_flags_that_belong_together_are_asked_for(corpus, tmp_path, capsys, flags, message):
@@ -264,7 +264,7 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
         ["train", "choice", str(root), str(models / "choice-units"), "--units", str(tmp_path / "units"), *short, "2"],
         ["train", "choice", str(root), str(models / "choice-text"), "--combine", "log-sum-exp", *short, "60"],
         ["train", "choice", str(root), str(models / "choice-speechbert"), "--speechbert", str(models / "speechbert")]
-        + ["--encoder", encoder, "--recogniser", str(models / "ctc"), "--window", "100", "--stride", "50"]
+        + ["--encoder", encoder, "--ctc", str(models / "ctc"), "--window", "100", "--stride", "50"]
         + ["--max-question", "30", "--steps", "2", "--warmup-steps", "1", "--precision", "fp32"],
     ]
     for command in commands:

@@ -245,7 +245,7 @@ def test_readers_and_recognisers_lower_their_losses(models):
 
 def test_speechbert_is_trained(corpus, tmp_path):
     steps = "--word-steps 4 --word-batch 8 --mask-steps 3 --mask-batch 2 --steps 3 --batch 2 --passages 2"
-    begun = f"--recogniser {SHIPPED}/ctc --start {SHIPPED}/text-qa --layer 5"
+    begun = f"--ctc {SHIPPED}/ctc --start {SHIPPED}/text-qa --layer 5"
     speechssl(f"train speechbert {corpus} {SHIPPED} {tmp_path / 'out'} {begun} {steps} --precision bf16 -q")
     assert json.loads((tmp_path / "out/card.json").read_text())["training"]
 
