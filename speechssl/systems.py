@@ -252,11 +252,15 @@ class QA:
             raise InputError(f"{textual[0]} reads transcripts and cannot listen; choose dual, speechbert, or cascade-ENGINE")
         reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
         self.systems: list[System] = load_systems(folder, systems, reading=reading, language=self.language)
-        for part in [part for name, part in OWN.items() if name in [system.name.partition("@")[0] for system in self.systems]]:
-            known = _languages(folder / part)
-            if known and self.language not in known:
+        named = {system.name.partition("@")[0] for system in self.systems}
+        used = [folder / part for name, part in OWN.items() if name in named]
+        if any(isinstance(system, Cascade) for system in self.systems):
+            used.append(find_reader(folder, reading.reader))
+        for part in used:
+            if not _knows(part, self.language):
+                known = _languages(part)
                 raise InputError(
-                    f"{folder / part} was trained on the language {' and '.join(sorted(known))}, not on {self.language}; give "
+                    f"{part} was trained on the language {' and '.join(sorted(known))}, not on {self.language}; give "
                     "models of this language with --models, or a multilingual Whisper and a reader with --systems and --reader"
                 )
         shipped = f"{folder.name}{trained_on}"
@@ -335,15 +339,15 @@ def best_systems(models: Path, language: str = "en", reader: Path | str | None =
     """What is there, the best first: the cascade of the best Whisper and the best reader of real questions that lie on this machine
     (the folder of checkpoints, the hub's cache), and DUAL of `models`. Without such a reader DUAL comes first, and that Whisper has
     the reader of `models`; without a Whisper it is DUAL and the cascade of `models`. Also the reader, None for that of `models`.
-    language: of the speech; for another than English, models of English alone are no choice. reader: takes the best one's place.
+    language: of the speech; models of another language alone are no choice. reader: takes the best one's place.
 
     Raises InputError for no system.
     """
     recogniser, best = _there(language)
-    dual = ["dual"] * (models / "dual").is_dir()
+    dual = ["dual"] * _knows(models / "dual", language)
     if recogniser and (reader or best):
         return [f"cascade-{recogniser}", *dual], reader or best
-    if recogniser and (models / "text-qa").is_dir():
+    if recogniser and _knows(models / "text-qa", language):
         return [*dual, f"cascade-{recogniser}"], None
     return default_systems(models), reader
 
@@ -383,6 +387,11 @@ def _languages(folder: Path) -> set[str]:
     corpus = (read_json(folder / "card.json") if (folder / "card.json").is_file() else {}).get("corpus") or {}
     stated = (part.get("settings", {}).get("language") for part in (corpus, *corpus.get("of", ())))
     return {language_of(language) for language in stated if language}
+
+
+def _knows(folder: Path, language: str) -> bool:
+    """Whether a model is there, and its card names no other language alone."""
+    return folder.is_dir() and (not (known := _languages(folder)) or language in known)
 
 
 def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
@@ -566,6 +575,7 @@ def named_as_given(parts: Parts, out: Path) -> Iterator[None]:
         sentence = str(error)
         for name, part in given.items():
             sentence = sentence.replace(str(out / name), str(part))
+        sentence = sentence.replace(str(out), "the parts given")
         error.args = (sentence,)  # of the same kind, such as MissingExtra
         raise
 

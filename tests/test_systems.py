@@ -273,6 +273,6 @@ def test_one_model_as_parts_and_as_a_folder_is_one_row(mini_corpus, tmp_path, ca
     assert (out / "predictions/dual/clean.json").stat().st_mtime_ns == made  # the same model: nothing was computed again
     assert evaluated_split(out) == "train"
     assert main([*call, "--encoder", "people-en/encoder"]) == 2
-    assert "--encoder, --codebook and --dual go together; give all three" in capsys.readouterr().err
+    assert "--encoder, --codebook and --dual (the reader of units) go together" in capsys.readouterr().err
     assert main([*call, *named, "--models", "mine"]) == 2
     assert "--models mine names all parts at once" in capsys.readouterr().err

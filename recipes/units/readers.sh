@@ -84,4 +84,15 @@ test espeak $(setting noise) ${KITCHEN:+"$KITCHEN@5"}
 [ ! -d "$EXP/readers/festival/test" ] || test festival clean
 scored=("$EXP/readers/test-espeak")
 [ ! -d "$EXP/readers/test-festival" ] || scored+=("festival=$EXP/readers/test-festival")
+WHISPERS=$(python recipes/whispers.py $(setting whispers)) # recognisers of real speech, on the first passages: they take seconds each
+if [ -n "$WHISPERS" ]; then
+  whispers() { # CORPUS CONDITION ...
+    speechssl evaluate qa "$EXP/readers/$1" "$EXP/readers/whisper-$1" --models "$SHIPPED" --systems $WHISPERS $(with whispers) \
+      --conditions "${@:2}"
+  }
+  whispers espeak clean pink@5 ${KITCHEN:+"$KITCHEN@5"} reverb pink@0
+  scored+=("$EXP/readers/whisper-espeak")
+  [ ! -d "$EXP/readers/festival/test" ] || whispers festival clean
+  [ ! -d "$EXP/readers/festival/test" ] || scored+=("festival=$EXP/readers/whisper-festival")
+fi
 python recipes/ship.py scores "$SHIPPED" "${scored[@]}"

@@ -121,9 +121,9 @@ class Qa(Conditions):
         from speechssl.systems import Parts, linked
 
         if self.encoder is None or self.codebook is None or self.dual is None:
-            raise InputError("--encoder, --codebook and --dual go together; give all three")
+            raise InputError("--encoder, --codebook and --dual (the reader of units) go together; give all three")
         if self.models != type(self).models:
-            raise InputError(f"--models {self.models} names all parts at once; leave it out, or --encoder and --codebook")
+            raise InputError(f"--models {self.models} names all parts at once; leave it out, or --encoder, --codebook and --dual")
         with linked(Parts(self.encoder, self.codebook, self.dual)) as folder:
             label = self.label or "/".join(self.dual.parts[-2:])  # two readers may have one encoder
             return run_evaluation(replace(self, models=str(folder), label=label))

@@ -124,7 +124,8 @@ def read_curve(folder: Path) -> list[dict[str, float]]:
     """The curve of a training, as far as it has come. Raises InputError for a file of something else."""
     path = folder / CURVE
     try:
-        points = read_json(path)["points"] if path.is_file() else []
+        found = read_json(path) if path.is_file() else []
+        points = found if isinstance(found, list) else found["points"]  # a list: of before it had a checksum
         return [{name: point[name] for name in ("step", "loss", "score")} for point in points]
     except (KeyError, TypeError) as error:
         raise InputError(f"{path} is not the curve of a training ({error!r}); delete its folder and train again") from error

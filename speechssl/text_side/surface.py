@@ -41,7 +41,7 @@ from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.finetuning import add, added, train_only, trained_parameters
-from speechssl.io import CHECKSUM, MADE_FROM, hash_json, hash_of_weights, read_json, replacing, stage, write_json
+from speechssl.io import CHECKSUM, MADE_FROM, hash_json, hash_of_weights, read_json, replacing, stage, write_json, write_text
 from speechssl.metrics import frame_f1
 from speechssl.stats import Units
 from speechssl.text_side.config import SurfaceOptions
@@ -190,13 +190,16 @@ class Losses:
         self.end = {name: value.detach().clone() for name, value in model.named_parameters()}
         self.known: dict[str, dict[str, list[float]]] = {}
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+        sound = []
         for line in filter(None, lines):
             with suppress(ValueError, AttributeError):  # a kill cut it short, or it was damaged
                 point = json.loads(line)
-                if point.pop(CHECKSUM, None) == hash_json(point):
+                if point.pop(CHECKSUM, None) in (hash_json(point), None):  # None: of before lines had one
                     self.known |= point
-        if again := sum(map(bool, lines)) - len(self.known):
+                    sound.append(line)
+        if again := len(list(filter(None, lines))) - len(sound):
             tqdm.write(f"{path}: {again} lines are damaged or cut short by a kill; their points are taken again", file=sys.stderr)
+            write_text(path, "".join(f"{line}\n" for line in sound))
 
     @torch.inference_mode()
     def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:

@@ -128,7 +128,7 @@ def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: in
     scores = [score_table(found)] if len(own) < len(found.metrics) else []
     gains = [gain_table(found, baseline)] if any(not has_own_table(task) for task, _ in (*found.gains, *found.apart)) else []
     learned = [*equal_loss_tables(runs), *frozen_table(found), *plateau_table(runs)]
-    made = [*agreement(every, baseline, seed), *scores, *gains, *symbol_table(found), *learned, *unit_lm_table(found, baseline)]
+    made = [*agreement(every, seed), *scores, *gains, *symbol_table(found), *learned, *unit_lm_table(found, baseline)]
     tables = [*made, *read_continuations(results), *surface_tables(found, baseline)]
     tables += language_tables(results, every, list(read_answers(answers, "em")), seed)
     write_json(results / "tables" / "text_side.json", {"tables": [table.values for table in tables]}, checked=True)

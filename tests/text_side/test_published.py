@@ -16,7 +16,7 @@ def runs(task, arm, share, metric="accuracy", seeds=3, symbols=False):
 
 def verdicts(made):
     """By task and start."""
-    return {row[2]: (row[3], row[5]) for table in agreement(made, "scratch") for row in table.rows}
+    return {row[2]: (row[3], row[5]) for table in agreement(made) for row in table.rows}
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,15 @@ def verdicts(made):
         (1, -0.1, 0.1, "within the interval"),
         (-1, -0.3, -0.1, "yes"),
         (-1, 0.1, 0.3, "no, the other way round"),
-        (0, -0.1, 0.1, "yes"),
+        (0, -0.1, 1.9, "yes"),
         (0, -0.3, -0.1, "yes"),
+        (0, -40.0, 80.0, "within the interval"),
         (0, 0.1, 0.3, "no"),
         (1, None, None, "no interval"),
     ],
 )
 def test_the_interval_decides(sign, low, high, expected):
-    assert verdict(sign, low, high) == expected
+    assert verdict(sign, low, high, 2.0) == expected
 
 
 def test_claims_are_of_what_was_run_and_of_the_seeds_that_both_have():
@@ -50,14 +51,14 @@ def test_claims_are_of_what_was_run_and_of_the_seeds_that_both_have():
         "h3: bert against random": ("83.0 against 75.6", "yes"),
         "listops: frozen against default": ("38.4 against 34.3", "within the interval"),
     }
-    (table,) = agreement(made, "scratch")
+    (table,) = agreement(made)
     assert table.title == AGREEMENT and table.rows[0][4].startswith("80.0 against 50.0: +30.0 [")
-    assert agreement(runs("order", "x", 1), "scratch") == []
+    assert agreement(runs("order", "x", 1)) == []
 
 
 def test_a_hill_is_a_height_and_nats_have_three_digits():
     made = runs("dual-hill", "english", 0.25, "nats") + runs("dual-rise", "english", 0.1, "nats")
     made += runs("dual-rise", "scratch", 0.5, "nats")
     assert verdicts(made) == {"dual-rise: english against scratch": ("pictures", "yes"), "dual-hill: english": ("pictures", "no")}
-    (table,) = agreement(made, "scratch")
+    (table,) = agreement(made)
     assert table.rows[1][4].startswith("+0.250 [")
