@@ -56,7 +56,7 @@ def draw(scores: Scores, out: Path) -> None:
         by_snr.set_ylim(0, 100)
         by_errors.set_xlabel("WER of the recogniser in the same condition (%)")
         most = [score["value"] for (_, metric, _), score in scores.items() if metric == "wer"]
-        by_errors.set_xlim(min(most) // 10 * 10, max(100, max(most) // 10 * 10 + 10))
+        by_errors.set_xlim(0, max(100, max(most) // 10 * 10 + 10))
         figure.legend(*by_errors.get_legend_handles_labels(), loc="outside upper center", ncols=3)
         save_figure(figure, out)
 

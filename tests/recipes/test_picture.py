@@ -7,7 +7,8 @@ from pathlib import Path
 from speechssl.io import read_json
 
 ROOT = Path(__file__).parents[2]
-NAMES = {"dual": "DUAL", "speechbert": "SpeechBERT", "cascade-ctc": "cascade"}
+WHISPERS = {f"cascade-whisper-{size}": f"cascade, Whisper {size}" for size in ("base", "tiny.en")}
+NAMES = {"dual": "DUAL", "speechbert": "SpeechBERT", "cascade-ctc": "cascade"} | WHISPERS
 
 
 def test_the_picture_is_what_the_script_draws(tmp_path):
@@ -26,4 +27,4 @@ def test_the_headline_table_agrees_with_the_cards():
                 row = next(row for row in rows if row.startswith(f"| {NAMES[system]} |"))
                 assert f"{score['value']:.1f} [{score['low']:.1f}, {score['high']:.1f}]" in row, key
                 checked.add((system, condition))
-    assert len(checked) == 12  # three systems, in clean speech, two noises, and by festival
+    assert len(checked) == 20  # five systems, in clean speech, two noises, and by festival
