@@ -71,7 +71,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
 @contextmanager
 def refusals(place: Path | str) -> Iterator[None]:
     """What the file system refuses is an OSError that names a file: `place`, where it names none, as after a write, or names what
-    `replacing` writes in its stead.
+    `replacing` writes in its stead, or its lock.
 
     Libraries in Rust (safetensors, tokenizers) raise errors of their own, which end in the number of the system's; a copy of a
     folder raises one of all files that it could not copy.
@@ -83,7 +83,8 @@ def refusals(place: Path | str) -> Iterator[None]:
     except shutil.Error as error:
         raise _first_of(error, place) from error
     except OSError as error:
-        if error.filename is None or Path(str(error.filename)).name.startswith(f".{Path(place).stem}-"):
+        in_its_stead = (f".{Path(place).stem}-", f".{Path(place).name}.lock")
+        if error.filename is None or Path(str(error.filename)).name.startswith(in_its_stead):
             error.filename = str(place)
         raise
     except Exception as error:
@@ -373,7 +374,8 @@ def alone(out: Path | None, file: bool = False) -> Iterator[None]:
     with ExitStack() as stack:
         for left in reversed(range(TRIES)):
             try:
-                stack.enter_context(locked(place, wait=False, shown=out if file else None))
+                with refusals(out):
+                    stack.enter_context(locked(place, wait=False, shown=out if file else None))
                 break
             except InputError:
                 if not left:

@@ -294,6 +294,14 @@ def test_an_empty_folder_that_another_run_holds_is_not_removed(tmp_path: Path) -
     os.close(handle)
 
 
+@pytest.mark.parametrize("place", ["file/x.json", "long" * 62 + ".json"])
+def test_a_lock_that_cannot_be_made_names_the_file_that_is_to_be_written(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError) as caught, alone(tmp_path / place, file=True):
+        pytest.fail("nothing can be written there")
+    assert unusable(caught.value).startswith(f"cannot use {tmp_path / place} (")
+
+
 # ---- named checkpoints: local folders first, then the hub's cache and the hub, which is a small server here
 
 
