@@ -34,6 +34,7 @@ _BACK = re.compile(
     r"(output\.dense|attention\.dense|ffn_output|output_dense|out_lin|lin2|Wo|out_proj|o_proj|down_proj|attn\.o|fc2|SelfAttention\.o"
     r"|DenseReluDense\.wo)$"
 )
+_UNCALLED = ("wavlm",)  # whose attention reads the weights of its matrices, and never calls these
 _ASKED = r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj|SelfAttention\.[qv]|attn\.[qv])"
 
 
@@ -87,6 +88,7 @@ def add(encoder: nn.Module, what: dict[str, Any]) -> None:
     """Add bottlenecks of this width, and shares of layers, where the encoder has none yet. Raises InputError as `train_only`."""
     there = added(encoder)
     if (width := what.get("adapters")) and "adapters" not in there:
+        _check_called(encoder, "adapters")
         found = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and _BACK.search(n)]
         if not found or len(found) != 2 * (own := _own_layers(encoder.config)):
             places = f"{len(found)} places, not two in each of {own} layers," if found else "no place"
@@ -99,6 +101,13 @@ def add(encoder: nn.Module, what: dict[str, Any]) -> None:
         encoder.layer_shares = nn.Parameter(torch.zeros(layers + 1))
         encoder.register_forward_pre_hook(_ask_all, with_kwargs=True)
         encoder.register_forward_hook(_sum)
+
+
+def _check_called(encoder: nn.Module, method: str) -> None:
+    """Raises InputError where what is added to a matrix would never be computed."""
+    if getattr(getattr(encoder, "config", None), "model_type", None) in _UNCALLED:
+        name = type(encoder).__name__
+        raise InputError(f"{method} would train nothing in the attention of {name}; choose {OTHERS}, or try biases")
 
 
 def _own_layers(config: Any) -> int:
@@ -164,6 +173,7 @@ def _add_lora(encoder: nn.Module) -> None:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise MissingExtra("--trained lora", "peft") from error
+    _check_called(encoder, "lora")
     if any(hasattr(module, "lora_A") for module in encoder.modules()):
         return
     try:

@@ -38,6 +38,7 @@ CARD, MADE_FROM, CHECKSUM = "card.json", "made_from.json", "checksum"
 SLOW = 1 << 30  # bytes of a file whose hash takes seconds
 LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
 TRIES = 5  # a tenth of a second apart, to take a lock that others hold for as long as they append a row
+RACES = 100  # in a row that are lost to those who remove the folder of a lock
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
 _TOLD: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
@@ -70,7 +71,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
 @contextmanager
 def refusals(place: Path | str) -> Iterator[None]:
     """What the file system refuses is an OSError that names a file: `place`, where it names none, as after a write, or names what
-    `replacing` writes in its stead.
+    `replacing` writes in its stead, or its lock.
 
     Libraries in Rust (safetensors, tokenizers) raise errors of their own, which end in the number of the system's; a copy of a
     folder raises one of all files that it could not copy.
@@ -82,7 +83,8 @@ def refusals(place: Path | str) -> Iterator[None]:
     except shutil.Error as error:
         raise _first_of(error, place) from error
     except OSError as error:
-        if error.filename is None or Path(str(error.filename)).name.startswith(f".{Path(place).stem}-"):
+        in_its_stead = (f".{Path(place).stem}-", f".{Path(place).name}.lock")
+        if error.filename is None or Path(str(error.filename)).name.startswith(in_its_stead):
             error.filename = str(place)
         raise
     except Exception as error:
@@ -298,7 +300,6 @@ def locked(folder: Path, wait: bool = True, shared: bool = False, shown: Path | 
     wait: for others who hold it; else InputError is raised where another run does. shared: with other runs that share it.
     shown: what the sentence of the InputError names, where it is not the folder.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     key = folder.resolve()
     lock = _LOCKS.setdefault(key, threading.RLock())
     what = "file" if shown else "folder"
@@ -307,19 +308,13 @@ def locked(folder: Path, wait: bool = True, shared: bool = False, shown: Path | 
         raise busy
     handle = -1
     try:
-        if not _HELD.get(key):
+        if _HELD.get(key):
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
             try:
-                import fcntl
-
-                handle = os.open(folder, os.O_RDONLY)
-                fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
-            except ImportError:
-                pass
+                handle = _lock(folder, wait, shared)
             except BlockingIOError:
                 raise busy from None
-            except OSError as error:
-                if error.errno not in LOCKLESS:
-                    raise
         _HELD[key] = _HELD.get(key, 0) + 1
         try:
             yield
@@ -329,6 +324,39 @@ def locked(folder: Path, wait: bool = True, shared: bool = False, shown: Path | 
         if handle >= 0:
             os.close(handle)
         lock.release()
+
+
+def _lock(folder: Path, wait: bool, shared: bool) -> int:
+    """A handle of the folder, which is made and locked; -1 without fcntl. Raises BlockingIOError where another has it.
+
+    Whoever lets an empty folder go removes it: what was made may be gone before it is opened, and what is locked may be no longer
+    the one that has the name.
+    """
+    gone = 0
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                import fcntl
+            except ImportError:
+                return -1
+            handle = os.open(folder, os.O_RDONLY)
+        except (FileNotFoundError, FileExistsError):
+            if (gone := gone + 1) == RACES:  # nobody removes it: it cannot be made
+                raise
+            continue
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+            if os.path.samestat(os.fstat(handle), os.stat(folder)):
+                return handle
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno in LOCKLESS:
+                return handle
+            os.close(handle)
+            raise
+        os.close(handle)
 
 
 @contextmanager
@@ -346,7 +374,8 @@ def alone(out: Path | None, file: bool = False) -> Iterator[None]:
     with ExitStack() as stack:
         for left in reversed(range(TRIES)):
             try:
-                stack.enter_context(locked(place, wait=False, shown=out if file else None))
+                with refusals(out):
+                    stack.enter_context(locked(place, wait=False, shown=out if file else None))
                 break
             except InputError:
                 if not left:
@@ -355,9 +384,10 @@ def alone(out: Path | None, file: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(OSError):  # the first that is not empty
+            with suppress(OSError, InputError):  # the first that is not empty, or that another run holds
                 for folder in new:
-                    folder.rmdir()
+                    with locked(folder, wait=False):
+                        folder.rmdir()
 
 
 @dataclass(frozen=True)

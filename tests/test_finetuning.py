@@ -36,6 +36,16 @@ TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "in
 SHOWN = torch.arange(30.0).reshape(3, 10, 1) % 7
 
 
+SOUND = TINY | {"conv_dim": (8,), "conv_kernel": (4,), "conv_stride": (4,)}
+
+
+def check_gradients(encoder: nn.Module, loss: torch.Tensor) -> None:
+    """Every weight that is trained takes part in the loss."""
+    loss.backward()
+    idle = [n for n, w in encoder.named_parameters() if w.requires_grad and w.grad is None and "pooler" not in n]
+    assert not idle, idle
+
+
 def computer(family: str, checkpoint: Any) -> Computer:
     torch.manual_seed(0)
     return Computer(load_text_encoder(str(checkpoint(family)))[0], load_puzzle("bit-xor")).eval()
@@ -85,6 +95,7 @@ def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family
     with torch.no_grad():
         close = model.logits(SHOWN)
     assert not torch.equal(close, before) and torch.allclose(close, before, atol=0.3)  # close to identity
+    check_gradients(model.encoder, model.logits(SHOWN).sum())
     train_only(model.encoder, "weighted-sum")
     assert model.encoder.layer_shares.shape == (model.encoder.config.num_hidden_layers + 1,)
     assert own < {name for name, _ in model.encoder.named_parameters()}
@@ -100,14 +111,22 @@ def test_albert_has_two_bottlenecks_in_each_layer_that_it_does_not_share(groups:
     assert sum(isinstance(module, Bottleneck) for module in model.modules()) == 4 * groups
 
 
-@pytest.mark.parametrize(
-    ("kind", "config"), [(HubertModel, HubertConfig), (Wav2Vec2Model, Wav2Vec2Config), (WavLMModel, WavLMConfig)]
-)
+@pytest.mark.parametrize(("kind", "config"), [(HubertModel, HubertConfig), (Wav2Vec2Model, Wav2Vec2Config)])
 @pytest.mark.parametrize("before", [False, True])
-def test_encoders_of_speech_have_two_bottlenecks_a_layer(kind: Any, config: Any, before: bool) -> None:
-    model = kind(config(**TINY, conv_dim=(8,), conv_kernel=(4,), conv_stride=(4,), do_stable_layer_norm=before))
-    train_only(model, "adapters")
-    assert sum(isinstance(module, Bottleneck) for module in model.modules()) == 4
+@pytest.mark.parametrize("device", ["adapters", PEFT])
+def test_encoders_of_speech_have_two_places_a_layer_that_are_trained(kind: Any, config: Any, before: bool, device: str) -> None:
+    model = kind(config(**SOUND, do_stable_layer_norm=before)).eval()
+    train_only(model, device)
+    assert sum(isinstance(module, Bottleneck) or hasattr(module, "lora_A") for module in model.modules()) == 4
+    check_gradients(model, model(torch.randn(1, 400)).last_hidden_state.square().sum())
+
+
+@pytest.mark.parametrize("device", ["adapters", PEFT])
+def test_attention_that_does_not_call_its_matrices_is_refused(device: str) -> None:
+    model = WavLMModel(WavLMConfig(**SOUND))
+    advice = "choose --trained all, frozen or none, or try biases"
+    refused(f"{device} would train nothing in the attention of WavLMModel; {advice}", train_only, model, device)
+    assert not added(model) and not any(hasattr(module, "lora_A") for module in model.modules())
 
 
 @pytest.mark.parametrize(
@@ -141,6 +160,7 @@ def test_lora_merges_into_the_encoder(family: str, device: str, checkpoint: Any)
     train_only(model.encoder, device)
     learnt = {name: weight for name, weight in model.encoder.named_parameters() if weight.requires_grad}
     assert learnt and all(RANK in weight.shape for weight in learnt.values())
+    check_gradients(model.encoder, model.logits(SHOWN).sum())
     with torch.no_grad():
         before = model.logits(SHOWN)
         for weight in learnt.values():

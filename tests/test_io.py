@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -30,6 +30,7 @@ from speechssl.io import (
     MODELS,
     SCALE,
     SHIPPED,
+    alone,
     checkpoint_folder,
     dequantise,
     found_checkpoint,
@@ -257,6 +258,48 @@ def test_one_run_at_a_time_has_a_folder(tmp_path):
         refused = subprocess.run(run, env=environment, capture_output=True, text=True)
         assert refused.returncode == 1 and "another run is writing into" in refused.stderr
     assert subprocess.run(run, env=environment).returncode == 0
+
+
+@pytest.mark.parametrize("late", ["mkdir", "open", "flock"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_lock_is_of_the_folder_that_has_the_name(late: str, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run lets the folder go, and removes it, right before a step of taking its lock; a third makes it again."""
+    fcntl = pytest.importorskip("fcntl")
+    folder, module = tmp_path / "out", fcntl if late == "flock" else os
+    step = getattr(module, late)
+
+    def removed(*given: Any) -> Any:
+        monkeypatch.setattr(module, late, step)
+        if late == "mkdir":  # it was there for the first look, and is not for the second
+            raise FileExistsError(17, "File exists", str(folder))
+        folder.rmdir()
+        if again:
+            folder.mkdir()
+        return step(*given)
+
+    monkeypatch.setattr(module, late, removed)
+    with locked(folder):
+        handle = os.open(folder, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+
+
+def test_an_empty_folder_that_another_run_holds_is_not_removed(tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    with alone(tmp_path / "new/x.json", file=True):
+        handle = os.open(tmp_path / "new", os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "new"]
+    os.close(handle)
+
+
+@pytest.mark.parametrize("place", ["file/x.json", "long" * 62 + ".json"])
+def test_a_lock_that_cannot_be_made_names_the_file_that_is_to_be_written(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError) as caught, alone(tmp_path / place, file=True):
+        pytest.fail("nothing can be written there")
+    assert unusable(caught.value).startswith(f"cannot use {tmp_path / place} (")
 
 
 # ---- named checkpoints: local folders first, then the hub's cache and the hub, which is a small server here

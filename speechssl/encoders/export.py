@@ -14,6 +14,7 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.checkpoints import KINDS, MASK, Architecture, fairseq_settings, read_weights, rename, torchaudio_arguments
 from speechssl.encoders.hubert import is_known
 from speechssl.encoders.load import (
+    ONE_FILE,
     Checkpoint,
     TransformersEngine,
     as_encoder,
@@ -87,7 +88,7 @@ def convert(source: str | Path, out: Path, kind: str, given: Architecture = Arch
         folder = Path(scratch)
         written = folder / out.name
         if huggingface:
-            checkpoint.model.save_pretrained(written)  # type: ignore[operator]
+            checkpoint.model.save_pretrained(written, max_shard_size=ONE_FILE)  # type: ignore[operator]
             save_extractor(config, written, checkpoint.normalise)
         else:
             state = rename(checkpoint.model.state_dict(), "huggingface", kind, config.feat_extract_norm, checkpoint.name)

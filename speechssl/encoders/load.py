@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # here and below: it takes seconds to import, and what ships 
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 BLOCK = 1 << 20  # samples whose moments are taken at a time
+ONE_FILE = "1000GB"  # of weights, as `max_shard_size` of transformers, which divides larger ones
 LONG_PIECES = 15  # pieces from which on (10 minutes) there is a progress bar
 
 
@@ -531,10 +532,10 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture(), weig
 
 
 def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
-    """Config, safetensors, feature extractor; the config names adapters. bf16: half the bytes, weights rounded."""
+    """Config, one safetensors, feature extractor; the config names adapters. bf16: half the bytes, weights rounded."""
     if kept := added(encoder):
         encoder.config.added = kept
-    encoder.to(torch.bfloat16 if bf16 else torch.float32).save_pretrained(folder)
+    encoder.to(torch.bfloat16 if bf16 else torch.float32).save_pretrained(folder, max_shard_size=ONE_FILE)
     save_extractor(encoder.config, folder, normalise)
 
 
@@ -619,6 +620,8 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
 
     config.mask_time_prob = config.mask_time_prob or 0.05  # or the model would have no mask embedding, and another hash
     path = folder / "model.safetensors"
+    if hasattr(config, "added") and not path.is_file():
+        raise InputError(f"{source} has adapters, which are read from one model.safetensors alone; make it again as one file")
     try:
         # what ships is stored as int8, which transformers does not know: it gets the weights; else it reads the files itself
         state = load_quantised(path) if path.is_file() else None

@@ -41,6 +41,7 @@ from speechssl.encoders.checkpoints import some
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
+from speechssl.finetuning import added
 from speechssl.io import SHIPPED, checkpoint_folder, replacing
 from speechssl.pretrain.config import Labels, Mode, Schedule
 from speechssl.pretrain.data import cut_to_same
@@ -428,13 +429,15 @@ def load_pretraining(source: str | Path, options: ContrastiveOptions | None = No
     """Go on from any wav2vec 2.0: with the heads of a Hugging Face folder that has them, else with new ones; reported on stderr.
 
     options: None for those of the folder. Where G, V or D are others, what they change is made anew. Raises InputError for an
-    encoder that is not a wav2vec 2.0, and for heads of which a part is missing.
+    encoder that is not a wav2vec 2.0 or has adapters, and for heads of which a part is missing.
     """
     checkpoint = load_checkpoint(source)
     encoder = checkpoint.model
     if not isinstance(encoder, Wav2Vec2Model) or encoder.adapter is not None:
         kind: Any = encoder.config
         raise InputError(f"{source} is a {kind.model_type} encoder; start contrastive pre-training from a plain wav2vec 2.0")
+    if added(encoder):
+        raise InputError(f"{source} has adapters, which contrastive pre-training does not keep; start from one without")
     heads, own = heads_of(source, checkpoint)
     model = Wav2Vec2Pretraining(encoder.train().requires_grad_(True), options or own, checkpoint.normalise)
 

@@ -5,6 +5,7 @@ import re
 import shutil
 from copy import deepcopy
 from dataclasses import replace
+from functools import partialmethod
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 import torchaudio
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import HubertModel, Wav2Vec2FeatureExtractor, WhisperFeatureExtractor
+from transformers import HubertModel, PreTrainedModel, Wav2Vec2FeatureExtractor, WhisperFeatureExtractor
 
 from speechssl.encoders import load as loading
 from speechssl.encoders.checkpoints import Architecture, architecture_of_fairseq, fairseq_settings, rename, torchaudio_arguments
@@ -400,6 +401,19 @@ def test_adapters_come_back_with_the_encoder_and_other_ones_are_refused(base, tm
     del weights["encoder.layers.1.feed_forward.output_dense.adapter.up.bias"]
     save_file(weights, tmp_path / "adapted/model.safetensors", {"format": "pt"})
     refused("1 weights of adapters are missing", load_encoder, tmp_path / "adapted")
+
+
+def test_adapters_lie_in_one_file_with_all_weights(base, tmp_path, monkeypatch):
+    adapted = deepcopy(base)
+    add(adapted, {"adapters": 10})
+    save = PreTrainedModel.save_pretrained
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", partialmethod(save, max_shard_size="50KB"))
+    save_encoder(adapted, tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "again", "huggingface")
+    assert load_encoder(tmp_path / "ours").hash == load_encoder(tmp_path / "again").hash
+    adapted.save_pretrained(tmp_path / "divided")
+    assert (tmp_path / "divided/model.safetensors.index.json").is_file()
+    refused("divided has adapters, which are read from one model.safetensors alone", load_encoder, tmp_path / "divided")
 
 
 def test_settings_decide_what_an_encoder_is_and_masking_does_not(base, tmp_path):

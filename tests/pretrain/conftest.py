@@ -4,6 +4,8 @@ import pytest
 import torch
 from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2Model
 
+from speechssl.encoders.load import load_checkpoint, save_encoder
+from speechssl.finetuning import add
 from speechssl.pretrain.model import ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
@@ -32,3 +34,16 @@ def wav2vec2(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wav2vec2")
     save_pretraining(Wav2Vec2Pretraining(Wav2Vec2Model(Wav2Vec2Config(**TINY, **STABLE)), HEADS), folder)
     return str(folder)
+
+
+@pytest.fixture
+def adapted(tmp_path):
+    """A function (folder of an encoder) -> the folder of the same one with adapters."""
+
+    def make(start):
+        model = load_checkpoint(start).model
+        add(model, {"adapters": 4})
+        save_encoder(model, tmp_path / "adapted")
+        return str(tmp_path / "adapted")
+
+    return make

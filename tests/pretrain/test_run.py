@@ -15,6 +15,7 @@ from speechssl.config import TrainingOptions
 from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
+from speechssl.finetuning import added
 from speechssl.pretrain import run as iteration
 from speechssl.pretrain.data import Cropper, MaskOptions
 from speechssl.pretrain.model import NAME, AdversaryOptions, DistilOptions, Wav2Vec2Pretraining
@@ -277,7 +278,7 @@ def test_an_iteration_leaves_an_encoder_whose_card_names_what_made_it(first):
 
 
 def test_a_start_that_cannot_be_trained_is_refused_before_targets_are_made(
-    mini_corpus, hubert, tmp_path, text_encoder, hubert_folder, monkeypatch
+    mini_corpus, hubert, wav2vec2, adapted, tmp_path, text_encoder, hubert_folder, monkeypatch
 ):
     monkeypatch.setattr(iteration, "make_targets", lambda *_: pytest.fail("targets were made"))
     text_encoder().save_pretrained(tmp_path / "bert")
@@ -287,10 +288,16 @@ def test_a_start_that_cannot_be_trained_is_refused_before_targets_are_made(
         (options(start=str(tmp_path / "bert")), "bert"),
         (options(start=str(tmp_path / "nowhere")), "nowhere"),
         (wav2vec2_options(hubert), f"{contrastive} plain wav2vec 2.0"),
+        (wav2vec2_options(adapted(wav2vec2)), "adapted has adapters, which contrastive pre-training does not"),
     ):
         with pytest.raises(InputError, match=message):
             pretrain(mini_corpus(), tmp_path / "next", wrong)
         assert not (tmp_path / "next").exists()
+
+
+def test_adapters_of_a_hubert_stay_in_it(mini_corpus, hubert, adapted, tmp_path):
+    pretrain(mini_corpus(), tmp_path / "out", hubert_options(adapted(hubert), **BOTH))
+    assert added(load_checkpoint(tmp_path / "out/encoder").model) == {"adapters": 4}
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from speechssl.config import TrainingOptions
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
+from speechssl.finetuning import added
 from speechssl.pretrain.config import Spin
 from speechssl.pretrain.spin import LEAST_EPSILON, SpinOptions, SpinPretraining, order_loss, sinkhorn, spin
 from speechssl.trainer import last_checkpoint
@@ -253,3 +254,8 @@ def test_a_layer_that_is_not_there_is_refused(mini_corpus, hubert_folder, tmp_pa
     with pytest.raises(InputError, match="has the layers 1 to 2, not 9"):
         spin(mini_corpus(), tmp_path / "out", options(hubert_folder("layer"), layer=9))
     assert not (tmp_path / "out").exists()
+
+
+def test_adapters_stay_in_the_encoder(mini_corpus, hubert_folder, adapted, tmp_path):
+    spin(mini_corpus(), tmp_path / "out", options(adapted(hubert_folder("layer"))))
+    assert added(load_checkpoint(tmp_path / "out/encoder").model) == {"adapters": 4}
