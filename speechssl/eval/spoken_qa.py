@@ -122,7 +122,7 @@ def evaluate(
         some = f"{len(written)} questions have" if len(written) > 1 else "1 question has"
         print(f"{some} no recording: cascades read what is written, other systems cannot be asked", file=sys.stderr)
     if listening and corpus.answerable and not any(a.start is not None for q in corpus.answerable for a in q.answers):
-        if not any(isinstance(s, Cascade) or not s.needs_audio for s in systems):
+        if any(r.audio for r in asked) and not any(isinstance(s, Cascade) or not s.needs_audio for s in systems):
             names, where = ", ".join(s.name for s in systems), corpus.root / corpus.split
             raise InputError(f"no answer of {where} has times, by which alone {names} can be scored; `speechssl align` finds them")
         print("no answer has times, so nothing can be said of FF1 and AOS; `speechssl align` finds them", file=sys.stderr)

@@ -240,7 +240,7 @@ def test_the_command_line_trains_an_encoder_with_a_head(options, data, tmp_path,
         (["--domain-adversary", "binary", "--distort", "g"], "give --finetune"),
         (["--upstream-rate", "0.2"], "--upstream-rate would have no effect without --finetune"),
         (["--trained", "biases"], "--trained would have no effect without --finetune"),
-        (["--finetune", "--trained", "adapters"], "which --trained adapters does not leave"),
+        (["--finetune", "--trained", "none"], "--trained none trains nothing of a speech encoder"),
         (
             ["--finetune", "--domain-adversary-weight", "1"],
             "--domain-adversary-weight would have no effect without --domain-adversary",
