@@ -86,9 +86,11 @@ scored=("$EXP/readers/test-espeak")
 [ ! -d "$EXP/readers/test-festival" ] || scored+=("festival=$EXP/readers/test-festival")
 WHISPERS=$(python recipes/whispers.py $(setting whispers)) # recognisers of real speech, on the first passages: they take seconds each
 if [ -n "$WHISPERS" ]; then
-  whispers() { # CORPUS CONDITION ...
+  whispers() { # CORPUS CONDITION ...; and DUAL on the same questions
     speechssl evaluate qa "$EXP/readers/$1" "$EXP/readers/whisper-$1" --models "$SHIPPED" --systems $WHISPERS $(with whispers) \
       --conditions "${@:2}"
+    speechssl compare "$EXP/readers/test-$1" "$EXP/readers/whisper-$1" --out "$EXP/readers/compare-$1" --common \
+      --systems dual $(for name in $WHISPERS; do echo "cascade-${name##*/}"; done)
   }
   whispers espeak clean pink@5 ${KITCHEN:+"$KITCHEN@5"} reverb pink@0
   scored+=("$EXP/readers/whisper-espeak")
