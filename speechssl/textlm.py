@@ -30,7 +30,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import nn
 
 from speechssl.config import TEXT_FAMILIES
-from speechssl.encoders.training import KEPT, Attention
+from speechssl.encoders.training import KEPT, AttentionFunction
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import checkpoint_folder, found_checkpoint, hash_bytes, hash_files, hash_json, read_json, replacing
 from speechssl.synth.synthesisers import pronounce
@@ -349,8 +349,8 @@ def trained_attention(
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention as transformers asks for it: query, key, value (B, h, S, d), attention_mask (B, 1, S, S), False or -inf where a
-    token is not seen. Returns (B, S, h, d). SDPA does what `Attention` does not (dropout, masks of a head, biases of positions,
-    reading from left to right), or not faster (fp32, weights of more than KEPT bytes).
+    token is not seen. Returns (B, S, h, d). SDPA does what `AttentionFunction` does not (dropout, masks of a head, biases of
+    positions, reading from left to right), or not faster (fp32, weights of more than KEPT bytes).
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -370,7 +370,7 @@ def trained_attention(
         bias = query.new_zeros(bias.shape).masked_fill_(~bias, unseen) if bias.dtype == torch.bool else bias.clamp(min=unseen)
         bias = bias[:, 0].to(query.dtype)
     qkv = torch.cat([x.transpose(1, 2).flatten(2) for x in (query, key, value)], -1)
-    return Attention.apply(qkv, heads, bias).view(batch, length, heads, size), None
+    return AttentionFunction.apply(qkv, heads, bias).view(batch, length, heads, size), None
 
 
 # ---- units as rows of the embedding table (DUAL, arXiv 2203.04911, section 4.4 and table 3): five assignments, and what DUAL's

@@ -22,7 +22,7 @@ from speechssl.data.records import Answer, Passage, Question, load_corpus, write
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import Reader
 from speechssl.dual.train import QaOptions
-from speechssl.encoders.training import Attention
+from speechssl.encoders.training import AttentionFunction
 from speechssl.errors import InputError
 from speechssl.io import SHIPPED
 from speechssl.textlm import (
@@ -241,8 +241,8 @@ def test_training_attention_has_the_gradient_of_pytorchs(config, monkeypatch):
     model.float().set_attn_implementation("eager")
     eager = gradient()
     model.set_attn_implementation("sdpa")
-    calls, apply = [], Attention.apply
-    monkeypatch.setattr(Attention, "apply", lambda *given: calls.append(given) or apply(*given))
+    calls, apply = [], AttentionFunction.apply
+    monkeypatch.setattr(AttentionFunction, "apply", lambda *given: calls.append(given) or apply(*given))
     with fast_attention(model):
         ours = gradient()
         with torch.no_grad():

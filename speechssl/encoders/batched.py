@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from speechssl.encoders.hubert import Hubert, Plain, before_end, convolution_dtype, fold, identity, in_halves, moments, nothing
+from speechssl.encoders.hubert import HubertBody, Plain, before_end, convolution_dtype, fold, identity, in_halves, moments, nothing
 from speechssl.timing import FrameGrid
 
 # weights (B, C, K) and biases (B, C) of the first convolution, norm included, and what is taken from the samples before (B, 1)
@@ -139,7 +139,7 @@ class BatchedEngine:
         self.first_norm = None if self.group else first.layer_norm
         with torch.no_grad():
             positions = BatchedKernels(self.dtype, self.device).positions(model.encoder.pos_conv_embed.conv)
-        self.hubert = Hubert(model.to(self.device, self.dtype), BatchedKernels(self.dtype, self.device))
+        self.hubert = HubertBody(model.to(self.device, self.dtype), BatchedKernels(self.dtype, self.device))
         self.hubert.positions = positions  # from weights that are not rounded yet
 
     @torch.inference_mode()

@@ -30,7 +30,7 @@ from speechssl.timing import FrameGrid
 Map = Callable[[torch.Tensor], torch.Tensor]
 
 
-class Product(Protocol):
+class FusedProduct(Protocol):
     """A linear map or a convolution, and what follows it: nothing, its GELU, or its sum with a residual."""
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
@@ -43,12 +43,12 @@ class Kernels(Protocol):
 
     layer_drop: float  # probability with which a layer is left out
 
-    def convolution(self, conv: nn.Conv1d) -> Product: ...  # of the front end, not its first: (..., T, C) -> (..., T', C')
+    def convolution(self, conv: nn.Conv1d) -> FusedProduct: ...  # of the front end, not its first: (..., T, C) -> (..., T', C')
     def norm(self, norm: nn.Module) -> Map: ...  # over the last axis
     def projection(self, projection: Any) -> Map: ...  # (..., T, C) -> (..., T, D)
     def positions(self, conv: nn.Conv1d) -> Map: ...  # with GELU, (..., T, D) -> (..., T, D)
     def dropout(self, dropout: nn.Module) -> Map: ...  # of the input of the first layer
-    def linear(self, linear: nn.Linear, dropout: nn.Module) -> Product: ...  # of a transformer layer
+    def linear(self, linear: nn.Linear, dropout: nn.Module) -> FusedProduct: ...  # of a transformer layer
 
     # weighted values of all heads, (..., T, D) -> (..., T, D), given x and which frames to attend to; None: all
     def attention(self, attention: Any) -> Callable[[torch.Tensor, Any], torch.Tensor]: ...
@@ -92,7 +92,7 @@ class Layer:
     """One transformer layer."""
 
     def __init__(self, layer: Any, pre_norm: bool, kernels: Kernels):
-        def to_residual(linear: nn.Linear, dropout: nn.Module) -> Product | Adapted:
+        def to_residual(linear: nn.Linear, dropout: nn.Module) -> FusedProduct | Adapted:
             return Adapted(linear, dropout, kernels) if hasattr(linear, "adapter") else kernels.linear(linear, dropout)
 
         attention, feed = layer.attention, layer.feed_forward
@@ -112,7 +112,7 @@ class Layer:
         return self.final_norm(self.down.plus(self.up.gelu(x), x))
 
 
-class Hubert:
+class HubertBody:
     """The model from the output of its first convolution on, which the purposes compute in ways of their own. last: layer."""
 
     def __init__(self, model: Any, kernels: Kernels, last: int | None = None):
@@ -352,7 +352,7 @@ class Linear:
         return onednn._linear_pointwise.binary(x, other, self.weight, self.bias, "add")
 
 
-class Quantised:
+class QuantisedLinear:
     """`Linear` with 8-bit weights (a scale a row) and inputs (a scale and zero point a call, from what is there)."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
@@ -380,7 +380,7 @@ class Quantised:
         return quantised.binary(*product, other, self.bias, 1.0, 0, self.dtype, 1.0, 0, "add", 1.0, *NOTHING)
 
 
-class QuantisedConvolution(Quantised):
+class QuantisedConvolution(QuantisedLinear):
     """`Convolution` in 8 bits: what lies in memory as (T, C) holds windows of K frames as K C neighbouring numbers."""
 
     def __init__(self, conv: nn.Conv1d, dtype: torch.dtype):
@@ -422,7 +422,7 @@ class Attention:
     The products are oneDNN's, as `OneDnnLinear` has them and why.
     """
 
-    def __init__(self, attention: Any, dtype: torch.dtype, linear: type[Linear] | type[Quantised]):
+    def __init__(self, attention: Any, dtype: torch.dtype, linear: type[Linear] | type[QuantisedLinear]):
         self.heads = attention.num_heads
         q, k, v = attention.q_proj, attention.k_proj, attention.v_proj
         scale = (q.out_features // self.heads) ** -0.5 / LN_2  # of the scores, for powers of two, moved into the queries
@@ -476,11 +476,11 @@ class CpuKernels:
     def dropout(self, dropout: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
         return identity
 
-    def linear(self, linear: nn.Linear, dropout: nn.Module) -> Linear | Quantised:
-        return (Quantised if self.int8 else Linear)(linear.weight, linear.bias, self.dtype)
+    def linear(self, linear: nn.Linear, dropout: nn.Module) -> Linear | QuantisedLinear:
+        return (QuantisedLinear if self.int8 else Linear)(linear.weight, linear.bias, self.dtype)
 
     def attention(self, attention: Any) -> Attention:
-        return Attention(attention, self.dtype, Quantised if self.int8 else Linear)
+        return Attention(attention, self.dtype, QuantisedLinear if self.int8 else Linear)
 
 
 Fitted = tuple[Linear, torch.Tensor]  # the first convolution for one utterance, and what is to be taken from its samples before
@@ -507,7 +507,7 @@ class FastEngine:
         group = config.feat_extract_norm == "group"
         self.group_norm = deepcopy(first.layer_norm) if group else None
         self.norm = None if group else kernels.norm(first.layer_norm)
-        self.hubert = Hubert(model, kernels)
+        self.hubert = HubertBody(model, kernels)
         self.grid = FrameGrid.of_convolutions(16_000, config.conv_kernel, config.conv_stride)
 
     @torch.inference_mode()

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from speechssl.encoders.batched import PARTS, blockwise, first_convolution, toeplitz
 from speechssl.encoders.hubert import (
-    Hubert,
+    HubertBody,
     Plain,
     before_end,
     check_known,
@@ -47,7 +47,7 @@ def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = N
     return F.linear(x, weight, bias)
 
 
-class Linear(Function):
+class LinearFunction(Function):
     """x W^T + b for several (W, b) side by side. x: (..., in) -> (..., sum of out)."""
 
     @staticmethod
@@ -84,7 +84,7 @@ def together(parts: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.Tenso
     return whole
 
 
-class Convolution(Function):
+class ConvolutionFunction(Function):
     """A convolution over time in G groups. x: (B, T, C), contiguous -> (B, T', C'), where there is padding no longer than x."""
 
     @staticmethod
@@ -183,7 +183,7 @@ class Samples(Function):
         return None, torch.stack(of_weight).to(ctx.kind), torch.stack(of_bias).to(ctx.kind), None, None
 
 
-class Attention(Function):
+class AttentionFunction(Function):
     """softmax(Q K^T / sqrt(d) + bias) V, all heads. qkv: (B, T, 3 D) -> (B, T, D). bias: (B, 1 or T, T) or None, a constant."""
 
     @staticmethod
@@ -211,7 +211,7 @@ class Attention(Function):
 
 
 def attention_weights(q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """q, k: (h B, T, d) -> (h B, T, T), which sum to 1. bias: as of `Attention`."""
+    """q, k: (h B, T, d) -> (h B, T, T), which sum to 1. bias: as of `AttentionFunction`."""
     scores = torch.bmm(q, k.transpose(1, 2))
     if bias is not None:
         scores.view(-1, len(bias), *scores.shape[1:]).add_(bias)
@@ -238,7 +238,7 @@ def linear(x: torch.Tensor, *layers: Any) -> torch.Tensor:
     for layer in layers:
         low_rank = hasattr(layer, "lora_A")  # LoRA, by peft: W + its low-rank update is one matrix, and one product
         parameters += [layer.weight + layer.get_delta_weight("default") if low_rank else layer.weight, layer.bias]
-    return Linear.apply(x, *parameters)
+    return LinearFunction.apply(x, *parameters)
 
 
 def normalised(norm: Any, x: torch.Tensor) -> torch.Tensor:
@@ -258,7 +258,7 @@ class TrainingKernels:
     def convolution(self, conv: nn.Conv1d) -> Plain:
         def product(x: torch.Tensor) -> torch.Tensor:
             if on_cpu(x):
-                return Convolution.apply(x, conv.weight, conv.bias, conv.stride[0])
+                return ConvolutionFunction.apply(x, conv.weight, conv.bias, conv.stride[0])
             bias = None if conv.bias is None else conv.bias.to(x.dtype)
             image, weight = x.transpose(1, 2)[:, :, None], conv.weight[:, :, None].to(x.dtype)  # channels last; conv1d would copy
             return F.conv2d(image, weight, bias, (1, conv.stride[0]))[:, :, 0].transpose(1, 2)
@@ -274,7 +274,7 @@ class TrainingKernels:
     def positions(self, conv: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         def placed(x: torch.Tensor) -> torch.Tensor:
             if on_cpu(x):
-                return F.gelu(Convolution.apply(x, conv.weight, conv.bias, 1, conv.weight.shape[2] // 2, conv.groups))
+                return F.gelu(ConvolutionFunction.apply(x, conv.weight, conv.bias, 1, conv.weight.shape[2] // 2, conv.groups))
             weight = conv.weight.to(x.dtype)
             return F.gelu(blockwise(x, toeplitz(weight, conv.groups), conv.bias.to(x.dtype), weight.shape[2]))
 
@@ -292,7 +292,7 @@ class TrainingKernels:
             qkv = linear(x, attention.q_proj, attention.k_proj, attention.v_proj)
             dropout = attention.dropout if attention.training else 0.0
             if dropout == 0 and real is None and on_cpu(x):
-                found: torch.Tensor = Attention.apply(qkv, attention.num_heads)
+                found: torch.Tensor = AttentionFunction.apply(qkv, attention.num_heads)
                 return found
             q, k, v = qkv.view(*x.shape[:2], 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
             mask = None if real is None else real[:, None, None]
@@ -319,7 +319,7 @@ def training_states(
     check_known(model)
     kind = samples.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else next(model.parameters()).dtype
-    hubert = Hubert(model, TrainingKernels(model), last)
+    hubert = HubertBody(model, TrainingKernels(model), last)
     with torch.autocast(kind, enabled=False):
         features = hubert.convolved(from_samples(model.feature_extractor.conv_layers[0], samples, dtype, lengths))
         x = hubert.projected(features)

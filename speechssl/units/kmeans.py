@@ -43,7 +43,7 @@ class Nearest:
     def __init__(self, centroids: np.ndarray, device: torch.device | str = "cpu", offsets: np.ndarray | None = None) -> None:
         self.device, self.centroids = torch.device(device), np.ascontiguousarray(centroids, np.float32)
         self.offsets = offsets
-        self.products = [Product.of(self.centroids, self.device, dtype, offsets) for dtype in _dtypes(self.device)]
+        self.products = [CentroidScores.of(self.centroids, self.device, dtype, offsets) for dtype in _dtypes(self.device)]
 
     @torch.inference_mode()
     def __call__(self, features: torch.Tensor) -> np.ndarray:
@@ -88,7 +88,7 @@ def _dtypes(device: torch.device) -> list[torch.dtype]:
 
 
 @dataclass(frozen=True)
-class Product:
+class CentroidScores:
     """Scores of features against centroids, and how far off they may be."""
 
     weight: torch.Tensor  # the centred centroids, as the product wants them
@@ -100,7 +100,9 @@ class Product:
     offset: float  # what rounding may do to the biases
 
     @classmethod
-    def of(cls, centroids: np.ndarray, device: torch.device, dtype: torch.dtype, offsets: np.ndarray | None = None) -> Product:
+    def of(
+        cls, centroids: np.ndarray, device: torch.device, dtype: torch.dtype, offsets: np.ndarray | None = None
+    ) -> CentroidScores:
         exact = centroids.astype(np.float64)
         middle = exact.mean(0)
         centred = torch.from_numpy(exact - middle)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.hubert import Convolution, FastEngine, convolution_dtype
 from speechssl.encoders.load import TransformersEngine
-from speechssl.encoders.training import Convolution as TrainedConvolution
+from speechssl.encoders.training import ConvolutionFunction
 from speechssl.timing import FrameGrid
 
 WIDTHS, GROUPS, KERNEL, FRAMES = [2, 8, 12, 14, 16, 30, 32, 48], 4, 32, 96
@@ -53,7 +53,7 @@ def test_positions_in_training_and_their_gradients(width):
     conv, x = convolution(width, padding=KERNEL // 2)
     frames, x = x.transpose(1, 2).bfloat16().requires_grad_(), x.requires_grad_()
     exact, weight = conv.requires_grad_()(x)[..., :FRAMES], conv.weight.detach().clone().requires_grad_()
-    found = TrainedConvolution.apply(frames, weight, conv.bias, 1, KERNEL // 2, GROUPS)
+    found = ConvolutionFunction.apply(frames, weight, conv.bias, 1, KERNEL // 2, GROUPS)
     toward = torch.randn_like(exact).bfloat16()
     found.backward(toward.transpose(1, 2))
     exact.backward(toward.float())
@@ -70,7 +70,7 @@ def test_a_strided_convolution_of_the_front_end(width, stride):
     conv, x = convolution(width, groups=1, stride=stride)
     frames, x = x.transpose(1, 2).contiguous().bfloat16().requires_grad_(), x.requires_grad_()
     exact = conv(x)
-    found = TrainedConvolution.apply(frames, conv.weight, conv.bias, stride)
+    found = ConvolutionFunction.apply(frames, conv.weight, conv.bias, stride)
     toward = torch.randn_like(exact).bfloat16()
     found.backward(toward.transpose(1, 2))
     exact.backward(toward.float())

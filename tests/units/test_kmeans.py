@@ -14,9 +14,9 @@ from speechssl.errors import InputError
 from speechssl.units import kmeans as nearest
 from speechssl.units.kmeans import (
     MANY,
+    CentroidScores,
     Codebook,
     Nearest,
-    Product,
     Reservoir,
     check_out,
     fit_kmeans,
@@ -324,7 +324,7 @@ def test_every_product_leaves_the_nearest_among_its_candidates(monkeypatch, dtyp
 
 def test_bf16_alone_would_be_wrong_and_settles_most_of_what_is_clear(packs_bf16):
     centroids, rng = normal(0, 40, 32), np.random.default_rng(1)
-    product = Product.of(centroids, torch.device("cpu"), torch.bfloat16)
+    product = CentroidScores.of(centroids, torch.device("cpu"), torch.bfloat16)
     vague = torch.from_numpy(normal(1, 2_000, 32))
     assert (product._scores(vague).argmax(1).numpy() != truth(vague, centroids)).any()
     clear = torch.from_numpy(centroids[rng.integers(0, 40, 600)] + normal(1, 600, 32))
@@ -342,7 +342,7 @@ def test_a_looser_float32_of_torch_does_not_change_it(monkeypatch):
     def rounded(self, block):
         return torch.addmm(self.bias, block.bfloat16().float(), exact.bfloat16().float().T)
 
-    monkeypatch.setattr(Product, "_scores", rounded)
+    monkeypatch.setattr(CentroidScores, "_scores", rounded)
     assert not np.array_equal(find(features), expected)
     before = torch.backends.mkldnn.matmul.fp32_precision
     try:
