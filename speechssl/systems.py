@@ -28,7 +28,7 @@ from speechssl.cascade.readers import TextQa, find_reader, load_text_qa
 from speechssl.cascade.system import (
     SIMULATED,
     TEXT_SYSTEMS,
-    Cascade,
+    CascadeSystem,
     is_ctc_head,
     load_cascade,
     load_recogniser,
@@ -38,7 +38,7 @@ from speechssl.cascade.system import (
 from speechssl.config import shipped
 from speechssl.data.files import SUFFIXES
 from speechssl.data.records import Passage, Question
-from speechssl.dual.system import Dual, TimedAnswer, load_dual
+from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.checkpoints import BUNDLE
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import SharedEncoder, load_encoder, remember_last, shared_encoder
@@ -137,7 +137,7 @@ def load_systems(
         if few := FEW.fullmatch(name):
             system: Any = load(few[1])
             changed: dict[str, Any] = {"name": f"{system.name}@{few[2]}", "card": {**system.card, "windows": int(few[2])}}
-            if isinstance(system, Dual):
+            if isinstance(system, DualSystem):
                 return replace(system, reader=replace(system.reader, retrieve=int(few[2]), ngram=NGRAM), **changed)
             return replace(system, qa=replace(system.qa, reader=system.qa.reader.limited(int(few[2]))), **changed)
         if name in TEXT_SYSTEMS:
@@ -254,7 +254,7 @@ class QA:
         self.systems: list[System] = load_systems(folder, systems, reading=reading, language=self.language)
         named = {system.name.partition("@")[0] for system in self.systems}
         used = [folder / part for name, part in OWN.items() if name in named]
-        if any(isinstance(system, Cascade) for system in self.systems):
+        if any(isinstance(system, CascadeSystem) for system in self.systems):
             used.append(find_reader(folder, reading.reader))
         for part in used:
             if not _knows(part, self.language):
@@ -268,10 +268,10 @@ class QA:
         self.about: dict[str, str] = {}  # name of a system -> what it is made of, in one line
         for system in self.systems:
             name = system.name.partition("@")[0]
-            own = not isinstance(system, Cascade) or name == "cascade-ctc"
+            own = not isinstance(system, CascadeSystem) or name == "cascade-ctc"
             words = f"answers by {folder.name}/text-qa{_trained_on(folder / 'text-qa')}"
             parts = [shipped] if own else [] if reader else [words]
-            if isinstance(system, Cascade):
+            if isinstance(system, CascadeSystem):
                 parts = [f"words by {name.removeprefix('cascade-')}"] * (not own) + parts + [read] * bool(reader)
             self.about[system.name] = "; ".join(parts)
 
@@ -299,7 +299,7 @@ class QA:
             raise InputError("questions come in a list, also one alone: answer(passage, [question])")
         samples, asked = read_speech(passage), [read_question(question) for question in questions]
         name = name or ("the passage" if isinstance(passage, np.ndarray) else str(passage))
-        if any(isinstance(q, str) for q in asked) and not any(isinstance(s, Cascade) for s in self.systems):
+        if any(isinstance(q, str) for q in asked) and not any(isinstance(s, CascadeSystem) for s in self.systems):
             names = ", ".join(system.name for system in self.systems)
             raise InputError(f"{names} can only listen; record the question, or add a cascade that reads it (cascade-ctc)")
         self._check_language(samples, name)
@@ -308,7 +308,7 @@ class QA:
         for question in asked:
             asked_for = "the question" if len(asked) == 1 else f"question {len(details) + 1}"
             if isinstance(question, str):
-                coded = {s.name: s.read(question, self.language) for s in self.systems if isinstance(s, Cascade)}
+                coded = {s.name: s.read(question, self.language) for s in self.systems if isinstance(s, CascadeSystem)}
             else:
                 self._check_language(question, asked_for)
                 coded = self._encode(question, asked_for)
@@ -318,7 +318,7 @@ class QA:
 
     def _check_language(self, samples: np.ndarray, what: str) -> None:
         for system in self.systems:
-            if isinstance(system, Cascade) and system.spoken_languages:
+            if isinstance(system, CascadeSystem) and system.spoken_languages:
                 check_language(system.spoken_languages, samples, self.language, what)
 
     def _encode(self, samples: np.ndarray, what: str) -> dict[str, Any]:
@@ -327,7 +327,7 @@ class QA:
         DUAL comes last: a CTC head asks the encoder that they share for all layers, among which DUAL then finds its own.
         """
         found = {}
-        for system in sorted(self.systems, key=lambda s: isinstance(s, Dual)):
+        for system in sorted(self.systems, key=lambda s: isinstance(s, DualSystem)):
             try:
                 found[system.name] = system.encode(None, samples)
             except ValueError as error:

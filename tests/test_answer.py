@@ -11,7 +11,7 @@ import soundfile
 
 import speechssl
 from speechssl.cascade.data import Transcript
-from speechssl.cascade.system import Cascade
+from speechssl.cascade.system import CascadeSystem
 from speechssl.cli import main
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
@@ -122,7 +122,7 @@ def test_a_spoken_question_is_checked_like_the_passage(spoken: dict[str, float],
     passage, question = np.random.default_rng(0).normal(0, 0.1, (2, 32_000)).astype(np.float32)
     qa = object.__new__(speechssl.QA)
     shares = lambda samples: {"en": 0.9} if samples[0] == passage[0] else spoken  # noqa: E731
-    qa.systems = [Cascade("cascade-x", lambda *_: Transcript(()), None, {}, spoken_languages=shares)]  # type: ignore[arg-type]
+    qa.systems = [CascadeSystem("cascade-x", lambda *_: Transcript(()), None, {}, spoken_languages=shares)]  # type: ignore[arg-type]
     qa.language = "en"
     with pytest.raises(InputError, match=message):
         qa.answer(passage, [question])

@@ -70,7 +70,7 @@ class Rates(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Word:
+class WordConfusions:
     """A reference word of the fit: how often it occurred, was deleted, and what it was taken for."""
 
     count: int = 0
@@ -83,14 +83,14 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Confusions:
+class ConfusionModel:
     """vocabulary: recognised words with counts. distances: normalised letter distances of real substitutions, ascending.
 
     calibration: word error rate asked for, rates to make.
     """
 
     language: str
-    words: Mapping[str, Word]
+    words: Mapping[str, WordConfusions]
     inserted: Mapping[str, int]
     vocabulary: Mapping[str, int]
     distances: tuple[float, ...]
@@ -150,7 +150,7 @@ class Confusions:
 
     def _odds(self, word: str) -> tuple[float, float]:
         """Odds of its being substituted and deleted in the fit."""
-        known, rare = self.words.get(word, Word()), self._rare
+        known, rare = self.words.get(word, WordConfusions()), self._rare
         total = known.count + PRIOR
         substituted, deleted = (known.substituted + PRIOR * rare[0]) / total, (known.deleted + PRIOR * rare[1]) / total
         right = max(1 - substituted - deleted, 1e-3)
@@ -168,7 +168,7 @@ class Confusions:
         """One of its known confusions; or a recognised word that is as far from it as a real confusion, among those by how often
         they were recognised. first, second: uniform draws.
         """
-        known = self.words.get(word, Word())
+        known = self.words.get(word, WordConfusions())
         trusted = known.substituted / (known.substituted + 1)
         if first < trusted:
             return self._drawn(word, known.taken_for, first / trusted)
@@ -195,7 +195,7 @@ class Confusions:
         return names[min(bisect_right(cumulated, chance * cumulated[-1]), len(names) - 1)]
 
 
-def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusions:
+def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> ConfusionModel:
     """pairs: reference and recognised texts, of one recogniser. Raises InputError where nothing was recognised wrongly."""
     counts, deleted, inserted, vocabulary = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     taken: dict[str, Counter[str]] = {}
@@ -220,8 +220,10 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
         raise InputError(
             f"there is no error in {len(pairs)} recognised texts of {counts.total()} words; give more, or another recogniser"
         )
-    words = {w: Word(n, deleted[w], dict(sorted(taken.get(w, {}).items()))) for w, n in sorted(counts.items())}
-    model = Confusions(language, words, dict(sorted(inserted.items())), dict(sorted(vocabulary.items())), tuple(distances), rates)
+    words = {w: WordConfusions(n, deleted[w], dict(sorted(taken.get(w, {}).items()))) for w, n in sorted(counts.items())}
+    model = ConfusionModel(
+        language, words, dict(sorted(inserted.items())), dict(sorted(vocabulary.items())), tuple(distances), rates
+    )
     return replace(model, calibration=_calibrate(model, [a for a, _ in pairs]))
 
 
@@ -235,7 +237,7 @@ def _rates(coded: Sequence[tuple[list[str], list[str]]]) -> Rates:
     return Rates(names["replace"] / total, names["delete"] / total, names["insert"] / total)
 
 
-def _calibrate(model: Confusions, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:
+def _calibrate(model: ConfusionModel, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:
     """Rates to make so that those asked for are counted: corrected by what is counted on the texts of the fit."""
     every = list(islice(cycle(word for text in references for word in spelt_words(text, model.language)), _WORDS))
     texts = [every[at : at + _TEXT] for at in range(0, len(every), _TEXT)]
@@ -259,14 +261,14 @@ def _calibrate(model: Confusions, references: Sequence[str]) -> tuple[tuple[floa
     return tuple((level, Rates(*map(float, some))) for level, some in zip(LEVELS, made, strict=True))
 
 
-def write_confusions(path: Path | str, model: Confusions, card: Mapping[str, Any]) -> None:
+def write_confusions(path: Path | str, model: ConfusionModel, card: Mapping[str, Any]) -> None:
     """card: what it was fitted on."""
     values = {name: getattr(model, name) for name in ("language", "inserted", "vocabulary", "distances", "rates", "calibration")}
     words = {w: astuple(k) for w, k in model.words.items()}
     write_json(path, values | {"kind": KIND, "card": dict(card), "words": words}, checked=True)
 
 
-def read_confusions(path: Path | str) -> Confusions:
+def read_confusions(path: Path | str) -> ConfusionModel:
     """Raises InputError for a file that is missing, damaged, or something else."""
 
     def counts(some: Mapping[str, Any]) -> dict[str, int]:
@@ -276,9 +278,9 @@ def read_confusions(path: Path | str) -> Confusions:
     try:
         if values["kind"] != KIND:
             raise ValueError(f"it is {values['kind']!r}")
-        model = Confusions(
+        model = ConfusionModel(
             str(values["language"]),
-            {w: Word(int(n), int(gone), counts(taken)) for w, (n, gone, taken) in values["words"].items()},
+            {w: WordConfusions(int(n), int(gone), counts(taken)) for w, (n, gone, taken) in values["words"].items()},
             counts(values["inserted"]),
             counts(values["vocabulary"]),
             tuple(map(float, values["distances"])),

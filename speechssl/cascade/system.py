@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from speechssl.cascade.confusions import MOST, Confusions, Edit, read_confusions, spelt_words
+from speechssl.cascade.confusions import MOST, ConfusionModel, Edit, read_confusions, spelt_words
 from speechssl.cascade.data import Recogniser, Record, TimedWord, Transcript
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.cascade.readers import TextQa
@@ -24,7 +24,7 @@ SIMULATED = "cascade-simulated"
 
 
 @dataclass(frozen=True)
-class Cascade:
+class CascadeSystem:
     """Text QA on the words of a recording: recognised ones, those of the corpus (`given_words`), or these with simulated errors
     (`simulated_words`).
     """
@@ -81,7 +81,7 @@ def given_words(name: str, record: Record) -> Transcript:
     return Transcript(tuple(words), joiner(record.language))
 
 
-def simulated_words(confusions: Confusions, wer: float, seed: int, record: Record) -> Transcript:
+def simulated_words(confusions: ConfusionModel, wer: float, seed: int, record: Record) -> Transcript:
     """The reference text with errors like a real recogniser's, as many as are asked for. wer: a fraction; seed: of the errors,
     together with the id of the record.
 
@@ -146,19 +146,19 @@ def load_recogniser(models: Path, engine: str, encoder: Any, language: str | Non
     return HuggingFaceRecogniser(engine, joiner(language or "en"), language and language_of(language))
 
 
-def load_cascade(qa: TextQa, recogniser: Recogniser) -> Cascade:
+def load_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
     """The words of a recogniser, read."""
     name, detect = f"cascade-{recogniser.name}{qa.suffix}", getattr(recogniser, "spoken_languages", None)
     words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
-    return Cascade(name, words, qa, {**recogniser.card, **qa.card}, spoken_languages=detect)
+    return CascadeSystem(name, words, qa, {**recogniser.card, **qa.card}, spoken_languages=detect)
 
 
-def load_text(qa: TextQa, name: str) -> Cascade:
+def load_text(qa: TextQa, name: str) -> CascadeSystem:
     """name: `text` or `cascade-given`."""
-    return Cascade(name + qa.suffix, lambda record, _: given_words(name, record), qa, {"reads": name} | qa.card, False)
+    return CascadeSystem(name + qa.suffix, lambda record, _: given_words(name, record), qa, {"reads": name} | qa.card, False)
 
 
-def load_simulated(qa: TextQa, errors: Path, name: str, seed: int = 0) -> Cascade:
+def load_simulated(qa: TextQa, errors: Path, name: str, seed: int = 0) -> CascadeSystem:
     """errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %; InputError for any other."""
     try:
         wer = float(name.removeprefix(f"{SIMULATED}@")) / 100
@@ -172,4 +172,4 @@ def load_simulated(qa: TextQa, errors: Path, name: str, seed: int = 0) -> Cascad
         raise InputError(f"{name} needs {errors}, which does not exist; fit it with `speechssl evaluate confusions`")
     card = {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([errors]), "seed": seed} | qa.card
     confusions, name = read_confusions(errors), f"{SIMULATED}@{100 * wer:g}{qa.suffix}"
-    return Cascade(name, lambda record, _: simulated_words(confusions, wer, seed, record), qa, card, False)
+    return CascadeSystem(name, lambda record, _: simulated_words(confusions, wer, seed, record), qa, card, False)

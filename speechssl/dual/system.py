@@ -31,7 +31,7 @@ END_WEIGHT = 0.6
 
 
 @dataclass(frozen=True)
-class Span:
+class AnswerSpan:
     """Tokens first..last, both inclusive. score: weighted sum of the start and the end score, higher is better.
 
     confidence, null: in [0, 1], and the score of "no answer"; of the span of a whole passage, see `best_span_of_windows`.
@@ -50,7 +50,7 @@ def best_span(
     max_length: int = MAX_TOKENS,
     start_weight: float = START_WEIGHT,
     end_weight: float = END_WEIGHT,
-) -> Span:
+) -> AnswerSpan:
     """The span with the greatest start_weight * start[first] + end_weight * end[last], where first <= last < first + max_length.
 
     start, end: (L,) log-probabilities, or logits (these differ by a constant only); -inf excludes a position. Of equal spans the
@@ -72,7 +72,7 @@ def best_span(
     last, back = divmod(int(scores.argmax()), width)
     if np.isneginf(scores[last, back]):
         raise ValueError("every span is excluded: no position may both start and end one within max_length")
-    return Span(last - back, last, float(scores[last, back]))
+    return AnswerSpan(last - back, last, float(scores[last, back]))
 
 
 def best_span_of_windows(
@@ -80,7 +80,7 @@ def best_span_of_windows(
     max_length: int = MAX_TOKENS,
     start_weight: float = START_WEIGHT,
     end_weight: float = END_WEIGHT,
-) -> Span:
+) -> AnswerSpan:
     """The best span over all windows, in tokens of the passage; by logits: these compare between windows, log-probabilities do not.
 
     scored: windows with start and end logits (L, 2), and those at [CLS] (2,), the score of "no answer here".
@@ -92,14 +92,14 @@ def best_span_of_windows(
     """
     if not scored:
         raise ValueError("there are no windows to choose from")
-    tops: dict[tuple[int, int], Span] = {}
+    tops: dict[tuple[int, int], AnswerSpan] = {}
     for window, logits, _ in scored:
         if len(logits) != window.length:
             raise ValueError(f"{len(logits)} scores do not fit a window of {window.length} tokens")
         span = best_span(logits[:, 0], logits[:, 1], max_length, start_weight, end_weight)
         place = span.first + window.first, span.last + window.first
         if place not in tops or span.score > tops[place].score:
-            tops[place] = Span(*place, span.score)
+            tops[place] = AnswerSpan(*place, span.score)
     best = min(tops.values(), key=lambda s: (-s.score, s.last, -s.first))
     null = min(start_weight * float(cls[0]) + end_weight * float(cls[1]) for _, _, cls in scored)
     rivals = np.asarray([*(s.score for s in tops.values()), null], np.float64)
@@ -166,7 +166,7 @@ class Reader:
     def __post_init__(self) -> None:
         self.model.to(device_of(self.device))
 
-    def read(self, items: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[Span]:
+    def read(self, items: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[AnswerSpan]:
         """(question, passage), token ids, -> the best span of each passage. Warns of questions that are longer than the layout
         allows: they lose their tail. Raises ValueError for an empty passage.
         """
@@ -207,7 +207,7 @@ def answer_units(reader: Reader, grid: FrameGrid, items: Sequence[tuple[RunLengt
 
 
 @dataclass(frozen=True)
-class Dual:
+class DualSystem:
     """The end-to-end system."""
 
     extractor: UnitExtractor
@@ -225,12 +225,12 @@ class Dual:
         return answer_units(self.reader, self.extractor.grid, items)
 
 
-def load_dual(folder: Path, extractor: UnitExtractor, name: str = "dual", bf16: bool = False) -> Dual:
+def load_dual(folder: Path, extractor: UnitExtractor, name: str = "dual", bf16: bool = False) -> DualSystem:
     """The reader in `folder`. Raises InputError where it was made for units that mean something else."""
     model, layout, card = load_reader(folder, answering=True)
     check_units_of(folder, card, extractor)
     made = {"dual": card["weights"], "layout": card["layout"], **extractor.card} | ({"bf16": True} if bf16 else {})
-    return Dual(extractor, Reader(model, layout, bf16=bf16), made, name)
+    return DualSystem(extractor, Reader(model, layout, bf16=bf16), made, name)
 
 
 def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor) -> None:

@@ -24,7 +24,7 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.confusions import confusions_card, fit_confusions, write_confusions
 from speechssl.cascade.data import Recogniser, Transcript
 from speechssl.cascade.readers import reader_suffix
-from speechssl.cascade.system import SIMULATED, Cascade, load_recogniser
+from speechssl.cascade.system import SIMULATED, CascadeSystem, load_recogniser
 from speechssl.data.files import load_json
 from speechssl.data.records import (
     Corpus,
@@ -122,17 +122,17 @@ def evaluate(
         some = f"{len(written)} questions have" if len(written) > 1 else "1 question has"
         print(f"{some} no recording: cascades read what is written, other systems cannot be asked", file=sys.stderr)
     if listening and corpus.answerable and not any(a.start is not None for q in corpus.answerable for a in q.answers):
-        if any(r.audio for r in asked) and not any(isinstance(s, Cascade) or not s.needs_audio for s in systems):
+        if any(r.audio for r in asked) and not any(isinstance(s, CascadeSystem) or not s.needs_audio for s in systems):
             names, where = ", ".join(s.name for s in systems), corpus.root / corpus.split
             raise InputError(f"no answer of {where} has times, by which alone {names} can be scored; `speechssl align` finds them")
         print("no answer has times, so nothing can be said of FF1 and AOS; `speechssl align` finds them", file=sys.stderr)
 
     def encoding(s: System) -> Encoding[str]:
-        spoken = records.keys() - written.keys() if isinstance(s, Cascade) and s.needs_audio else None
+        spoken = records.keys() - written.keys() if isinstance(s, CascadeSystem) and s.needs_audio else None
         return Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio, spoken)
 
     def answer(s: System, features: Mapping[str, Any], condition: Condition) -> dict[str, dict[str, Any]]:
-        if isinstance(s, Cascade) and s.needs_audio:
+        if isinstance(s, CascadeSystem) and s.needs_audio:
             features = {**features, **{i: s.read(q.text, q.language) for i, q in written.items()}}
         return answer_questions(s, corpus, features, condition.label)
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.cascade.confusions import (
-    Confusions,
+    ConfusionModel,
     Rates,
-    Word,
+    WordConfusions,
     counted,
     fit_confusions,
     read_confusions,
@@ -89,7 +89,9 @@ def test_errors_at_a_low_rate_are_among_those_at_a_higher_one(model, references)
 
 @given(st.lists(st.sampled_from([*EASY, *HARD, "unheard"]), max_size=30), st.floats(0.01, 0.8), st.integers(0, 3))
 def test_what_is_said_follows_the_words_and_the_same_seed_says_the_same(words, wer, seed):
-    model = Confusions("en", {"the": Word(9, 1, {"a": 2})}, {"uh": 1}, {"a": 3, "the": 6}, (0.5,), Rates(0.2, 0.1, 0.1))
+    model = ConfusionModel(
+        "en", {"the": WordConfusions(9, 1, {"a": 2})}, {"uh": 1}, {"a": 3, "the": 6}, (0.5,), Rates(0.2, 0.1, 0.1)
+    )
     edits = model.simulate(words, wer, "p", seed)
     places = [i for _, i in edits]
     assert places == sorted(places) and set(places) <= set(range(len(words)))

@@ -11,15 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from speechssl.cascade.confusions import Confusions, Rates, Word, write_confusions
+from speechssl.cascade.confusions import ConfusionModel, Rates, WordConfusions, write_confusions
 from speechssl.cascade.data import Recogniser, text_examples
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import load_cascade, load_simulated, reference_words, simulated_words, timed_edits
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel
-from speechssl.dual.system import Reader, TimedAnswer
-from speechssl.dual.system import Span as TokenSpan
+from speechssl.dual.system import AnswerSpan, Reader, TimedAnswer
 from speechssl.errors import InputError
 from speechssl.io import model_folder
 from speechssl.systems import load_systems
@@ -56,7 +55,7 @@ class FinderReader:
     def _find(self, passage):
         size = len(self.wanted)
         at = next(i for i in range(len(passage)) if np.array_equal(passage[i : i + size], self.wanted))
-        return TokenSpan(at, at + size - 1, 1.0, 0.75)
+        return AnswerSpan(at, at + size - 1, 1.0, 0.75)
 
 
 def cascade_of(recogniser, codec, reader):
@@ -188,7 +187,9 @@ def test_with_a_real_reader_answers_are_words_of_the_passage(codec, tokenizer, t
 # ---- text QA on simulated errors: times are shared, unknown times stay unknown, and wrong records are reported
 
 
-MODEL = Confusions("en", {"the": Word(9, 1, {"a": 2})}, {"uh": 1}, {"a": 3, "the": 6, "boat": 2}, (0.5,), Rates(0.2, 0.1, 0.1))
+MODEL = ConfusionModel(
+    "en", {"the": WordConfusions(9, 1, {"a": 2})}, {"uh": 1}, {"a": 3, "the": 6, "boat": 2}, (0.5,), Rates(0.2, 0.1, 0.1)
+)
 SPANS = (Span("the", 0.0, 1.0), Span("boat", 1.0, 2.0), Span("sails", 2.0, 4.0))
 
 
@@ -248,7 +249,7 @@ def test_records_that_cannot_be_read_are_reported(loaded, changes, message):
 
 @pytest.mark.parametrize("language", ["cmn", "zh-TW", "CMN-Hant", "zh"])
 def test_errors_of_mandarin_are_for_all_that_is_mandarin(language):
-    fitted = Confusions("zh", {"北": Word(9, 0, {"背": 2})}, {}, {"北": 6, "背": 3}, (0.5,), Rates(0.2, 0.0, 0.0))
+    fitted = ConfusionModel("zh", {"北": WordConfusions(9, 0, {"背": 2})}, {}, {"北": 6, "背": 3}, (0.5,), Rates(0.2, 0.0, 0.0))
     encoded = simulated_words(fitted, 0.3, 3, passage(text="台北", language=language))
     assert len(encoded.text) == 2 and encoded.separator == ""
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.dual.data import MAX_TOKENS, Window, codebooks_of, windows
-from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Span, best_span, best_span_of_windows
+from speechssl.dual.system import END_WEIGHT, START_WEIGHT, AnswerSpan, best_span, best_span_of_windows
 from speechssl.metrics import frame_f1, overlap_score
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 
@@ -51,7 +51,7 @@ def test_the_best_span_is_that_of_brute_force(start: list[float], longest: int, 
     end = list(start)
     random.shuffle(end)  # type: ignore[attr-defined]
     pairs = [(i, j) for i in range(len(start)) for j in range(i, min(len(end), i + longest))]
-    spans = [Span(i, j, START_WEIGHT * start[i] + END_WEIGHT * end[j]) for i, j in pairs]
+    spans = [AnswerSpan(i, j, START_WEIGHT * start[i] + END_WEIGHT * end[j]) for i, j in pairs]
     assert best_span(start, end, longest) == min(spans, key=lambda s: (-s.score, s.last, -s.first))
 
 

@@ -19,7 +19,7 @@ from speechssl.cascade import confusions
 from speechssl.cascade.confusions import read_confusions
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.readers import TextQa, WordSpan
-from speechssl.cascade.system import Cascade
+from speechssl.cascade.system import CascadeSystem
 from speechssl.cascade.train import train_text
 from speechssl.config import TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, data_hash, first_passages, load_corpus, write_records
@@ -144,7 +144,7 @@ def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_as
             return [WordSpan(0, 1, "red boat", 1.0, 0.0, 0.9) for _ in items]
 
     heard = Transcript((TimedWord("red", 0.5, 0.7, 1), TimedWord("boat", 0.7, 1.0, 1)))
-    cascade = Cascade("cascade-x", lambda record, samples: heard, TextQa(Stub()), {"asr": "x"})
+    cascade = CascadeSystem("cascade-x", lambda record, samples: heard, TextQa(Stub()), {"asr": "x"})
     found = values(run([cascade, Oracle()], corpus, tmp_path / "out", ["clean", "pink@5"]))
     for condition in (("clean", None), ("pink", 5.0)):
         assert found["cascade-x", *condition, "em"] == (pytest.approx(100 / 3), 3)
