@@ -113,7 +113,7 @@ ITS_PASSAGE = "its passage was set aside"
 ANSWER_MISSING = "the sentence with its answer is missing from its passage's recording"
 
 
-# ---- the tables of either release below a folder, by split, and one `Row` for every question; all times are kept, right or not
+# ---- the tables of either release below a folder, by split, and one `NmsqaRow` a question; all times are kept, right or not
 
 Cells = Mapping[str, Any]
 Interval = tuple[float, float]  # seconds
@@ -121,7 +121,7 @@ SEGMENT = re.compile(r"(.+)[-_](\d+)")
 
 
 @dataclass(frozen=True)
-class Timed:
+class AnswerTime:
     """When an answer is spoken, as released: in seconds from the beginning of a segment, and of the passage."""
 
     segment: str  # recording of the sentence, "" where the table has none
@@ -131,7 +131,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Row:
+class NmsqaRow:
     """A question. texts: (answer, its offset in the context or None); None where there is no list of answers at all."""
 
     id: str
@@ -140,7 +140,7 @@ class Row:
     context: str
     question: str
     texts: tuple[tuple[str, int | None], ...] | None
-    times: tuple[Timed, ...]
+    times: tuple[AnswerTime, ...]
     speaker: str = ""
     asker: str = ""
     segments: Mapping[str, str] = field(default_factory=dict)  # segment -> its text, as far as the row has it
@@ -187,7 +187,7 @@ QUESTIONS = ("question", "question_text", "question_normalized_text")  # columns
 RECORDED = "question_audio_path"
 
 
-def parquet_rows(path: Path) -> Iterator[Row]:
+def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
     """Whatever columns there are beside the questions. Raises InputError for a file that is damaged or is no table of NMSQA."""
     columns = columns_of(path)
     if RECORDED not in columns and not any(name in columns for name in QUESTIONS):
@@ -204,14 +204,14 @@ def parquet_rows(path: Path) -> Iterator[Row]:
         texts = tuple(zip(map(text_of, found.get("text", ())), whole + [None] * len(found.get("text", ())), strict=False))
         within = intervals(found, "audio_segment_answer_start", "audio_segment_answer_end")
         full = intervals(found, "audio_full_answer_start", "audio_full_answer_end")
-        yield Row(
+        yield NmsqaRow(
             first(cells, ("id", "question_id", "qid", "hash")),
             passage,
             stem(cells.get(RECORDED)),
             context if context or segment else sentence,
             first(cells, QUESTIONS),
             None if answers is None else texts,
-            tuple(Timed("" if segment == passage else segment, near, far) for near, far in zip_longest(within, full)),
+            tuple(AnswerTime("" if segment == passage else segment, near, far) for near, far in zip_longest(within, full)),
             text_of(cells.get("content_audio_speaker")),
             text_of(cells.get("question_audio_speaker")),
             {segment: sentence} if segment and sentence else {},
@@ -287,7 +287,7 @@ def read_about(paths: Iterable[Path]) -> dict[str, About]:
     return found
 
 
-def csv_rows(files: Files, about: Mapping[str, About]) -> Iterator[Row]:
+def csv_rows(files: Files, about: Mapping[str, About]) -> Iterator[NmsqaRow]:
     """The questions in the order of the tables, then those that have texts or a recording and no annotation."""
     segments = by_passage(about)
     squad = {q.id: (p.context, q) for path in files.squad for p in read_squad(path) for q in p.asked}
@@ -321,14 +321,14 @@ def csv_rows(files: Files, about: Mapping[str, About]) -> Iterator[Row]:
         known = tuple(texts) if lines or name in squad else None
         speakers = (about[s].speaker for s in (passage, *sentences) if s in about)
         asker = about[recording].speaker if recording in about else ""
-        yield Row(name, passage, recording, context, question, known, times, next(speakers, ""), asker, sentences)
+        yield NmsqaRow(name, passage, recording, context, question, known, times, next(speakers, ""), asker, sentences)
 
 
-def _timed(cells: Cells) -> Timed:
+def _timed(cells: Cells) -> AnswerTime:
     name = _named(cells, (*SEGMENTS, *PASSAGES))
     near, far = (next(iter(intervals(cells, *names)), None) for names in (("start", "end"), ("new_start", "new_end")))
     text = first(cells, ("answer", "answer_text", "text"))
-    return Timed(name, near, far, text) if _is_segment(name) else Timed("", None, far or near, text)
+    return AnswerTime(name, near, far, text) if _is_segment(name) else AnswerTime("", None, far or near, text)
 
 
 def _named(cells: Cells, columns: Iterable[str]) -> str:
@@ -440,7 +440,7 @@ def find_recordings(roots: Iterable[Path], split: str) -> tuple[dict[str, Path],
 
 
 @dataclass(frozen=True)
-class Layout:
+class PassageLayout:
     """The recording of a passage: its sentences' names, where they lie (None where that is not known), and its length."""
 
     names: tuple[str, ...]
@@ -452,7 +452,7 @@ class Layout:
         return self.names.index(segment) if self.joined is not None and segment in self.names else None
 
 
-def placed(timed: Timed, layout: Layout, expected: float | None) -> tuple[Interval | None, Done]:
+def placed(timed: AnswerTime, layout: PassageLayout, expected: float | None) -> tuple[Interval | None, Done]:
     """The time in the passage's recording, or None, and how it was found. expected: seconds at which its text should come."""
     piece, joined = layout.piece(timed.segment), layout.joined
     near = None  # the time in the segment, moved by the lengths of the segments before; far: that in the passage, as released
@@ -481,11 +481,11 @@ def _apart(a: Interval, b: Interval) -> float:
     return max(abs(a[0] - b[0]), abs(a[1] - b[1]))
 
 
-def _copied(time: Timed) -> bool:
+def _copied(time: AnswerTime) -> bool:
     return time.within is not None and time.whole is not None and _apart(time.within, time.whole) < 1e-3
 
 
-def written_answers(row: Row, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
+def written_answers(row: NmsqaRow, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
     """The different answers of a row by text and offset; an offset is kept where the context holds the answer there."""
     kept = {}
     for text, offset in row.texts or ():
@@ -501,7 +501,9 @@ def written_answers(row: Row, remark: Callable[[Done], None]) -> tuple[Answer, .
     return tuple(kept.values())
 
 
-def spoken_answers(row: Row, layout: Layout, words: Sequence[Span], remark: Callable[[Done], None]) -> tuple[Answer, ...]:
+def spoken_answers(
+    row: NmsqaRow, layout: PassageLayout, words: Sequence[Span], remark: Callable[[Done], None]
+) -> tuple[Answer, ...]:
     """The answers with the times that can be used, each with its own; a text that occurs twice comes twice.
 
     words: of the passage with their times, where there is an alignment; they give the text of a time that has none.
@@ -529,7 +531,7 @@ def spoken_answers(row: Row, layout: Layout, words: Sequence[Span], remark: Call
     return (*dict.fromkeys(timed), *rest)
 
 
-def _paired(row: Row, answers: Sequence[Answer], layout: Layout, remark: Callable[[Done], None]) -> list[Answer | None]:
+def _paired(row: NmsqaRow, answers: Sequence[Answer], layout: PassageLayout, remark: Callable[[Done], None]) -> list[Answer | None]:
     """The answer at every time of the row, None where there are no texts.
 
     A time whose table names its words has the answer of these words. Else the times are those of the texts in the sentence, in
@@ -565,7 +567,7 @@ def _paired(row: Row, answers: Sequence[Answer], layout: Layout, remark: Callabl
     return [min(candidates, key=lambda a, time=time: _away(a, time, row, sentence, layout)) for time in row.times]  # type: ignore[misc]
 
 
-def _away(answer: Answer, time: Timed, row: Row, sentence: str, layout: Layout) -> float:
+def _away(answer: Answer, time: AnswerTime, row: NmsqaRow, sentence: str, layout: PassageLayout) -> float:
     """How far, in parts of the sentence (or else of the passage), a time is from where the letters of an answer stand in it."""
     piece, interval = layout.piece(time.segment), time.within
     if piece is not None and layout.joined is not None and interval is not None and sentence:
@@ -582,7 +584,7 @@ def _away(answer: Answer, time: Timed, row: Row, sentence: str, layout: Layout) 
 
 
 @dataclass
-class Spoken:
+class SpokenPassage:
     """A passage while it is put together."""
 
     id: str
@@ -599,7 +601,7 @@ class Spoken:
 
 
 @dataclass
-class Split:
+class NmsqaSplit:
     """One split while it is put together."""
 
     name: str
@@ -608,10 +610,10 @@ class Split:
     about: Mapping[str, About]
     recordings: Mapping[str, Path]
     common: set[str]  # those of them that lie in folders of no split
-    rows: list[Row] = field(default_factory=list)
-    passages: dict[str, Spoken] = field(default_factory=dict)
+    rows: list[NmsqaRow] = field(default_factory=list)
+    passages: dict[str, SpokenPassage] = field(default_factory=dict)
     of_row: dict[str, str] = field(default_factory=dict)  # id of a question -> of its passage
-    layouts: dict[str, Layout] = field(default_factory=dict)
+    layouts: dict[str, PassageLayout] = field(default_factory=dict)
     words: dict[str, tuple[Span, ...]] = field(default_factory=dict)
 
     def remark(self, done: Done, number: int = 1) -> None:
@@ -620,13 +622,13 @@ class Split:
     def aside(self, kind: Any, name: str, reason: str, **more: Any) -> None:
         self.report.set_aside(self.name, kind, name, reason, **more)
 
-    def question_recording(self, row: Row) -> str:
+    def question_recording(self, row: NmsqaRow) -> str:
         """What the recording of a question is called, "" where there is none."""
         known = row.recording or str(self.files.questions.get(row.id, ""))
         names = (known, f"{known}-0", f"{known}_0", f"{known}-1") if known else ()
         return next((name for name in names if name in self.recordings), "")
 
-    def is_answered(self, row: Row) -> bool:
+    def is_answered(self, row: NmsqaRow) -> bool:
         """Whether anything is known of its answers; else it is set aside."""
         if row.texts is None:
             self.aside("questions", row.id, NO_ANSWERS)
@@ -635,13 +637,13 @@ class Split:
         return row.texts is not None
 
 
-def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareReport) -> Split:
+def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareReport) -> NmsqaSplit:
     """The rows that can be used, each with its passage. Raises InputError, before anything is counted, for damaged tables."""
     about = read_about(files.about)
     tables = (row for path in files.parquet for row in parquet_rows(path))
     read = list(tables if files.parquet else csv_rows(files, about))  # what cannot be read leaves nothing counted
-    split = Split(name, files, report, about, *find_recordings(roots, name))
-    rows: dict[str, Row] = {}
+    split = NmsqaSplit(name, files, report, about, *find_recordings(roots, name))
+    rows: dict[str, NmsqaRow] = {}
     for row in read:
         report.count(name, "questions")
         row = replace(row, id=row.id or row.recording)
@@ -678,12 +680,12 @@ def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareRe
             lost = tuple(segment_of(passage, n) for n in expected if n not in found)
             whole = split.recordings.get(passage) if lost or not names else None
             holed = expected != list(range(max(expected, default=-1) + 1))
-            split.passages[passage] = Spoken(passage, row.context, row.speaker, names, whole, holed, lost)
+            split.passages[passage] = SpokenPassage(passage, row.context, row.speaker, names, whole, holed, lost)
     report.count(name, "passages", len(split.passages))
     return split
 
 
-def split_records(split: Split, out: Path, speak: bool, workers: int) -> SplitRecords:
+def split_records(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> SplitRecords:
     """The records of a split: with audio where any question and its passage have recordings, else text only."""
     report = split.report
     for prefix, (corpus, published) in SOURCES.items():  # of the questions of test, as far as their recordings are named after them
@@ -714,7 +716,7 @@ def split_records(split: Split, out: Path, speak: bool, workers: int) -> SplitRe
     return _text_records(split)
 
 
-def _text_records(split: Split) -> SplitRecords:
+def _text_records(split: NmsqaSplit) -> SplitRecords:
     """A split without audio."""
     passages = {p.id: Passage(p.id, "", 0.0, p.text, p.speaker, "en") for p in split.passages.values() if p.text.strip()}
     if holed := sum(passage.holed for passage in split.passages.values()):
@@ -736,7 +738,7 @@ def _text_records(split: Split) -> SplitRecords:
     return SplitRecords(list(passages.values()), questions)
 
 
-def _records_with_audio(split: Split, out: Path, speak: bool, workers: int) -> SplitRecords:
+def _records_with_audio(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> SplitRecords:
     """A split with audio: what is whole. Passages are joined where need be, or left to be synthesised."""
     folder, every = out / split.name / "audio", split.passages.values()
     parts = {p.id: ([split.recordings[n] for n in p.names], folder / f"{safe_name(p.id)}.flac") for p in every if not p.whole}
@@ -765,12 +767,12 @@ def _records_with_audio(split: Split, out: Path, speak: bool, workers: int) -> S
     return SplitRecords(passages, [question for question in questions if question is not None])
 
 
-def _passage(passage: Spoken, made: Joined | float, split: Split, out: Path) -> Passage:
+def _passage(passage: SpokenPassage, made: Joined | float, split: NmsqaSplit, out: Path) -> Passage:
     """made: of its sentences, or the seconds of the recording of the whole. Notes where its sentences lie, and its words."""
     if passage.holed:
         split.remark(HOLES)
     if isinstance(made, Joined):
-        layout = Layout(passage.names, made, made.samples / SAMPLE_RATE)
+        layout = PassageLayout(passage.names, made, made.samples / SAMPLE_RATE)
         # a recording of the whole may be longer than its sentences: people pause between them
         if passage.id in split.recordings:
             try:
@@ -788,7 +790,7 @@ def _passage(passage: Spoken, made: Joined | float, split: Split, out: Path) -> 
         lengths = tuple(round((split.about[n].seconds or 0.0) * 16_000) for n in names if n in split.about)
         close = abs(sum(lengths) / 16_000 - made) <= AGREE + DRIFT * len(names)
         whole = bool(names) and len(lengths) == len(names) and close
-        layout = Layout(names, Joined(lengths, (16_000,) * len(lengths), round(made * 16_000)) if whole else None, made)
+        layout = PassageLayout(names, Joined(lengths, (16_000,) * len(lengths), round(made * 16_000)) if whole else None, made)
         audio = below(passage.whole or Path(), out)
     words: tuple[Span, ...] = ()
     if passage.id in split.files.grids and not passage.names:
@@ -805,7 +807,7 @@ def _passage(passage: Spoken, made: Joined | float, split: Split, out: Path) -> 
     return Passage(passage.id, audio, layout.seconds, passage.text, passage.speaker, "en", words)
 
 
-def _grid(name: str, split: Split) -> tuple[Span, ...]:
+def _grid(name: str, split: NmsqaSplit) -> tuple[Span, ...]:
     """The words of a TextGrid, of the tier that is named so or is first."""
     if name not in split.files.grids:
         return ()
@@ -819,7 +821,7 @@ def _grid(name: str, split: Split) -> tuple[Span, ...]:
 
 
 def _question(
-    row: Row, split: Split, kept: set[str], seconds: float | InputError | None, out: Path, speak: bool
+    row: NmsqaRow, split: NmsqaSplit, kept: set[str], seconds: float | InputError | None, out: Path, speak: bool
 ) -> Question | None:
     """kept: passages; seconds: of its recording, why that cannot be used, or None where there is none."""
     if not split.is_answered(row):
@@ -871,7 +873,7 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
         if not tables:
             raise InputError(f"{source} has no table of NMSQA, and neither do its archives; {LAYOUT}")
         # the splits whose tables can be read; the others are reported
-        splits: list[Split] = []
+        splits: list[NmsqaSplit] = []
         errors: dict[str, InputError] = {}
         for name, files in tables.items():
             try:

@@ -81,7 +81,7 @@ Made = tuple[Path, float | InputError]  # a recording, and its seconds or why it
 
 
 @dataclass(frozen=True)
-class Row:
+class SlueRow:
     """spans: answer, start and end; None where there is no list of answers that could be read (a blind test has none)."""
 
     id: str
@@ -127,7 +127,7 @@ def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, li
     return {split: found[split] for split in PUBLISHED if split in found}
 
 
-def rows_of(path: Path) -> Iterator[Row | int]:
+def rows_of(path: Path) -> Iterator[SlueRow | int]:
     """The rows; of a TSV then the numbers of the lines that have another number of cells than its header.
 
     SLUE's hold quotation marks that are text, and cells that are quoted as in CSV: of both readings, the one that fits more lines.
@@ -149,7 +149,7 @@ def rows_of(path: Path) -> Iterator[Row | int]:
     yield from (number for number, row in enumerate(rows[1:], 2) if len(row) != len(names))
 
 
-def _row(cells: Mapping[str, Any]) -> Row:
+def _row(cells: Mapping[str, Any]) -> SlueRow:
     name = text_of(cells["question_id"])
     question, text = (
         next((text for name in names if (text := text_of(cells.get(name)).strip())), "") for names in (QUESTIONS, DOCUMENTS)
@@ -162,7 +162,7 @@ def _row(cells: Mapping[str, Any]) -> Row:
         found = tuple((v[0].strip(), number_of(v[1]), number_of(v[2])) for v in spans)
     else:
         found = None
-    return Row(name, text_of(cells["document_id"]), question, text, asker, reader, found, name, words)
+    return SlueRow(name, text_of(cells["document_id"]), question, text, asker, reader, found, name, words)
 
 
 def _parsed(value: Any) -> Any:
@@ -265,14 +265,14 @@ def _write_recordings(path: Path, group: int, folder: Path, wanted: set[Key]) ->
 
 
 @dataclass
-class Split:
+class SlueSplit:
     """One split while it is put together. documents: id -> the first row about it."""
 
     name: str
     report: PrepareReport
     speak: bool
-    rows: list[Row] = field(default_factory=list)
-    documents: dict[str, Row] = field(default_factory=dict)
+    rows: list[SlueRow] = field(default_factory=list)
+    documents: dict[str, SlueRow] = field(default_factory=dict)
     made: dict[Key, Made] = field(default_factory=dict)
 
     def remark(self, done: Done, number: int = 1) -> None:
@@ -314,8 +314,8 @@ def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dic
     return prepare.prepared("slue-sqa5", source, out, wanted, {"made_from": made_from}, read, PUBLISHED, ABOUT)
 
 
-def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) -> Split:
-    split, rows = Split(name, report, speak), dict[str, Row]()
+def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) -> SlueSplit:
+    split, rows = SlueSplit(name, report, speak), dict[str, SlueRow]()
     for path, row in ((p, row) for p in paths for row in rows_of(p)):
         report.count(name, "questions")
         if isinstance(row, int):
@@ -339,7 +339,7 @@ def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) 
     return split
 
 
-def _records(split: Split, found: Found, out: Path) -> SplitRecords:
+def _records(split: SlueSplit, found: Found, out: Path) -> SplitRecords:
     """With audio where any question and its document have recordings, else text only."""
     both = ((split.seconds("question", row.recording), split.seconds("document", row.document)) for row in split.rows)
     has_audio = any(isinstance(question, float) and isinstance(document, float) for question, document in both)
@@ -379,7 +379,9 @@ def _records(split: Split, found: Found, out: Path) -> SplitRecords:
     return SplitRecords(list(passages.values()), questions)
 
 
-def _why_unusable(split: Split, seconds: float | InputError | None, text: str, has_audio: bool, textless: str) -> dict[str, Any]:
+def _why_unusable(
+    split: SlueSplit, seconds: float | InputError | None, text: str, has_audio: bool, textless: str
+) -> dict[str, Any]:
     """Why an item cannot be kept, as set_aside.jsonl has it; empty where it can. textless: of one without a text either."""
     if has_audio and isinstance(seconds, float):
         return {}
@@ -388,7 +390,7 @@ def _why_unusable(split: Split, seconds: float | InputError | None, text: str, h
     return {} if text else {"reason": textless}
 
 
-def _answers(row: Row, passage: Passage, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
+def _answers(row: SlueRow, passage: Passage, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
     """With their times where there is audio that has them, and offsets: where the word that begins then stands in the text.
 
     Without an alignment: where the answer stands, if that is one place only.

@@ -657,7 +657,7 @@ def test_every_real_time_of_dev_is_paired_with_a_text(shared):
         if r.times:
             name = r.times[0].segment
             length = round((max(t.within[1] for t in r.times) + 1) * SAMPLE_RATE)
-            layout = nmsqa.Layout((name,), Joined((length,), (SAMPLE_RATE,), length), length / SAMPLE_RATE)
+            layout = nmsqa.PassageLayout((name,), Joined((length,), (SAMPLE_RATE,), length), length / SAMPLE_RATE)
             answers = nmsqa.spoken_answers(r, layout, (), lambda done: counts.update([done[0]]))
             rates += [len(a.text) / (a.end - a.start) for a in answers if a.start is not None]
     assert counts[nmsqa.CONFIRMED[0]] == 17_155 and not counts[nmsqa.UNKNOWN_WORDS[0]] + counts[nmsqa.OUTSIDE[0]]
