@@ -223,7 +223,7 @@ def _is_numbers(line: Any) -> bool:
     return all(value is None or (type(value) in (int, float) and math.isfinite(value)) for value in line.values())
 
 
-class Curves(TensorBoardCallback):
+class TensorBoardLog(TensorBoardCallback):
     """The log for TensorBoard: one run in one folder, however often it was killed. (Trainer would begin another at each start.)"""
 
     def __init__(self, folder: Path) -> None:
@@ -391,7 +391,7 @@ def fit(
         args=arguments,
         train_dataset=StepBatches(batch, arguments.max_steps * options.accumulation),
         data_collator=lambda batches: batches[0],
-        callbacks=[watch, *([Curves(folder / "tensorboard")] if "tensorboard" in options.report_to else [])],
+        callbacks=[watch, *([TensorBoardLog(folder / "tensorboard")] if "tensorboard" in options.report_to else [])],
         watch=watch,
     )
     if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout

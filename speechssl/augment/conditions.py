@@ -21,7 +21,7 @@ import numpy as np
 
 from speechssl import signal
 from speechssl.audio import SAMPLE_RATE, duration, to_int16
-from speechssl.augment.noise import SHARES, Draw, NoiseBank, Piece, noise_files, recording, replay
+from speechssl.augment.noise import SHARES, DrawnNoise, NoiseBank, Piece, noise_files, recording, replay
 from speechssl.data.files import digest
 from speechssl.errors import InputError
 from speechssl.io import read_lines, write_lines
@@ -248,20 +248,20 @@ class Distorter:
             found.append(step)
         return found
 
-    def draw(self, step: Condition, utterance_id: str, n: int) -> Draw:
+    def draw(self, step: Condition, utterance_id: str, n: int) -> DrawnNoise:
         """The noise (n,) of a step, or its impulse response, and what it is of; empty for a step that needs neither."""
         rng = partial(signal.generator, self.seed)
         if step.name == "noise":
             return self._bank(step.kind).draw(utterance_id, n)
         if step.name == "reverb":
-            return Draw(signal.room_impulse(rng("reverb", utterance_id), step.rt60 or RT60))
+            return DrawnNoise(signal.room_impulse(rng("reverb", utterance_id), step.rt60 or RT60))
         if step.name == "rooms":
-            return Draw(signal.any_room(rng("rooms", utterance_id)))
+            return DrawnNoise(signal.any_room(rng("rooms", utterance_id)))
         if step.name == "rir":
             files = self._files(step)
             file = files[int(rng("rir", utterance_id).integers(len(files)))]
-            return Draw(recording(file), (Piece(file, 0),))
-        return Draw(np.zeros(0))
+            return DrawnNoise(recording(file), (Piece(file, 0),))
+        return DrawnNoise(np.zeros(0))
 
     def _possible_steps(self, condition: Condition) -> list[Condition]:
         """The steps, and of a set all members."""

@@ -48,7 +48,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Draw:
+class DrawnNoise:
     """Noise (n,), or an impulse response, and what it is of: several pieces are voices at one level, none is generated noise."""
 
     noise: np.ndarray
@@ -107,7 +107,7 @@ class NoiseBank:
         """(n,) noise at 16 kHz, not silent, decided by the seed and the key alone. Raises InputError for a bad file."""
         return self.draw(key, n).noise
 
-    def draw(self, key: str, n: int) -> Draw:
+    def draw(self, key: str, n: int) -> DrawnNoise:
         """As `sample`, with what it was made of."""
         rng = generator(self.seed, f"evaluation {self.kind}" if self.kind in GENERATED else self.kind, key)  # no clip of training
         for _ in range(16):
@@ -116,16 +116,16 @@ class NoiseBank:
                 return draw
         raise InputError(f"{self.files[0]} and similar recordings are mostly silent; give other noise recordings")
 
-    def _draw(self, rng: np.random.Generator, n: int) -> Draw:
+    def _draw(self, rng: np.random.Generator, n: int) -> DrawnNoise:
         if self.kind.startswith("coloured:"):  # 6 dB an octave is a factor of 2 in amplitude an octave
             exponent = float(self.kind.removeprefix("coloured:")) / (20 * np.log10(2))
-            return Draw(of_spectrum(n, rng, lambda frequency: (frequency / 1000) ** exponent))
+            return DrawnNoise(of_spectrum(n, rng, lambda frequency: (frequency / 1000) ** exponent))
         if self.kind in GENERATED:  # of a second at least, in which every sound has room
-            return Draw(clip(GENERATED[self.kind], rng, max(n, SAMPLE_RATE))[:n] / 32768)
+            return DrawnNoise(clip(GENERATED[self.kind], rng, max(n, SAMPLE_RATE))[:n] / 32768)
         if self.kind == "gaussian":
-            return Draw(rng.standard_normal(n))
+            return DrawnNoise(rng.standard_normal(n))
         if self.kind == "pink":
-            return Draw(of_spectrum(n, rng, lambda frequency: 1 / np.sqrt(frequency)))
+            return DrawnNoise(of_spectrum(n, rng, lambda frequency: 1 / np.sqrt(frequency)))
         files, talkers = self.files, TALKERS if self.kind == "babble" else 0
         if self.kind == "musan" and rng.random() >= 2 / 3:  # noise, music and babble as often each
             files, talkers = self.voices, int(rng.integers(TALKERS_RANGE[0], TALKERS_RANGE[1] + 1))
@@ -136,7 +136,7 @@ class NoiseBank:
         else:
             numbers = [int(rng.integers(len(files)))]
         pieces = tuple([Piece(files[i], random_offset(len(recording(files[i])), n, rng)) for i in numbers])
-        return Draw(replay(pieces, n), pieces)
+        return DrawnNoise(replay(pieces, n), pieces)
 
     @property
     def sources(self) -> list[tuple[str, int]]:

@@ -29,7 +29,7 @@ from speechssl.eval.spoken_qa import METRICS, by_length, rows_of, score_question
 from speechssl.io import model_folder, read_json
 from speechssl.report.config import Report
 from speechssl.report.figures import ShownCondition, arrange, decibels
-from speechssl.report.page import Example, Prediction, Section, Strip, encode_audio, envelope, write_page
+from speechssl.report.page import ListeningExample, Prediction, Section, Strip, encode_audio, envelope, write_page
 from speechssl.report.robustness import of_grid, panels, robustness_section
 from speechssl.report.spoken_qa import Answers, Breakdown, error_table, explorer_of, predictions_path, qa_section
 from speechssl.report.superb import MAIN, Artefacts, of_superb, read_artefacts, superb_section
@@ -51,7 +51,7 @@ Answered = dict[str, dict[str, Any]]  # system -> its predictions in one conditi
 def build_report(
     out: Path | str,
     rows: Sequence[Row],
-    examples: Sequence[Example] = (),
+    examples: Sequence[ListeningExample] = (),
     breakdowns: Sequence[Breakdown] = (),
     tables: Sequence[Table] = (),
     provenance: Mapping[str, str] | None = None,
@@ -239,7 +239,7 @@ def stored_tables(o: Report) -> list[Table]:
 class Questions(NamedTuple):
     """What a page has of spoken question answering beside its rows. listening: which questions the examples are."""
 
-    examples: Sequence[Example] = ()
+    examples: Sequence[ListeningExample] = ()
     breakdowns: Sequence[Breakdown] = ()
     predicted: Predicted | None = None
     listening: str = ""
@@ -277,7 +277,7 @@ def read_questions(o: Report, corpus: Path, split: str, rows: Sequence[Row]) -> 
         distorter.check(condition)
 
     extractor = units_of(o.models, [p for _, p in made_in]) if o.examples else None
-    examples: list[Example] = []
+    examples: list[ListeningExample] = []
     for number, (condition, answers) in enumerate(found.items()):
         share = o.examples // len(found) + (number < o.examples % len(found))
         examples += _examples(data, condition, answers, share, distorter, o.seed, extractor)
@@ -343,7 +343,7 @@ def _examples(
     distorter: Distorter,
     seed: int,
     extractor: UnitExtractor | None,
-) -> list[Example]:
+) -> list[ListeningExample]:
     """A random draw (not a choice) of the questions that most systems answered, no passage twice.
 
     extractor: of units to be drawn, which are those of the distorted passage.
@@ -379,10 +379,10 @@ def _examples(
             blocks = tuple((str(unit), start, end) for unit, (start, end) in zip(runs.units, borders, strict=True))
             yield Strip("Units", blocks, coloured=True)
 
-    def example(question: Question) -> Example:
+    def example(question: Question) -> ListeningExample:
         passage = data.passages[question.passage]
         samples, asked = (distorter.apply(read_audio(data.path(r)), condition, r.id) for r in (passage, question))
-        return Example(
+        return ListeningExample(
             id=question.id,
             question_text=question.text,
             question_audio=encode_audio(asked),

@@ -76,7 +76,7 @@ class Section:
     grids: Sequence[Placed] = ()
     figures: Sequence[tuple[str, str, Drawing | None]] = ()  # title, caption, drawing; None: left out
     tables: Sequence[Table] = ()
-    examples: Sequence[tuple[Example, Sequence[Lane]]] = ()
+    examples: Sequence[tuple[ListeningExample, Sequence[Lane]]] = ()
     listening: str = ""  # which questions the examples are
     methods: Sequence[Method] = ()
     switch: str = ""  # what `Placed.common` is of; without such grids a sentence to stand in its place
@@ -243,7 +243,7 @@ class Strip(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Example:
+class ListeningExample:
     """One question to listen to.
 
     seconds: length of the passage. envelope: (P,) peaks in [0, 1]. gold: [start, end) in seconds, every annotation.
@@ -274,7 +274,7 @@ class Lane(NamedTuple):
     pieces: tuple[str, str, str] | None
 
 
-def lanes_of(example: Example, results: Results) -> list[Lane]:
+def lanes_of(example: ListeningExample, results: Results) -> list[Lane]:
     """Gold first, then the predictions in the order of the systems."""
 
     def cut(text: str, answer: str, regions: Sequence[Region]) -> tuple[str, str, str]:

@@ -33,7 +33,7 @@ from speechssl.report.figures import (
     snr_axis,
     svg_of,
 )
-from speechssl.report.page import UNKNOWN, Example, Explorer, Method, Section, grid_of, lanes_of
+from speechssl.report.page import UNKNOWN, Explorer, ListeningExample, Method, Section, grid_of, lanes_of
 from speechssl.results import (
     INK,
     LOWER_IS_BETTER,
@@ -94,7 +94,7 @@ def methods_of(results: Results) -> list[Method]:
 
 def qa_section(
     results: Results,
-    examples: Sequence[Example],
+    examples: Sequence[ListeningExample],
     breakdowns: Sequence[Breakdown],
     synthetic: str = "",
     common: Results | None = None,

@@ -94,7 +94,7 @@ BESIDE = ("atwv", "min_dcf")  # measures that the benchmark does not list
 # ---- cards of heads, and details
 
 
-class Trial(NamedTuple):
+class SweepTrial(NamedTuple):
     """One learning rate of a sweep. value: the task's first metric on dev; NaN where training broke down."""
 
     learning_rate: float
@@ -111,7 +111,7 @@ class Head(NamedTuple):
     weights: tuple[float, ...]
     learning_rate: float | None = None
     default: float | None = None
-    sweep: tuple[Trial, ...] = ()
+    sweep: tuple[SweepTrial, ...] = ()
 
 
 class Confusion(NamedTuple):
@@ -203,7 +203,7 @@ def _parse_head(card: Mapping[str, Any], encoder: str, task: str, seed: int, fou
     for entry in card.get("sweep") or ():
         broken = entry["value"] is None or entry["value"] != entry["value"]
         value, steps = math.nan if broken else _number(entry["value"]), _number(entry["steps"], whole=True)
-        sweep.append(Trial(_number(entry["learning_rate"], positive=True), value, int(steps)))
+        sweep.append(SweepTrial(_number(entry["learning_rate"], positive=True), value, int(steps)))
     found.heads.append(Head(encoder, task, seed, weights, rate, default, tuple(sweep)))
 
 
@@ -884,7 +884,7 @@ def sweeps(found: SuperbResults) -> Drawing | None:
     return Drawing(svg, f"Score on dev by learning rate. {'; '.join(texts)}.")
 
 
-def _tried(head: Head) -> list[Trial]:
+def _tried(head: Head) -> list[SweepTrial]:
     """Of every learning rate the value when it had been trained longest."""
     longest = {trial.learning_rate: trial for trial in sorted(head.sweep, key=lambda t: t.steps)}
     return sorted((t for t in longest.values() if not math.isnan(t.value)), key=lambda t: t.learning_rate)

@@ -29,7 +29,7 @@ from speechssl.io import stage
 from speechssl.text_side.config import ClassifyOptions
 from speechssl.text_side.objectives import check_length
 from speechssl.text_side.runs import columns, encoder_named, fit_and_score, run_folder, value, write_scores
-from speechssl.text_side.tasks import Task, TaskExample, load_task
+from speechssl.text_side.tasks import TaskExample, TextTask, load_task
 from speechssl.textlm import (
     ASSIGNMENTS,
     SPECIALS,
@@ -108,7 +108,7 @@ Encode = Callable[[TaskExample], Sequence_]
 
 
 def starts(
-    task: Task, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, assignment: str, seed: int, longest: int
+    task: TextTask, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, assignment: str, seed: int, longest: int
 ) -> tuple[PreTrainedModel, nn.Embedding, Encode, int]:
     """The encoder, the embeddings of a task's tokens or symbols, how its examples are encoded, and the id of padding.
 

@@ -90,7 +90,7 @@ def _one(kind: str, number: int | None, symbols: int, text: np.ndarray | None) -
         if text is None or len(text) < 2:
             raise InputError(f"the artificial data {kind} imitate a text; give one with --text")
         drawn = text
-        return Bigram(text) if kind == "bigram" else lambda rng, length: drawn[rng.integers(len(drawn), size=length)]
+        return BigramSampler(text) if kind == "bigram" else lambda rng, length: drawn[rng.integers(len(drawn), size=length)]
     makers: dict[str, Stream] = {
         "random": lambda rng, length: rng.integers(symbols, size=length),
         "nested": lambda rng, length: _nested(rng, length, symbols),
@@ -103,7 +103,7 @@ def _one(kind: str, number: int | None, symbols: int, text: np.ndarray | None) -
     return makers[kind]
 
 
-class Bigram:
+class BigramSampler:
     """A walk through a text: from a token to what follows it at one of its places, drawn uniformly."""
 
     def __init__(self, text: np.ndarray) -> None:

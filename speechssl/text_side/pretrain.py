@@ -56,7 +56,7 @@ from speechssl.text_side.objectives import (
     set_rows,
 )
 from speechssl.text_side.runs import encoder_named
-from speechssl.text_side.tasks import Task, load_task
+from speechssl.text_side.tasks import TextTask, load_task
 from speechssl.textlm import (
     assign_tokens,
     checkpoint_gradients,
@@ -137,7 +137,7 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
         return folder
 
 
-def read_inputs(o: TextPretraining) -> tuple[Text | None, Text | None, Task | None, dict[str, Any]]:
+def read_inputs(o: TextPretraining) -> tuple[Text | None, Text | None, TextTask | None, dict[str, Any]]:
     """The text, that of another language, the task of symbols, and the hashes of all that is read.
 
     Raises InputError for what is not there, or does not fit together.
@@ -182,7 +182,7 @@ def source_of(
     text: Text | None,
     tokenizer: PreTrainedTokenizerBase,
     second: Text | None = None,
-    symbols: Task | None = None,
+    symbols: TextTask | None = None,
 ) -> Source:
     """second: of another language; symbols: a task of them. Raises InputError for data that there are not."""
     seed = o.training.seed
@@ -194,12 +194,12 @@ def source_of(
         assert o.units
         folders = [units / o.split for units in (o.units, o.second_units) if units]
         tokens = np.array(assign_tokens(tokenizer, int(units_card(folders[0])["K"]), o.assignment, seed), np.int64)
-        return by_turns([whole(Parts([runs.units for runs in load_units(f).values()], tokens, f)) for f in folders])
+        return by_turns([whole(RandomCrops([runs.units for runs in load_units(f).values()], tokens, f)) for f in folders])
     if symbols is not None:
         assert o.symbols
         numbers = {symbol: i for i, symbol in enumerate(symbols.known)}
         sequences = [np.array([numbers[s] for s in e.symbols]) for e in symbols.splits["train"]]
-        return whole(Parts(sequences, np.array(rows_named(tokenizer, symbols.known), np.int64), o.symbols))
+        return whole(RandomCrops(sequences, np.array(rows_named(tokenizer, symbols.known), np.int64), o.symbols))
     if imitates(o.data):
         found = tokenise(text, tokenizer).ids if text else None
         plain = plain_ids(tokenizer)
@@ -233,8 +233,8 @@ def not_empty(sequences: Sequence[np.ndarray], place: Path) -> list[np.ndarray]:
     raise InputError(f"the units in {place} are empty; extract those of recordings that can be read")
 
 
-class Parts:
-    """Parts of recordings, or of other sequences, as tokens; each sequence as often as it is long."""
+class RandomCrops:
+    """Random parts of recordings, or of other sequences, as tokens; each sequence as often as it is long."""
 
     def __init__(self, sequences: Sequence[np.ndarray], tokens: np.ndarray, place: Path) -> None:
         """sequences: units of each recording, 0 to K - 1; tokens: (K,). Raises InputError where there are none."""
@@ -251,7 +251,7 @@ class Parts:
 
 
 def _encoder(
-    o: TextPretraining, paragraphs: Sequence[str], symbols: Task | None
+    o: TextPretraining, paragraphs: Sequence[str], symbols: TextTask | None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The encoder to train and its tokeniser. paragraphs: that a vocabulary is fitted to; none: one of symbols is made.
 
@@ -286,7 +286,7 @@ def _encoder(
     return encoder.train(), tokenizer
 
 
-def _vocabulary(o: TextPretraining, paragraphs: Sequence[str], symbols: Task | None) -> PreTrainedTokenizerBase:
+def _vocabulary(o: TextPretraining, paragraphs: Sequence[str], symbols: TextTask | None) -> PreTrainedTokenizerBase:
     if o.tokenizer:
         return load_vocabulary(o.tokenizer, masked=o.objective != CAUSAL)
     if symbols is not None:
@@ -306,7 +306,7 @@ def _config_like(like: str) -> dict[str, Any]:
 
 
 def _language_model(
-    o: TextPretraining, paragraphs: Sequence[str], symbols: Task | None
+    o: TextPretraining, paragraphs: Sequence[str], symbols: TextTask | None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """For the objective causal: as `_encoder`, a GPT-2 in the place of a BERT."""
     if o.start:

@@ -45,7 +45,7 @@ class TaskExample:
 
 
 @dataclass(frozen=True)
-class Task:
+class TextTask:
     """classes: their names; none: a number is predicted. metric: ACCURACY, MCC or SPEARMAN. hash: of its files."""
 
     name: str
@@ -61,7 +61,7 @@ class Task:
         return tuple(sorted({symbol for e in self.splits["train"] for symbol in e.symbols}))
 
 
-def load_task(folder: Path) -> Task:
+def load_task(folder: Path) -> TextTask:
     """Raises InputError where there is no task, or it is damaged."""
     key = folder.name.lower().replace("_", "-")
     if (folder / "train.jsonl").is_file():
@@ -73,7 +73,7 @@ def load_task(folder: Path) -> Task:
     )
 
 
-def _own(folder: Path) -> Task:
+def _own(folder: Path) -> TextTask:
     about = read_json(folder / "task.json") if (folder / "task.json").is_file() else {}
     made = about.get("manifests") if isinstance(about, dict) else None
     for split, path in ((split, folder / f"{split}.jsonl") for split in SPLITS):
@@ -114,7 +114,7 @@ def _own(folder: Path) -> Task:
             wanted = float(classes.index(str(label)) if classes else label)
             splits[split].append(TaskExample(name, wanted, values.get("text", ""), values.get("pair"), symbols))
     hashed = hash_files([folder / f"{split}.jsonl" for split in SPLITS])
-    return Task(task, tuple(classes), splits, hashed, metric, note=str(about.get("note", "")))
+    return TextTask(task, tuple(classes), splits, hashed, metric, note=str(about.get("note", "")))
 
 
 def _amiss(values: Mapping[str, Any]) -> str:
@@ -167,7 +167,7 @@ GLUE = {
 }
 
 
-def _glue(folder: Path, key: str) -> Task:
+def _glue(folder: Path, key: str) -> TextTask:
     form = GLUE[key]
     files = {"train": folder / "train.tsv", "test": folder / form.dev}
     rows = {split: list(_tsv(path, form)) for split, path in files.items()}
@@ -189,7 +189,7 @@ def _glue(folder: Path, key: str) -> Task:
     order = np.random.default_rng(0).permutation(len(made["train"]))
     cut = max(1, len(order) // 10)
     splits = {"dev": [made["train"][i] for i in sorted(order[:cut])], "train": [made["train"][i] for i in sorted(order[cut:])]}
-    return Task(key, classes, splits | {"test": made["test"]}, hash_files(list(files.values())), form.metric)
+    return TextTask(key, classes, splits | {"test": made["test"]}, hash_files(list(files.values())), form.metric)
 
 
 def _tsv(path: Path, form: GlueFormat) -> Iterator[tuple[str, str, str | None, str]]:

@@ -15,7 +15,7 @@ import soundfile
 
 from speechssl.report.build import build_report
 from speechssl.report.figures import arrange
-from speechssl.report.page import WIDTH, Example, Prediction, encode_audio, envelope, locate, outline, region, ticks
+from speechssl.report.page import WIDTH, ListeningExample, Prediction, encode_audio, envelope, locate, outline, region, ticks
 from speechssl.report.spoken_qa import Breakdown, summarise
 from speechssl.results import Row, Table
 
@@ -40,7 +40,7 @@ def tone() -> np.ndarray:
     return (0.4 * np.sin(2 * np.pi * 300 * time) * (time > 0.5)).astype(np.float32)
 
 
-def example(**other: object) -> Example:
+def example(**other: object) -> ListeningExample:
     found = Prediction("dual", 1.0, 1.5, 0.61, 66.7)
     encoded = Prediction("cascade-ctc", None, None, None, 0.0, "he red a boo", "boo")
     audio = b"not really sound"
@@ -49,7 +49,7 @@ def example(**other: object) -> Example:
         "passage_audio": audio, "seconds": 4.0, "envelope": envelope(tone(), 50), "gold": ((1.0, 2.0),),
         "answer_text": "a book", "predictions": (found, encoded), "condition": "Clean speech",
     }  # fmt: skip
-    return Example(**values | other)  # type: ignore[arg-type]
+    return ListeningExample(**values | other)  # type: ignore[arg-type]
 
 
 def page(tmp_path: Path, *arguments: object, **options: object) -> str:

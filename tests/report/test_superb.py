@@ -23,8 +23,8 @@ from speechssl.report.superb import (
     Artefacts,
     Confusion,
     Head,
+    SweepTrial,
     Timeline,
-    Trial,
     blocks,
     confusions,
     det_curves,
@@ -376,7 +376,7 @@ def test_few_and_many_layers_are_drawn(states):
 
 
 def test_of_each_learning_rate_the_longest_trial_is_shown():
-    sweep = (Trial(1e-2, 30.0, 100), Trial(1e-2, 50.0, 400), Trial(1e-3, 20.0, 100), Trial(1.0, math.nan, 400))
+    sweep = (SweepTrial(1e-2, 30.0, 100), SweepTrial(1e-2, 50.0, 400), SweepTrial(1e-3, 20.0, 100), SweepTrial(1.0, math.nan, 400))
     drawing = sweeps(of_superb([], Artefacts(heads=(Head("a", "ks", 0, (), 1e-2, None, sweep),))))
     assert "0.001 20.0, 0.01 50.0 (chosen 0.01)" in drawing.alt and "30.0" not in drawing.alt and drawn(drawing)
     assert sweeps(of_superb([], Artefacts(heads=(Head("a", "ks", 0, (), 1e-2, None, sweep[:2]),)))) is None

@@ -16,7 +16,7 @@ from speechssl.io import hash_files, read_json, write_json
 from speechssl.text_side.config import TextPretraining
 from speechssl.text_side.data import load_vocabulary, plain_ids, symbol_vocabulary
 from speechssl.text_side.objectives import PretrainingBatches
-from speechssl.text_side.pretrain import Parts, by_turns, pretrain_text, source_of, whole
+from speechssl.text_side.pretrain import RandomCrops, by_turns, pretrain_text, source_of, whole
 from speechssl.textlm import assign_tokens, load_text_encoder
 from speechssl.timing import RunLength
 
@@ -145,17 +145,17 @@ def test_units_are_the_tokens_that_dual_gives_them(save_units: Any, checkpoint: 
     drawn = {tuple(source(rng, 8)[0].tolist()) for _ in range(40)}
     assert drawn == {(tokens[5], tokens[1], tokens[2]), (tokens[3],)}
     with pytest.raises(InputError, match="are empty"):
-        Parts([], np.arange(3), units)
+        RandomCrops([], np.arange(3), units)
 
 
 def test_units_stay_on_disk_in_their_order(save_units: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[np.ndarray] = []
 
-    def parts(sequences: list[np.ndarray], tokens: np.ndarray, place: Path) -> Parts:
+    def parts(sequences: list[np.ndarray], tokens: np.ndarray, place: Path) -> RandomCrops:
         given.extend(sequences)
-        return Parts(sequences, tokens, place)
+        return RandomCrops(sequences, tokens, place)
 
-    monkeypatch.setattr("speechssl.text_side.pretrain.Parts", parts)
+    monkeypatch.setattr("speechssl.text_side.pretrain.RandomCrops", parts)
     units = save_units({name: RunLength.of_frames(np.array(some)) for name, some in {"b": [5, 1, 2], "a": [3, 4]}.items()}, {})
     source_of(options(data="units", units=units), None, symbol_vocabulary(map(str, range(120))))
     assert all(isinstance(some, np.memmap) for some in given) and [some.tolist() for some in given] == [[5, 1, 2], [3, 4]]
