@@ -30,7 +30,7 @@ _BLOCK = 1 << 21  # drawn indices held at a time: 16 MB
 
 
 @dataclass(frozen=True)
-class Units:
+class BootstrapUnits:
     """What a bootstrap draws. groups: of every item the group that it belongs to, or all of them (the voices of a conversation)."""
 
     name: str  # "voice", "passage", "recording", "query", ...
@@ -40,9 +40,9 @@ class Units:
     def count(self) -> int:
         return len({group for some in self.groups for group in some})
 
-    def at(self, places: Sequence[int]) -> Units:
+    def at(self, places: Sequence[int]) -> BootstrapUnits:
         """Of some of the items."""
-        return Units(self.name, tuple(self.groups[i] for i in places))
+        return BootstrapUnits(self.name, tuple(self.groups[i] for i in places))
 
     @property
     def labels(self) -> list[str]:
@@ -52,7 +52,7 @@ class Units:
         return [some[0] for some in self.groups]
 
 
-def choose_units(voices: Sequence[str | Iterable[str]], larger: Sequence[str], name: str) -> Units:
+def choose_units(voices: Sequence[str | Iterable[str]], larger: Sequence[str], name: str) -> BootstrapUnits:
     """The rule: voices are drawn, with all their items, where training knew none of them and there are at least FEWEST.
 
     Where there are fewer, or the speaker of an item is not known, the next larger unit than the item is drawn, which is the item
@@ -65,8 +65,8 @@ def choose_units(voices: Sequence[str | Iterable[str]], larger: Sequence[str], n
         raise ValueError(f"{len(voices)} voices do not fit {len(larger)} items")
     spoken = [(v,) if isinstance(v, str) else tuple(dict.fromkeys(v)) for v in voices]
     if all(some and all(some) for some in spoken) and len({v for some in spoken for v in some}) >= FEWEST:
-        return Units(VOICE, tuple(spoken))
-    return Units(name, tuple((group,) for group in larger))
+        return BootstrapUnits(VOICE, tuple(spoken))
+    return BootstrapUnits(name, tuple((group,) for group in larger))
 
 
 def unknown_voice(speaker: str, known: Collection[str]) -> str:
@@ -111,7 +111,7 @@ class Difference(Interval):
     p_value: float = 1.0
 
 
-def mean_interval(values: ArrayLike, units: Units | None = None, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
+def mean_interval(values: ArrayLike, units: BootstrapUnits | None = None, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
     """The mean of S values with its 95 % interval. values: (S,). units: of the items; None: every item is its own.
 
     Raises ValueError for no values, values that are not finite, or groups of another length.
@@ -121,7 +121,7 @@ def mean_interval(values: ArrayLike, units: Units | None = None, seed: int = 0, 
 
 
 def ratio_interval(
-    numerators: ArrayLike, denominators: ArrayLike, units: Units | None = None, seed: int = 0, resamples: int = RESAMPLES
+    numerators: ArrayLike, denominators: ArrayLike, units: BootstrapUnits | None = None, seed: int = 0, resamples: int = RESAMPLES
 ) -> Interval:
     """sum(numerators) / sum(denominators), as WER = errors / words. Both (S,), denominators >= 0.
 
@@ -131,7 +131,7 @@ def ratio_interval(
 
 
 def paired_difference(
-    first: ArrayLike, second: ArrayLike, units: Units | None = None, seed: int = 0, resamples: int = RESAMPLES
+    first: ArrayLike, second: ArrayLike, units: BootstrapUnits | None = None, seed: int = 0, resamples: int = RESAMPLES
 ) -> Difference:
     """Mean of first - second over the same S items, both drawn together.
 
@@ -172,7 +172,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _bootstrap(above: np.ndarray, below: np.ndarray, units: Units | None, seed: int, resamples: int) -> tuple[Interval, np.ndarray]:
+def _bootstrap(
+    above: np.ndarray, below: np.ndarray, units: BootstrapUnits | None, seed: int, resamples: int
+) -> tuple[Interval, np.ndarray]:
     """The ratio of sums with its interval, and (R,) resampled ratios. above, below: (S,)."""
     if len(above) != len(below) or (below < 0).any() or not below.sum():
         raise ValueError("every numerator needs a denominator of at least 0, and not all of them may be 0")
@@ -338,7 +340,7 @@ def resampled(
     return found
 
 
-def common_units(cells: Mapping[K, Sequence[ItemScore]], unit: str) -> tuple[list[str], Units]:
+def common_units(cells: Mapping[K, Sequence[ItemScore]], unit: str) -> tuple[list[str], BootstrapUnits]:
     """The ids of the items that all cells have, and what is drawn of them (`choose_units`).
 
     unit: what `ItemScore.group` is, the next larger unit than the item.
@@ -355,7 +357,7 @@ def common_units(cells: Mapping[K, Sequence[ItemScore]], unit: str) -> tuple[lis
     return [s.id for s in common], choose_units([s.voice for s in common], [s.group for s in common], unit)
 
 
-def drawn_together(units: Mapping[K, Units]) -> dict[K, set[str]]:
+def drawn_together(units: Mapping[K, BootstrapUnits]) -> dict[K, set[str]]:
     """The groups that every key's are to be drawn with: those of all keys that share one of them, directly or through others.
 
     Tasks that share a voice are paired by this: where it is drawn twice in a resample, it is so in all of them.

@@ -118,11 +118,11 @@ def mini_corpus(tmp_path):
 def save_units(tmp_path):
     """A function (units of recordings, what made them) -> writes them to `units/train` as `units extract` does, 6 in number."""
     from speechssl.io import hash_bytes, write_json
-    from speechssl.units.storage import Part, Utterance, encode, part_name
+    from speechssl.units.storage import Part, UtteranceUnits, encode, part_name
 
     def make(units, made):
         (tmp_path / "units/train").mkdir(parents=True)
-        content = encode(Part([Utterance(name, 1.0, runs, "") for name, runs in units.items()], {}))
+        content = encode(Part([UtteranceUnits(name, 1.0, runs, "") for name, runs in units.items()], {}))
         (tmp_path / "units/train" / part_name(0)).write_bytes(content)
         card = {"made_from": made, "K": 6, "grid": {"sample_rate": 16_000, "hop": 320, "receptive": 400}, "codebooks": ["b"]}
         parts = [{"file": part_name(0), "hash": hash_bytes(content)}]

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.stats import (
+    BootstrapUnits,
     Estimate,
     Interval,
     ItemScore,
-    Units,
     combined,
     common_units,
     drawn_together,
@@ -26,8 +26,8 @@ from speechssl.stats import (
 values = np.random.default_rng(1).normal(0.5, 0.2, 400)
 
 
-def units(labels) -> Units:
-    return Units("group", tuple((str(label),) for label in labels))
+def units(labels) -> BootstrapUnits:
+    return BootstrapUnits("group", tuple((str(label),) for label in labels))
 
 
 def test_close_to_the_normal_interval() -> None:

@@ -17,7 +17,7 @@ LISTENS = "can only listen; record the question"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class AnswerQuestions:
     """answer questions from a spoken passage
 
     A question is a recording, or a text, which cascades alone can read. Prints start and end of every answer in the passage and,

@@ -25,7 +25,7 @@ from speechssl.audio import length
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, read_lines, write_lines
 from speechssl.processes import is_main
-from speechssl.stats import Units, choose_units, unknown_voice
+from speechssl.stats import BootstrapUnits, choose_units, unknown_voice
 
 R = TypeVar("R", "Passage", "Question")
 INVENTED = "an invented miniature"  # stands in the title of the README of a tree of `prepare miniature`, and in cards
@@ -430,7 +430,7 @@ def voices_of(corpus: Corpus) -> dict[str, str]:
     return {r.id: unknown_voice(r.speaker, known) for r in corpus.records}
 
 
-def passage_units(corpus: Corpus, passages: Sequence[str]) -> Units:
+def passage_units(corpus: Corpus, passages: Sequence[str]) -> BootstrapUnits:
     """What is drawn of questions, or of passages themselves. passages: of every item the id of its passage.
 
     The voice of a question is its passage's. Another voice asks, so that the data are cross-classified; the passage's is the larger

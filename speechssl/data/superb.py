@@ -24,7 +24,7 @@ from speechssl.audio import duration
 from speechssl.data.records import check_inside
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, read_lines
-from speechssl.stats import Units, choose_units
+from speechssl.stats import BootstrapUnits, choose_units
 
 SPLITS = ("train", "dev", "test")
 DOCUMENTS = "documents"
@@ -252,7 +252,7 @@ def unknown_speakers(data: UtteranceSet, utterances: Sequence[Utterance]) -> lis
     return [() if known & set(voices) else voices for voices in found]
 
 
-def recording_units(data: UtteranceSet, utterances: Sequence[Utterance], name: str = RECORDING) -> Units:
+def recording_units(data: UtteranceSet, utterances: Sequence[Utterance], name: str = RECORDING) -> BootstrapUnits:
     """What is drawn of recordings, each of which is its own next larger unit. name: what such an item is called.
 
     A conversation or a mixture belongs to all its voices.

@@ -75,7 +75,7 @@ class QaOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train:
+class TrainDual:
     """train DUAL's reader on extracted units
 
     A text encoder is trained to find the answer to a question in the units of a passage, without a transcript. UNITS is the output

@@ -33,11 +33,11 @@ from speechssl.results import Table, condition_name, counted_range, interval_tex
 from speechssl.signal import ACTIVE, SNR_OVER
 from speechssl.stats import (
     RESAMPLES,
+    BootstrapUnits,
     Difference,
     Estimate,
     Interval,
     ItemScore,
-    Units,
     combined,
     common_units,
     holm,
@@ -182,9 +182,9 @@ class Compared:
     def of(self, system: str, condition: Where) -> Scores | None:
         return next((s for s in self.scores if (s.system, s.condition) == (system, condition)), None)
 
-    def units(self, questions: Iterable[str]) -> Units:
+    def units(self, questions: Iterable[str]) -> BootstrapUnits:
         """What intervals over some of the questions draw."""
-        return Units(self.drawn, tuple((self.groups[i],) for i in questions))
+        return BootstrapUnits(self.drawn, tuple((self.groups[i],) for i in questions))
 
     @property
     def errors(self) -> str:
@@ -457,7 +457,7 @@ RATES = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, float("inf"))  # word error rates of sen
 Line = Mapping[str, Any]
 
 
-class Bucket(NamedTuple):
+class QuestionBucket(NamedTuple):
     """The questions of one line of a table. scores: by system."""
 
     name: str
@@ -471,7 +471,7 @@ class Analysis(NamedTuple):
     by: str
     condition: Where
     recogniser: str
-    buckets: Sequence[Bucket]
+    buckets: Sequence[QuestionBucket]
 
 
 class Bin(NamedTuple):
@@ -526,7 +526,7 @@ def analyses(c: Compared, condition: Where) -> list[Analysis]:
             for system in systems:
                 values = [system.lines[i][c.metric] for i in some]
                 scores[system.system] = mean_interval(values, units, 0, FEW_RESAMPLES)
-            buckets.append(Bucket(name, len(some), scores))
+            buckets.append(QuestionBucket(name, len(some), scores))
         return Analysis(by, condition, errors.system if errors else "", buckets)
 
     def by_range(
@@ -761,7 +761,7 @@ def as_json(found: Compilation) -> dict[str, Any]:
             values = asdict(value) | dict(zip(("low", "high"), value.ends, strict=True))
             del values["estimated"]
             return values
-        if isinstance(value, (Bin, Bucket)):
+        if isinstance(value, (Bin, QuestionBucket)):
             return plain(value._asdict())
         return {name: plain(x) for name, x in value.items()} if isinstance(value, dict) else value
 

@@ -58,7 +58,7 @@ from speechssl.superb.data import (
     recordings_of,
 )
 from speechssl.superb.tasks.classification import METRIC, Classification
-from speechssl.superb.train import Run, load_head, train_head
+from speechssl.superb.train import HeadRun, load_head, train_head
 from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
 from speechssl.units.corpus import SHARD, LocalEngine, ShardMaker, extract_corpus
@@ -321,7 +321,7 @@ def train_classifier(data: LabelledSet, encoder: SpeechEncoder, out: Path, steps
     if not (out / "card.json").is_file():
         cache_states(encoder, recordings_of(data, TRAINING), folder, CacheOptions(pooled=True), workers=workers)
     task, settings = Classification(data.task, data, encoder.grid), HeadSettings(HEAD_RATES[0], steps, 32, 100, patience=8)
-    run = Run(task, CachedLoader(data, folder, task.pooled, task.wants_waves), settings, seed, out)
+    run = HeadRun(task, CachedLoader(data, folder, task.pooled, task.wants_waves), settings, seed, out)
     train_head(run, encoder_card(encoder), HEAD_RATES, METRIC, halving=False)
 
 
@@ -362,7 +362,7 @@ MAKERS: Mapping[str, Maker] = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """The scores of an encoder in a task under a condition. scored: every item once; card: hash of what made the head."""
 
     encoder: str
@@ -378,7 +378,7 @@ class Cell:
 
 def run_grid(
     encoders: Mapping[str, Sequence[GridTask]], settings: Sequence[Setting], out: Path, mixtures: FrozenMixtures, workers: int = 2
-) -> list[Cell]:
+) -> list[GridCell]:
     """Say how large the grid is, fill in the cells that are missing and return all of them.
 
     Recordings that cannot be read are set aside and reported; they count as wrong, and are tried again by the next run.
@@ -390,7 +390,7 @@ def run_grid(
     size = f"{recordings:,} recordings of {len(encoders)} encoder(s) under {len(settings)} conditions"
     tqdm.write(f"the grid encodes {size}, {recordings * len(settings):,} in all, but for what {out} has already", file=sys.stderr)
 
-    def run_tasks(encoder: str, tasks: Sequence[GridTask], setting: Setting, place: int) -> Iterator[Cell]:
+    def run_tasks(encoder: str, tasks: Sequence[GridTask], setting: Setting, place: int) -> Iterator[GridCell]:
         condition, by_name = setting.condition, {f"{task.name}-{task.metric}": task for task in tasks}
         items = {name: dict.fromkeys(normalised(task.items)) for name, task in by_name.items()}
         files = []
@@ -431,7 +431,7 @@ def run_grid(
         for task, file, contents in zip(tasks, files, evaluate_files(files, encode, score), strict=True):
             tell_set_aside(contents["failed"], f"{file.label} (they count as wrong)")
             scored, card = tuple(ItemScore(**s) for s in contents["items"]), hash_json(dict(task.card))
-            yield Cell(encoder, task.name, task.metric, setting, scored, seed, card, contents["failed"], task.unit)
+            yield GridCell(encoder, task.name, task.metric, setting, scored, seed, card, contents["failed"], task.unit)
 
     places = [(*pair, setting, place) for pair in encoders.items() for place, setting in enumerate(settings, 1)]
     return [cell for place in places for cell in run_tasks(*place)]

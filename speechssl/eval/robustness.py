@@ -21,7 +21,7 @@ from speechssl.config import noise_folders, parse_named
 from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.config import Robustness
-from speechssl.eval.grid import MAKERS, TEST, Cell, GridTask, Maker, load_tested, run_grid
+from speechssl.eval.grid import MAKERS, TEST, GridCell, GridTask, Maker, load_tested, run_grid
 from speechssl.eval.run import Setting, check_conditions, freeze_mixtures, name_utterances, settings_of
 from speechssl.io import write_json, write_text
 from speechssl.results import (
@@ -41,9 +41,9 @@ from speechssl.results import (
 from speechssl.stats import (
     LEVEL,
     RESAMPLES,
+    BootstrapUnits,
     Estimate,
     ItemScore,
-    Units,
     combined,
     common_units,
     drawn_together,
@@ -150,7 +150,7 @@ class Grid:
     """The scores of all cells as estimates that were drawn together. The first encoder is the baseline."""
 
     scores: Mapping[tuple[Task, str, Setting], Estimate]
-    cells: Mapping[tuple[Task, str, Setting], Cell]
+    cells: Mapping[tuple[Task, str, Setting], GridCell]
     seed: int
     resamples: int = RESAMPLES
 
@@ -199,7 +199,7 @@ class Grid:
         return drawn_sentence((names[task], e.unit, e.groups) for (task, _, _), e in self.scores.items() if task in names)
 
 
-def gather(cells: Sequence[Cell], seed: int, resamples: int = RESAMPLES) -> Grid:
+def gather(cells: Sequence[GridCell], seed: int, resamples: int = RESAMPLES) -> Grid:
     """Draw the items of every task together for all encoders and conditions, and tasks that share a voice with each other.
 
     What is drawn is chosen by task (`stats.choose_units`). Raises InputError where a task has no item in common.
@@ -209,7 +209,7 @@ def gather(cells: Sequence[Cell], seed: int, resamples: int = RESAMPLES) -> Grid
     for key, cell in by_key.items():
         of_task.setdefault(key[0], {})[key] = cell.scored
     name = {task: by_key[next(iter(mine))].unit for task, mine in of_task.items()}
-    units: dict[Task, Units] = {}
+    units: dict[Task, BootstrapUnits] = {}
     for task, mine in of_task.items():
         try:
             units[task] = common_units(mine, name[task])[1]

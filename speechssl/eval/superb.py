@@ -72,8 +72,8 @@ from speechssl.superb.data import (
     TRAINING,
     AudioReader,
     CachedLoader,
-    Evaluation,
     FeatureCache,
+    HeadEvaluation,
     HeadSettings,
     Loader,
     Measure,
@@ -88,7 +88,7 @@ from speechssl.superb.tasks.enhancement import check_installed
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
 from speechssl.superb.tasks.transcription import Speech, train_language_model
 from speechssl.superb.train import (
-    Run,
+    HeadRun,
     TrainedHead,
     load_head,
     own_generator,
@@ -121,7 +121,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskPart:
     """A set that heads are trained on: a task, or one fold of it. label: "ks", "er/fold-1"."""
 
     task: str
@@ -241,7 +241,7 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
     return "\n\n".join([*(table.text for table in tables), *note])
 
 
-def frozen_audio(plan: Plan, parts: Sequence[Part], settings: Sequence[Setting]) -> list[ConditionAudio]:
+def frozen_audio(plan: Plan, parts: Sequence[TaskPart], settings: Sequence[Setting]) -> list[ConditionAudio]:
     """The test recordings under every setting, mixtures frozen in noise.jsonl. Raises InputError as `freeze_mixtures`."""
     o, utterances = plan.options, name_utterances((part.task, part.items) for part in parts)
     mixtures = None
@@ -259,7 +259,7 @@ def check_tunable(tasks: Iterable[str]) -> None:
         raise InputError(f"{', '.join(left)} cannot be trained with --finetune or --distort; name other tasks with --tasks")
 
 
-def parts_of(task: str, folder: Path, preset: str) -> list[Part]:
+def parts_of(task: str, folder: Path, preset: str) -> list[TaskPart]:
     """The set in a folder, or its folds. Raises InputError where there is none."""
     folds = sorted(folder.glob("fold-*"), key=lambda f: [int(n) for n in re.findall(r"\d+", f.name)])
     found = {f"{task}/{fold.name}": fold for fold in folds if fold.is_dir()} or {task: folder}
@@ -272,7 +272,7 @@ def parts_of(task: str, folder: Path, preset: str) -> list[Part]:
             its = read_json(where / "card.json").get("task") if (where / "card.json").is_file() else None
             data = load(where, its if its in TASKS[task].folders else task)
         hours = sum(u.seconds for u in data.splits.get("train", ())) / 3600
-        parts.append(Part(task, label, data, ("small" if hours < HOURS else "published") if preset == "auto" else preset))
+        parts.append(TaskPart(task, label, data, ("small" if hours < HOURS else "published") if preset == "auto" else preset))
     return parts
 
 
@@ -287,7 +287,7 @@ def feature_cache(out: Path, name: str, where: str, plan: Plan) -> FeatureCache:
 Heads = Mapping[str, Mapping[str, TrainedHead]]  # label of a part -> name of a head ("seed-0", "seed-0-default") -> head
 
 
-def train_heads(encoder: Benchmarked, parts: Sequence[Part], plan: Plan) -> Heads:
+def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> Heads:
     """Train what is missing: tasks side by side, and for each the rates of its sweep. The first seed tunes for all."""
     o = plan.options
     trained = [part for part in parts if part.task != QBE]
@@ -298,9 +298,9 @@ def train_heads(encoder: Benchmarked, parts: Sequence[Part], plan: Plan) -> Head
         settings = replace(settings, steps=steps, every=min(settings.every, steps), batch=batch)
         folder = o.out / "heads" / encoder.name / part.label
         loader = encoder.cache.loader(task) if encoder.tuning is None else encoder.cache.online(task)
-        runs.append(Run(task, loader, settings, o.seed[0], folder, encoder.device, encoder.tuning))
+        runs.append(HeadRun(task, loader, settings, o.seed[0], folder, encoder.device, encoder.tuning))
 
-    def with_decoding(trained: TrainedHead, run: Run) -> TrainedHead:
+    def with_decoding(trained: TrainedHead, run: HeadRun) -> TrainedHead:
         """With the language model of ASR, and the threshold and the filter of SD that are best on dev."""
         task, loader = trained.task, run.loader
         if isinstance(task, Speech):
@@ -314,7 +314,7 @@ def train_heads(encoder: Benchmarked, parts: Sequence[Part], plan: Plan) -> Head
             return replace(trained, task=task.tuned(found))
         return trained
 
-    def train_seeds(run: Run) -> dict[str, TrainedHead]:
+    def train_seeds(run: HeadRun) -> dict[str, TrainedHead]:
         found: dict[str, TrainedHead] = {}
         rates = o.learning_rates or (run.settings.learning_rate,)
         for seed in o.seed:
@@ -336,7 +336,7 @@ def train_heads(encoder: Benchmarked, parts: Sequence[Part], plan: Plan) -> Head
 
 
 def evaluate_task(
-    encoder: Benchmarked, parts: Sequence[Part], heads: Heads, audio: Sequence[ConditionAudio], plan: Plan
+    encoder: Benchmarked, parts: Sequence[TaskPart], heads: Heads, audio: Sequence[ConditionAudio], plan: Plan
 ) -> Iterator[Row]:
     """The rows of a task: every seed under every condition, and the task's own rate on clean speech. Writes the details.
 
@@ -385,8 +385,8 @@ def words_of(task: Any) -> str | None:
 
 
 def evaluate_heads(
-    encoder: Benchmarked, part: Part, heads: Mapping[str, TrainedHead], audio: ConditionAudio, plan: Plan
-) -> dict[str, Evaluation]:
+    encoder: Benchmarked, part: TaskPart, heads: Mapping[str, TrainedHead], audio: ConditionAudio, plan: Plan
+) -> dict[str, HeadEvaluation]:
     """Evaluate the heads of one part on its test split; what was evaluated already is read.
 
     Every recording is encoded once for all heads (seeds, tuned and default rate), or once a head where each has an encoder of its
@@ -395,7 +395,7 @@ def evaluate_heads(
     what, cache = f"{encoder.name}, {part.label}, {audio.setting.label}", encoder.cache
     samples = audio.card([part.data.path(u) for u in part.data.splits["test"]])
     groups = [[name] for name in heads] if any(head.upstream for head in heads.values()) else [list(heads)]
-    found: dict[str, Evaluation] = {}
+    found: dict[str, HeadEvaluation] = {}
     for group in groups:
         speech_encoder = encoder.encoder_of(heads[group[0]], plan)
         files = []
@@ -454,15 +454,15 @@ def result_path(out: Path, encoder: str, part: str, head: str, setting: Setting)
     return out / "scores" / encoder / part / head / setting.file
 
 
-def as_json(found: Evaluation) -> dict[str, Any]:
+def as_json(found: HeadEvaluation) -> dict[str, Any]:
     return {"measures": [asdict(m) for m in found.measures], "detail": dict(found.detail)}
 
 
-def from_json(values: Mapping[str, Any]) -> Evaluation:
-    return Evaluation(tuple(Measure(**m) for m in values["measures"]), dict(values["detail"]))
+def from_json(values: Mapping[str, Any]) -> HeadEvaluation:
+    return HeadEvaluation(tuple(Measure(**m) for m in values["measures"]), dict(values["detail"]))
 
 
-def combine_folds(found: Sequence[Evaluation]) -> Evaluation:
+def combine_folds(found: Sequence[HeadEvaluation]) -> HeadEvaluation:
     """The mean of each measure over folds, whose intervals are independent. Confusions of the same classes are added up."""
     if len(found) == 1:
         return found[0]
@@ -482,13 +482,13 @@ def combine_folds(found: Sequence[Evaluation]) -> Evaluation:
             slot: {"classes": names, "counts": np.sum([c[slot]["counts"] for c in confusions], axis=0).tolist()}
             for slot, names in classes[0].items()
         }
-    return Evaluation(tuple(measures), detail)
+    return HeadEvaluation(tuple(measures), detail)
 
 
 # ---- query by example: queries and documents under one condition; the layer is chosen on clean dev queries
 
 
-def evaluate_terms(encoder: Benchmarked, part: Part, audio: ConditionAudio, plan: Plan) -> Evaluation:
+def evaluate_terms(encoder: Benchmarked, part: TaskPart, audio: ConditionAudio, plan: Plan) -> HeadEvaluation:
     """Raises InputError as the search and the cache of states do."""
     terms, cache, data, out = SpokenTerms(part.data), encoder.cache, part.data, plan.options.out
     layer, layers = choose_layer(terms, cache, out / "heads" / encoder.name / QBE / "card.json")
@@ -569,11 +569,11 @@ def find_data(out: Path, sets: Data) -> dict[str, Path]:
         raise InputError(f"the folder {missing[0]} does not exist; check the path")
     wanted = [task for task in ORDER if task not in named and (task in plain or ALL in tasks)]
     if data is None:
-        from speechssl.synth.minisuperb import Settings, prepare, some_of
+        from speechssl.synth.minisuperb import MiniSuperbSettings, prepare, some_of
 
         made = {task: next(iter(TASKS[task].folders), task) if task != QBE else task for task in wanted}
         if made:
-            prepare(out / "data", Settings(some_of(list(made.values()), sets.share), sets.data_seed), sets.workers)
+            prepare(out / "data", MiniSuperbSettings(some_of(list(made.values()), sets.share), sets.data_seed), sets.workers)
         found = named | {task: out / "data" / name for task, name in made.items()}
     else:
         there = {}
@@ -689,7 +689,7 @@ def measure_name(task: str, metric: str) -> str:
 # ---- the gain of caching
 
 
-class Timed(NamedTuple):
+class TaskTiming(NamedTuple):
     """How long a task takes, in seconds."""
 
     task: str
@@ -747,7 +747,7 @@ def compare_cached(o: Superb, turns: int) -> str:
     return Table("Heads from the cache beside the encoder in the loop", columns, tuple(lines), note).text
 
 
-def _time_heads(cache: FeatureCache, part: Part, turns: int) -> Timed:
+def _time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
     task, settings = part.make(cache.encoder.grid)
     caching = _time_caching(cache, part, TRAINING, task.pooled)
     loader = cache.loader(task)
@@ -759,7 +759,7 @@ def _time_heads(cache: FeatureCache, part: Part, turns: int) -> Timed:
         left, before = -(-left // 2), rung
     taken: tuple[list[float], list[float]] = ([], [])
     with own_generator():
-        trainers = [Run(task, x, settings, 0, cache.root / "heads").trainer() for x in (loader, cache.online(task))]
+        trainers = [HeadRun(task, x, settings, 0, cache.root / "heads").trainer() for x in (loader, cache.online(task))]
         batches = shuffled_batches(loader.usable(task.data.splits["train"]), settings.batch, 0, by_length=not task.pooled)
         for turn in range(turns + 1):
             utterances = next(batches)
@@ -768,10 +768,10 @@ def _time_heads(cache: FeatureCache, part: Part, turns: int) -> Timed:
                 trainer.update(utterances, turn + 1)
                 if turn:  # the first warms up
                     seconds.append(time.perf_counter() - began)
-    return Timed(part.task, steps, statistics.median(taken[0]), statistics.median(taken[1]), caching)
+    return TaskTiming(part.task, steps, statistics.median(taken[0]), statistics.median(taken[1]), caching)
 
 
-def _time_caching(cache: FeatureCache, part: Part, splits: tuple[str, ...], pooled: bool) -> float:
+def _time_caching(cache: FeatureCache, part: TaskPart, splits: tuple[str, ...], pooled: bool) -> float:
     """Seconds; 0 where another task did it."""
     began, options = time.perf_counter(), cache.options(pooled)
     if (cache.folder(part.data, splits, options) / "card.json").is_file():
@@ -780,7 +780,7 @@ def _time_caching(cache: FeatureCache, part: Part, splits: tuple[str, ...], pool
     return time.perf_counter() - began
 
 
-def _time_terms(cache: FeatureCache, part: Part) -> Timed:
+def _time_terms(cache: FeatureCache, part: TaskPart) -> TaskTiming:
     """A step is the search with the states of one layer.
 
     With the cache the states are computed once; without, once for each layer and for the test queries. The search itself is the
@@ -790,4 +790,4 @@ def _time_terms(cache: FeatureCache, part: Part) -> Timed:
     layers, began = cache.encoder.layers + 1, time.perf_counter()
     choose_layer(SpokenTerms(part.data), cache, cache.root / "qbe.json")
     search = (time.perf_counter() - began) / layers
-    return Timed(QBE, layers, search, search + caching, caching)
+    return TaskTiming(QBE, layers, search, search + caching, caching)

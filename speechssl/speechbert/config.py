@@ -47,7 +47,7 @@ MASKED = TrainingOptions(200, 1e-4, **vars(BERT))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train:
+class TrainSpeechBert:
     """train SpeechBERT, a text encoder that reads audio words
 
     There are three stages. An autoencoder makes one vector of every audio word, near the embedding of its text (--word-...). The
@@ -111,7 +111,7 @@ class Train:
 
 
 @dataclass(frozen=True)
-class TransferOptions:
+class TransferSpeechBertOptions:
     """How a SpeechBERT is transferred to another encoder."""
 
     training: TrainingOptions = group(TrainingOptions(500, 1e-3, 50, **vars(BERT)), "training")
@@ -121,7 +121,7 @@ class TransferOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transfer:
+class TransferSpeechBert:
     """transfer a SpeechBERT to another encoder
 
     For use after continual pre-training: on clean recordings whose words have times, the word encoder is trained to give NEW's
@@ -138,7 +138,7 @@ class Transfer:
     new: str = argument("encoder to transfer it to, such as the result of `speechssl pretrain continue`")
     out: Path = argument("folder for the trained model")
     device: str = option("auto", DEVICE)
-    options: TransferOptions = group(TransferOptions(), "")
+    options: TransferSpeechBertOptions = group(TransferSpeechBertOptions(), "")
 
     def run(self) -> None:
         from speechssl.encoders.load import load_encoder

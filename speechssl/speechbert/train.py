@@ -44,7 +44,7 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.finetuning import merged, train_only, trained_parameters
 from speechssl.io import hash_bytes, hash_json, read_json, stage
 from speechssl.processes import is_main, main_first
-from speechssl.speechbert.config import SpeechBertOptions, TransferOptions
+from speechssl.speechbert.config import SpeechBertOptions, TransferSpeechBertOptions
 from speechssl.speechbert.data import SPECIAL_IDS, SPECIALS, MaskedBatches, WordBatches, encode_corpus, span_examples, spans_of
 from speechssl.speechbert.model import (
     CodeEmbedding,
@@ -228,7 +228,7 @@ def spoken_evaluation(system: SpeechBertSystem, data: Corpus, options: QaOptions
 
 
 def transfer_speechbert(
-    corpus: Path, encoder: SpeechEncoder, speechbert: Path, other: SpeechEncoder, out: Path, options: TransferOptions
+    corpus: Path, encoder: SpeechEncoder, speechbert: Path, other: SpeechEncoder, out: Path, options: TransferSpeechBertOptions
 ) -> dict[str, Any]:
     """Make (once) in `out` a SpeechBERT on the features of `other` that reads as the one in `speechbert`, on those of `encoder`.
 

@@ -95,7 +95,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class HeadEvaluation:
     """measures: heads are chosen by the first. detail: what figures are drawn from, JSON values.
 
     classification: {"confusion": {slot: {"classes": [...], "counts": [[by true class: predictions of each class]]}}};
@@ -174,7 +174,7 @@ class Task(Protocol):
     def predict(self, head: nn.Module, batch: Batch) -> list[Any]:
         """One a recording, JSON values or numpy arrays; independent of padding and of the rest of the batch."""
 
-    def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> Evaluation:
+    def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
         """predicted: by the utterance's id. An utterance without one could not be read; it counts as wrong and is never left out.
 
         resamples: of the bootstrap that gives the intervals; 0: none ([value, value]), for evaluations on dev, which must be fast.

@@ -79,7 +79,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Run:
+class HeadRun:
     """A task's head, trained on the batches of a loader, in a folder. tuning: None for a frozen encoder in clean speech."""
 
     task: Task
@@ -115,7 +115,7 @@ def own_generator() -> Iterator[None]:
         yield
 
 
-def advance(run: Run, until: int, on_step: Callable[[int], None] = lambda steps: None) -> Attempt:
+def advance(run: HeadRun, until: int, on_step: Callable[[int], None] = lambda steps: None) -> Attempt:
     """Train to this step, or resume there; does nothing where the run has come so far or has ended.
 
     on_step: called with 1 after every step; an exception from it ends the run, which resumes from its last evaluation. The state of
@@ -126,7 +126,7 @@ def advance(run: Run, until: int, on_step: Callable[[int], None] = lambda steps:
         return run.trainer().advance(min(until, run.settings.steps), on_step)
 
 
-def best_models(run: Run) -> nn.ModuleDict:
+def best_models(run: HeadRun) -> nn.ModuleDict:
     """`head` as it was at the best evaluation on dev, and what was trained with it."""
     with own_generator():
         trainer = run.trainer()
@@ -137,7 +137,7 @@ def best_models(run: Run) -> nn.ModuleDict:
 class Trainer:
     """models: all that is trained, the head first. `tuning.TuningTrainer` replaces build, rates, prepare, loss and dev_loaders."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: HeadRun) -> None:
         self.run, self.card = run, hash_json(run.card)
         torch.manual_seed(run.seed)
         self.models = self.build().to(run.device)
@@ -324,7 +324,7 @@ def shuffled_batches(utterances: Sequence[Utterance], size: int, seed: int, by_l
 _QUEUE: Any = None  # in a worker process: steps done, to the process that started it
 
 
-def one_after_another(runs: Sequence[Run], steps: int, on_step: Callable[[int], None] = lambda steps: None) -> list[Attempt]:
+def one_after_another(runs: Sequence[HeadRun], steps: int, on_step: Callable[[int], None] = lambda steps: None) -> list[Attempt]:
     """Trains in this process, on one thread where there is no GPU: no result depends on the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -367,7 +367,7 @@ def parallel_training(workers: int, what: str) -> Iterator[TrainRuns]:
             raise Stopped
         bar.update(steps)
 
-    def train_runs(runs: Sequence[Run], steps: int) -> list[Attempt]:
+    def train_runs(runs: Sequence[HeadRun], steps: int) -> list[Attempt]:
         if workers == 1 or any(run.device != "cpu" or not hasattr(run.loader, "folder") for run in runs):
             return one_after_another(runs, steps, on_step)
         try:
@@ -407,17 +407,17 @@ def _start_worker(queue: Any) -> None:
     threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
-def _train_in_worker(run: Run, steps: int) -> Attempt:
+def _train_in_worker(run: HeadRun, steps: int) -> Attempt:
     return advance(run, steps, _QUEUE.put)
 
 
 # ---- learning rates
 
-TrainRuns = Callable[[Sequence[Run], int], list[Attempt]]  # runs, step -> each trained to the step
+TrainRuns = Callable[[Sequence[HeadRun], int], list[Attempt]]  # runs, step -> each trained to the step
 
 
 def sweep(
-    run: Run, rates: Sequence[float], metric: str, train_runs: TrainRuns, halving: bool = True
+    run: HeadRun, rates: Sequence[float], metric: str, train_runs: TrainRuns, halving: bool = True
 ) -> tuple[list[Attempt], Attempt, Attempt]:
     """Find the rate that does best on dev by successive halving (Jamieson and Talwalkar, arXiv 1502.07943).
 
@@ -443,7 +443,7 @@ def sweep(
     return [found[rate] for rate in runs], found[best], found[own]
 
 
-def run_at(run: Run, rate: float) -> Run:
+def run_at(run: HeadRun, rate: float) -> HeadRun:
     """The same run at another learning rate, in a folder of its own."""
     return replace(run, settings=replace(run.settings, learning_rate=rate), folder=Path(run.folder) / f"lr-{rate:g}")
 
@@ -485,7 +485,7 @@ class TrainedHead:
 
 
 def train_head(
-    run: Run,
+    run: HeadRun,
     encoder: Mapping[str, Any],
     rates: Sequence[float],
     metric: str,

@@ -44,7 +44,7 @@ from speechssl.finetuning import merged, train_only
 from speechssl.io import hash_files, write_json
 from speechssl.pretrain.model import AdversaryOptions, DomainAdversary
 from speechssl.superb.data import Batch, Loader, OnlineLoader
-from speechssl.superb.train import Run, Trainer
+from speechssl.superb.train import HeadRun, Trainer
 
 UPSTREAM_RATE = 0.1  # of the head's; the authors' repository: "at least ten times smaller"
 SHARE = 0.5  # of the training recordings that are distorted; ours
@@ -101,10 +101,10 @@ class Tuning:
         start |= {} if self.trained == "all" else {"trained": self.trained}
         return facts | start | {"precision": "bf16" if self.bf16 else "fp32"}
 
-    def trainer(self, run: Run) -> Trainer:
+    def trainer(self, run: HeadRun) -> Trainer:
         return TuningTrainer(run, self)
 
-    def save(self, models: nn.ModuleDict, folder: Path, run: Run) -> None:
+    def save(self, models: nn.ModuleDict, folder: Path, run: HeadRun) -> None:
         """The encoder that was trained with a head, as Hugging Face's folder; its card names its start and its training."""
         assert isinstance(run.loader, OnlineLoader)
         save_encoder(merged(models["upstream"]), folder, run.loader.encoder.normalise)
@@ -124,7 +124,7 @@ class Waves:
 class TuningTrainer(Trainer):
     """run.loader: an `OnlineLoader`, of which encoder and threads are used."""
 
-    def __init__(self, run: Run, tuning: Tuning) -> None:
+    def __init__(self, run: HeadRun, tuning: Tuning) -> None:
         assert isinstance(run.loader, OnlineLoader)
         self.tuning, self.loader = tuning, run.loader
         super().__init__(run)

@@ -37,10 +37,12 @@ class MiniSqa:
     workers: Count = option(CORES, PROCESSES)
 
     def run(self) -> None:
-        from speechssl.synth.minisqa import Settings, prepare
+        from speechssl.synth.minisqa import MiniSqaSettings, prepare
 
         counts = {"train": self.passages, "dev": self.dev_passages, "test": self.test_passages}
-        settings = Settings(self.language, counts, self.seed, self.questions, self.unanswerable, self.reference, self.synthesiser)
+        settings = MiniSqaSettings(
+            self.language, counts, self.seed, self.questions, self.unanswerable, self.reference, self.synthesiser
+        )
         prepare(self.out, settings, self.workers)
         some = ", ".join(f"{n} {split} passage{'s' * (n != 1)}" for split, n in counts.items() if n)
         print(f"{self.out}: MiniSQA {self.language}, {some}")
@@ -67,9 +69,9 @@ class MiniSuperb:
     workers: Count = option(CORES, PROCESSES)
 
     def run(self) -> None:
-        from speechssl.synth.minisuperb import Settings, prepare, some_of
+        from speechssl.synth.minisuperb import MiniSuperbSettings, prepare, some_of
 
-        for task, card in prepare(self.out, Settings(some_of(self.tasks, self.share), self.seed), self.workers).items():
+        for task, card in prepare(self.out, MiniSuperbSettings(some_of(self.tasks, self.share), self.seed), self.workers).items():
             print(f"{self.out / task}: {', '.join(f'{n} {split}' for split, n in card['sizes'].items())} utterances")
 
 

@@ -266,7 +266,7 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
 
 
 @dataclass(frozen=True)
-class Settings:
+class MiniSqaSettings:
     """What decides the bytes of a corpus."""
 
     language: str
@@ -288,7 +288,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Reading:
+class SpokenSentences:
     """Sentences read by one voice: samples at 16 kHz, and marks in seconds."""
 
     samples: np.ndarray
@@ -297,7 +297,7 @@ class Reading:
     characters: tuple[int, ...]  # offset of every word in the joined text
 
 
-def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, Any]:
+def prepare(out: Path | str, settings: MiniSqaSettings, workers: int = 1) -> dict[str, Any]:
     """Write the corpus to `out` and return its card. A finished corpus is left alone; a killed run goes on where it was.
 
     The bytes depend on the settings only, not on `workers`; but kokoro draws noise anew, and its samples differ each time.
@@ -341,7 +341,7 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     return card
 
 
-def _speak_passage(out: Path, split: str, index: int, settings: Settings) -> None:
+def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings) -> None:
     """Speak one passage with its questions; the record file is written last and marks it as done."""
     text = generate_passage(settings.language, split, index, settings.seed, settings.questions, settings.unanswerable)
     rng = random.Random(f"speakers {settings.language} {split} {index} {settings.seed}")
@@ -403,7 +403,7 @@ def _speak_passage(out: Path, split: str, index: int, settings: Settings) -> Non
     write_json(out / split / "parts" / f"{index:06d}.json", record)
 
 
-def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> Reading:
+def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentences:
     """Read the sentences one after another, PAUSE seconds apart."""
     pieces: list[np.ndarray] = []
     words: list[Span] = []
@@ -420,10 +420,10 @@ def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> Reading:
         position += len(spoken.samples) + len(silence)
         offset += len(sentence) + len(joiner)
     samples = np.concatenate(pieces).astype(np.float32) / 32768
-    return Reading(resample(samples, spoken.sample_rate, SAMPLE_RATE), tuple(words), tuple(phones), tuple(characters))
+    return SpokenSentences(resample(samples, spoken.sample_rate, SAMPLE_RATE), tuple(words), tuple(phones), tuple(characters))
 
 
-def speak_pairs(language: str, split: str, count: int) -> Iterator[tuple[Reading, Reading]]:
+def speak_pairs(language: str, split: str, count: int) -> Iterator[tuple[SpokenSentences, SpokenSentences]]:
     """`count` different questions, each spoken by two voices of the split, for the same-text distance."""
     for index in range(count):
         question = generate_passage(language, split, index, 0).questions[0]

@@ -1,9 +1,9 @@
 """MiniSUPERB: a folder of utterances for every task of SUPERB, drawn and spoken here.
 
-Every task has a generator of recordings (`Draw`, `Conversation`, `Overlap`, `Noisy`), which are decided by (task, split, seed)
-alone, and made by any number of workers. What is spoken, and how, is in `minisuperb.yaml`. The values of the open slots (OPEN)
-belong to splits, by the hash that MiniSQA uses: training has about 70 % of them; dev and test have those and new ones (10 % and
-20 % of all). The values of the other slots, and the phrases, are the same in all splits.
+Every task has a generator of recordings (`PlannedUtterance`, `Conversation`, `Overlap`, `NoisyUtterance`), which are decided by
+(task, split, seed) alone, and made by any number of workers. What is spoken, and how, is in `minisuperb.yaml`. The values of the
+open slots (OPEN) belong to splits, by the hash that MiniSQA uses: training has about 70 % of them; dev and test have those and new
+ones (10 % and 20 % of all). The values of the other slots, and the phrases, are the same in all splits.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SILENT = -45.0  # dB from the peak; what the synthesiser leaves before and after
 
 
 @dataclass(frozen=True)
-class Draw:
+class PlannedUtterance:
     """One voice that speaks once."""
 
     id: str
@@ -71,7 +71,7 @@ class Draw:
         )
 
 
-def render(drawn: Draw, spoken: Spoken | None = None) -> np.ndarray:
+def render(drawn: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarray:
     """(N,) float32 at 16 kHz. spoken: its text, where that is spoken already."""
     rng = np.random.default_rng(drawn.seed)
     if drawn.text:
@@ -129,12 +129,12 @@ def with_(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
     return replace(voice, rate=round(rate), pitch=round(pitch), range=round(spread))
 
 
-def spoken_by(rng: Random, voice: Voice, text: str, tilts: float = 0.1, loudest: float = 0.0, **more: Any) -> Draw:
+def spoken_by(rng: Random, voice: Voice, text: str, tilts: float = 0.1, loudest: float = 0.0, **more: Any) -> PlannedUtterance:
     """A text by the voice on another day, through a microphone and at a distance that vary.
 
     tilts: standard deviation of the tilt. loudest: dB.
     """
-    return Draw("", text, varied(rng, voice), tilt=rng.gauss(0, tilts), gain=rng.uniform(-12, loudest), **more)
+    return PlannedUtterance("", text, varied(rng, voice), tilt=rng.gauss(0, tilts), gain=rng.uniform(-12, loudest), **more)
 
 
 def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
@@ -157,17 +157,17 @@ OPEN = listed(CONTENT["open"])
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
-def keywords(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+def keywords(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """The twelve classes in turn: ten keywords, other words, and background noise."""
     others = listed(CONTENT["unknown_words"])
     while True:
         for label in (*KEYWORDS, UNKNOWN, SILENCE):
             text = {UNKNOWN: rng.choice(others), SILENCE: ""}.get(label, label)
             gain = rng.uniform(-40, -20) if label == SILENCE else rng.uniform(-12, 0)
-            yield Draw("", text, varied(rng, anyone(rng, split)), {"keyword": label}, CLIP, rng.gauss(0, 0.1), gain)
+            yield PlannedUtterance("", text, varied(rng, anyone(rng, split)), {"keyword": label}, CLIP, rng.gauss(0, 0.1), gain)
 
 
-def intents(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+def intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """The intents in turn. Training leaves the last phrase of each out."""
     commands = []  # labels and phrases
     for wish, phrases in CONTENT["commands"].items():
@@ -179,7 +179,7 @@ def intents(rng: Random, split: str, seed: int) -> Iterator[Draw]:
         yield spoken_by(rng, anyone(rng, split), text, labels=labels)
 
 
-def identities(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+def identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """The speakers in turn, who are the same in every split, and every sentence once. How and through what they speak varies."""
     texts = sentences(split, seed)
     while True:
@@ -187,7 +187,7 @@ def identities(rng: Random, split: str, seed: int) -> Iterator[Draw]:
             yield spoken_by(rng, voice, next(texts), tilts=0.2, labels={"speaker": voice.name})
 
 
-def styles(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+def styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """Every sentence by one voice in every style: neither the words nor the voice tells which. Styles overlap."""
     for text in sentences(split, seed):
         voice = anyone(rng, split)
@@ -195,10 +195,10 @@ def styles(rng: Random, split: str, seed: int) -> Iterator[Draw]:
             rate = voice.rate * style["rate"] * rng.gauss(1, 0.07)
             pitch, spread = voice.pitch + style["pitch"] + rng.gauss(0, 8), voice.range + style["range"] + rng.gauss(0, 10)
             tilt, gain = style["tilt"] + rng.gauss(0, 0.15), style["gain"] + rng.gauss(0, 3)
-            yield Draw("", text, with_(voice, rate, pitch, spread), {"style": name}, tilt=tilt, gain=min(gain, 0.0))
+            yield PlannedUtterance("", text, with_(voice, rate, pitch, spread), {"style": name}, tilt=tilt, gain=min(gain, 0.0))
 
 
-def commands(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+def commands(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """The intents in turn, each phrase as often, by anyone of the split."""
     for phrases in cycle(CONTENT["slot_commands"].values()):
         text, slots = fill(rng, rng.choice(listed(phrases)), split)
@@ -229,13 +229,13 @@ SAME_DAY = 2  # recordings of one voice in a row: the fewest recordings make bot
 TRIALS = 1000  # at most, of one speaker; as many of two
 
 
-def transcribed(rng: Random, split: str, seed: int, phones: bool = False) -> Iterator[Draw]:
+def transcribed(rng: Random, split: str, seed: int, phones: bool = False) -> Iterator[PlannedUtterance]:
     """Every sentence once, by anyone of the split. phones: whether with its phones (PR) or without (ASR)."""
     for text in sentences(split, seed, WORDS):
         yield spoken_by(rng, anyone(rng, split), text, phones=phones, folder=f"../{SENTENCES}/audio")
 
 
-def verified(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+def verified(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """The voices of the split in turn, two recordings each time, and every sentence once."""
     texts = sentences(split, seed)
     while True:
@@ -243,10 +243,12 @@ def verified(rng: Random, split: str, seed: int) -> Iterator[Draw]:
             for _ in range(SAME_DAY):
                 rate = voice.rate * rng.uniform(0.8, 1.25)  # more than `varied`: espeak-ng's variants are easily distinguished
                 pitch, spread = voice.pitch + rng.uniform(-18, 18), voice.range + rng.uniform(-25, 25)
-                yield Draw("", next(texts), with_(voice, rate, pitch, spread), tilt=rng.gauss(0, 0.45), gain=rng.uniform(-12, 0))
+                yield PlannedUtterance(
+                    "", next(texts), with_(voice, rate, pitch, spread), tilt=rng.gauss(0, 0.45), gain=rng.uniform(-12, 0)
+                )
 
 
-def trials(split: str, drawn: Sequence[Draw], seed: int) -> list[Trial]:
+def trials(split: str, drawn: Sequence[PlannedUtterance], seed: int) -> list[Trial]:
     """As many of one speaker as of two, in random order; no two recordings of a split have the same words.
 
     Raises ValueError where not both kinds are possible.
@@ -268,7 +270,7 @@ COMMON = 0.1  # of the documents match a query at most
 ENOUGH = 5  # matches; queries that have fewer are taken where there are no others
 
 
-def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[Draw]]:
+def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedUtterance]]:
     """documents, dev and test. A word that a query of dev has is in none of test, and every query is another one.
 
     Raises InputError where the documents do not hold so many queries that match some of them and not all.
@@ -277,7 +279,7 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[Draw]]:
     rng = Random(key)
     spoken = (spoken_by(rng, anyone(rng, "train"), text) for text in sentences("train", seed))
     documents = numbered(spoken, key, f"qbe-{DOCUMENTS}", sizes[DOCUMENTS])
-    planned: dict[str, list[Draw]] = {DOCUMENTS: documents}
+    planned: dict[str, list[PlannedUtterance]] = {DOCUMENTS: documents}
     phrases = _phrases(documents, seed)
     for split, matches in phrases.items():
         if len(matches) < sizes[split]:
@@ -291,7 +293,7 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[Draw]]:
     return planned
 
 
-def _phrases(documents: Sequence[Draw], seed: int) -> dict[str, dict[str, list[str]]]:
+def _phrases(documents: Sequence[PlannedUtterance], seed: int) -> dict[str, dict[str, list[str]]]:
     """split -> phrase -> ids of the documents that have it, in random order but those with many matches first.
 
     A phrase that is part of other words in some document ("work" of "works") is left out: whether it matches is a matter of taste.
@@ -341,7 +343,7 @@ class Conversation:
     """Sentences of two voices in turn."""
 
     id: str
-    turns: tuple[Draw, ...]
+    turns: tuple[PlannedUtterance, ...]
     seconds: float  # nobody begins to speak after that
     seed: int = 0  # of pauses and overlaps
 
@@ -387,7 +389,7 @@ def conversations(rng: Random, split: str, seed: int) -> Iterator[Conversation]:
         voices = [varied(rng, voice) for voice in rng.sample(speakers(LANGUAGE, split), 2)]
         gain, tilts = rng.uniform(-12, -LOUDER), [rng.gauss(0, 0.1) for _ in voices]
         gains = [gain, gain + rng.uniform(-LOUDER, LOUDER)]
-        turns = tuple(Draw("", next(texts), voices[i % 2], tilt=tilts[i % 2], gain=gains[i % 2]) for i in range(TURNS))
+        turns = tuple(PlannedUtterance("", next(texts), voices[i % 2], tilt=tilts[i % 2], gain=gains[i % 2]) for i in range(TURNS))
         yield Conversation("", turns, rng.uniform(*SECONDS))
 
 
@@ -409,8 +411,8 @@ class Overlap:
     """Two voices that begin together and end with the shorter one, as in mode "min" of Libri2Mix."""
 
     id: str
-    first: Draw
-    second: Draw
+    first: PlannedUtterance
+    second: PlannedUtterance
     ratio: float  # dB, active level of the first over that of the second
     seed: int = 0
 
@@ -423,11 +425,11 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Noisy:
+class NoisyUtterance:
     """A voice in generated noise."""
 
     id: str
-    clean: Draw
+    clean: PlannedUtterance
     noise: str  # SEEN or UNSEEN
     snr: float  # dB, active level of the speech over RMS of the noise
     seed: int = 0
@@ -459,14 +461,14 @@ def overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
         yield Overlap("", first, second, rng.uniform(*RATIOS))
 
 
-def noisy(rng: Random, split: str, seed: int) -> Iterator[Noisy]:
+def noisy(rng: Random, split: str, seed: int) -> Iterator[NoisyUtterance]:
     """Every sentence once, by anyone of the split, and the SNRs in turn."""
     for text, snr in zip(sentences(split, seed, NOISY_WORDS), cycle(SNRS[split]), strict=False):
         clean = spoken_by(rng, anyone(rng, split), text, loudest=-3)
-        yield Noisy("", clean, UNSEEN if split == "test" else SEEN, snr)
+        yield NoisyUtterance("", clean, UNSEEN if split == "test" else SEEN, snr)
 
 
-Planned = Draw | Conversation | Overlap | Noisy  # a recording that is to be made
+Planned = PlannedUtterance | Conversation | Overlap | NoisyUtterance  # a recording that is to be made
 
 # ---- tasks and sizes
 
@@ -506,7 +508,7 @@ ONE = (1, 1, 1)
 
 
 def some_of(tasks: Sequence[str], share: float) -> dict[str, tuple[int, int, int]]:
-    """Sizes for `Settings`: this share of the usual numbers, the fewest that will do at least. InputError for an unknown task."""
+    """Sizes for the settings: this share of the usual numbers, the fewest that will do at least. InputError for an unknown task."""
     if unknown := [task for task in tasks if task not in USUAL]:
         raise InputError(f"there is no set {unknown[0]}; choose from {', '.join(USUAL)}")
     found = {}
@@ -542,14 +544,14 @@ def numbered(found: Iterator[Planned], key: str, name: str, count: int) -> list[
 
 
 @dataclass(frozen=True)
-class Settings:
+class MiniSuperbSettings:
     """What decides the bytes. sizes: task -> utterances in each of its splits; tasks that are not named are not made."""
 
     sizes: dict[str, tuple[int, int, int]] = field(default_factory=lambda: dict(USUAL))
     seed: int = 0
 
 
-def prepare(out: Path | str, settings: Settings = Settings(), workers: int = 1) -> dict[str, dict[str, Any]]:
+def prepare(out: Path | str, settings: MiniSuperbSettings = MiniSuperbSettings(), workers: int = 1) -> dict[str, dict[str, Any]]:
     """Write `out`/<task> for every task and return their cards. What is finished is left alone, what was killed goes on.
 
     The bytes depend on the settings only, not on `workers`. Raises InputError for an unknown task, a split without utterances, or
@@ -564,7 +566,7 @@ def prepare(out: Path | str, settings: Settings = Settings(), workers: int = 1) 
     return {task: _prepare_task(Path(out) / task, task, settings, workers) for task in settings.sizes}
 
 
-def _prepare_task(out: Path, task: str, settings: Settings, workers: int) -> dict[str, Any]:
+def _prepare_task(out: Path, task: str, settings: MiniSuperbSettings, workers: int) -> dict[str, Any]:
     sizes = dict(zip(SPLITS_OF.get(task, SPLITS), settings.sizes[task], strict=True))
     made_from = {"corpus": "minisuperb", "version": VERSION, "seed": settings.seed}
     wanted = made_from | {"task": task, "sizes": sizes}
@@ -579,7 +581,7 @@ def _prepare_task(out: Path, task: str, settings: Settings, workers: int) -> dic
         for split, found in planned.items():
             write_text(out / f"{split}.jsonl", "".join(_part(out, p).read_text() for p in found))
             if task == "asv" and split != "train":
-                drawn = [p for p in found if isinstance(p, Draw)]
+                drawn = [p for p in found if isinstance(p, PlannedUtterance)]
                 write_lines(out / f"{split}.trials.jsonl", (asdict(trial) for trial in trials(split, drawn, settings.seed)))
                 names.append(f"{split}.trials")
         manifests = {name: hash_files([out / f"{name}.jsonl"]) for name in names}

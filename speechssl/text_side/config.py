@@ -328,7 +328,7 @@ class UnitLmOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnitLm:
+class TextUnitLm:
     """train a language model of units, from a text-pre-trained start or none
 
     A model that reads from left to right (GPT-2 by default) predicts the next unit; runs of a unit are one symbol. With --start the
@@ -429,7 +429,7 @@ class Probe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Continue:
+class TextContinue:
     """continue the first seconds of recordings with a language model of units
 
     RESULTS/continuations/ARM-SEED.json has, for every recording and temperature, the units of the prompt, those that the model
@@ -530,7 +530,7 @@ class LanguageOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Align:
+class TextAlign:
     """measure by layer how near a text encoder has words and their translations
 
     Mean reciprocal rank of a word's translation among all words of the other language, both ways, as the states are and with the
@@ -615,7 +615,7 @@ class Vector:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gains:
+class TextGains:
     """print what every start gains over scratch, with intervals over seeds and items
 
     Reads RESULTS/runs and, with --answers, folders that `speechssl evaluate qa` wrote, in which the readers are called

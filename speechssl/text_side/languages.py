@@ -37,7 +37,7 @@ from speechssl.dual.model import EncoderInputs, load_reader
 from speechssl.dual.system import device_of
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder, hash_json, read_json, read_text, stage
-from speechssl.stats import Units
+from speechssl.stats import BootstrapUnits
 from speechssl.synth.minisqa import lexicon
 from speechssl.text import joiner
 from speechssl.text_side.config import LanguageOptions
@@ -334,7 +334,7 @@ def align(first: Path, second: Path, encoder: str, results: Path, arm: str, o: L
                     task = f"{ALIGNMENT}-{layer}{name}"
                     values[name] = float(np.mean([r for _, r in items.values()]))
                     both = {"directions": [float(np.mean(list(r.values()))) for r in ranks]}
-                    units = Units("word", tuple((word,) for word in drawn))
+                    units = BootstrapUnits("word", tuple((word,) for word in drawn))
                     write_scores(results, task, "mrr", arm, o.seed, items, about | both, units)
                 layers.append(values)
             step.finish({"what": "alignment of languages", "layers": layers} | facts)

@@ -22,7 +22,7 @@ from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.io import hash_json, hash_of_weights, read_json, write_json
 from speechssl.results import Row, append_rows
-from speechssl.stats import RESAMPLES, Estimate, Interval, Units, choose_units, drawn_counts
+from speechssl.stats import RESAMPLES, BootstrapUnits, Estimate, Interval, choose_units, drawn_counts
 from speechssl.text_side.tasks import ACCURACY, MCC, SPEARMAN
 
 if TYPE_CHECKING:  # it takes long to import, and who only reads what runs left needs it not
@@ -144,13 +144,13 @@ def write_scores(
     seed: int,
     items: Mapping[str, tuple[float, float]],
     about: Mapping[str, Any],
-    drawn: Units | None = None,
+    drawn: BootstrapUnits | None = None,
 ) -> dict[str, Any]:
     """The card of a run, and its row in RESULTS/results.jsonl. items: id -> (gold, predicted); of metrics without a gold answer the
     score of the item stands in the second place. drawn: what intervals draw of the items; None: themselves.
     """
     made = {"task": task, "metric": metric, "arm": arm, "seed": seed, **about}
-    units = drawn or Units("item", tuple((name,) for name in items))
+    units = drawn or BootstrapUnits("item", tuple((name,) for name in items))
     found = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), tuple(units.labels), units.name)
     groups = {"groups": units.labels, "unit": units.name} if drawn else {}
     written = {"items": {name: list(pair) for name, pair in items.items()}} | groups

@@ -43,7 +43,7 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.finetuning import add, added, train_only, trained_parameters
 from speechssl.io import CHECKSUM, MADE_FROM, hash_json, hash_of_weights, read_json, replacing, stage, write_json, write_text
 from speechssl.metrics import frame_f1
-from speechssl.stats import Units
+from speechssl.stats import BootstrapUnits
 from speechssl.text_side.config import SurfaceOptions
 from speechssl.text_side.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE
 from speechssl.text_side.runs import NATS, encoder_named, fit_and_score, run_folder, steps_to, write_scores
@@ -108,7 +108,7 @@ def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | N
             write_json(folder / "surface.json", about | {"parts": means}, checked=True)
             for task, items in numbers(lines, kind, *splits).items():
                 facts = {"reader": card["weights"], "options": asdict(o), "curve": []}
-                drawn = Units("window", tuple((name,) for name in items))
+                drawn = BootstrapUnits("window", tuple((name,) for name in items))
                 write_scores(results, task, NATS, arm, seed, items, facts, drawn)
             step.finish(about | {"points": len(losses.known), "windows": {name: len(w) for name, w in windows.items()}})
         done = step.card

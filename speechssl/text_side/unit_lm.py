@@ -39,11 +39,11 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import CARD, hash_files, read_json, read_lines, stage, tell_edited, write_json, write_text
 from speechssl.processes import is_main, main_first
 from speechssl.results import Table
-from speechssl.stats import Units
+from speechssl.stats import BootstrapUnits
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.minisuperb import trimmed
 from speechssl.synth.synthesisers import Voice, pronounce, speak_phones
-from speechssl.text_side.config import Continue, ProbeOptions, SpokenWords, UnitLmOptions
+from speechssl.text_side.config import ProbeOptions, SpokenWords, TextContinue, UnitLmOptions
 from speechssl.text_side.data import load_vocabulary
 from speechssl.text_side.objectives import (
     CausalBatches,
@@ -64,7 +64,7 @@ from speechssl.text_side.tasks import ACCURACY
 from speechssl.textlm import assign_tokens, load_text_encoder, longest_sequence, plain_words, reason_of, without_dropout
 from speechssl.timing import FrameGrid
 from speechssl.trainer import check_share
-from speechssl.units.storage import Utterance, iterate_units, load_units, units_card
+from speechssl.units.storage import UtteranceUnits, iterate_units, load_units, units_card
 
 WHAT = "unit language model"
 NEW, SCRATCH = "re-init", "scratch"
@@ -312,7 +312,7 @@ def load_unit_lm(folder: Path) -> UnitLm:
     return UnitLm(model, int(card["K"]), longest_sequence(model) or length, card, length)
 
 
-def utterances(units: Path, lm: UnitLm, folder: Path) -> list[Utterance]:
+def utterances(units: Path, lm: UnitLm, folder: Path) -> list[UtteranceUnits]:
     """Those with units. folder: of the model, for messages. Raises InputError for units of another codebook, or none."""
     check_same(units_card(units), lm.card, units, f"the model {folder}")
     found = [u for u in iterate_units(units) if len(u.runs)]
@@ -366,7 +366,7 @@ def probe(
         if task == FEW_SHOT:
             facts["note"] = f"Few-shot: {o.ways} words, {o.shots} examples of each; chance {100 / o.ways:.0f} %."
         folder = run_folder(results, task, arm, seed)
-        groups = Units("word" if of_words else "recording", tuple((d,) for d in drawn))
+        groups = BootstrapUnits("word" if of_words else "recording", tuple((d,) for d in drawn))
         card = write_scores(results, task, metric, arm, seed, items, facts, groups)
         lines.append(f"{folder}: {card['value']:.2f}{' %' * of_words} {metric} ({len(items)} items)")
     return lines
@@ -633,7 +633,7 @@ def read_spoken_words(folder: Path) -> list[SpokenWord]:
 FIVE = 5
 
 
-def go_on(o: Continue) -> list[Table]:
+def go_on(o: TextContinue) -> list[Table]:
     """Write RESULTS/continuations/ARM-SEED.json, and return its tables.
 
     Raises InputError for units of another codebook, or recordings that are all shorter than the prompt.

@@ -41,7 +41,7 @@ from speechssl.units.storage import (
     FAILED,
     PART,
     Part,
-    Utterance,
+    UtteranceUnits,
     decode,
     encode,
     part_card,
@@ -82,10 +82,10 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Row:
+class ExtractionResult:
     """What a recording came to: its units; or why it has none; or its samples, which wait for a batch."""
 
-    utterance: Utterance | None = None
+    utterance: UtteranceUnits | None = None
     why: str = ""
     samples: np.ndarray | None = None
     audio: str = ""  # hash of its file
@@ -120,7 +120,7 @@ class ShardMaker:
         shards = {"shard_size": self.size, "shard_seconds": SHARD_SECONDS}
         return self.extractor.card | encoder | {"K": self.extractor.codebook.size} | shards
 
-    def begin(self, shard: Shard, pool: Executor, report: Report) -> list[Future[Row]]:
+    def begin(self, shard: Shard, pool: Executor, report: Report) -> list[Future[ExtractionResult]]:
         """Hand the recordings to the pool, the longest first, so that no thread is left with one at the end."""
         try:
             part = decode(shard.path(self.out).read_bytes())
@@ -131,7 +131,7 @@ class ShardMaker:
         futures = {r.id: pool.submit(self._one, r, there.get(r.id), report) for r in longest}
         return [futures[r.id] for r in shard.recordings]
 
-    def finish(self, shard: Shard, results: Sequence[Future[Row]], report: Report) -> Made:
+    def finish(self, shard: Shard, results: Sequence[Future[ExtractionResult]], report: Report) -> Made:
         """Encode together what waits for a batch, and write the part if it is not there as it should be."""
         rows = [future.result() for future in results]
         waiting = [n for n, row in enumerate(rows) if row.samples is not None]
@@ -149,29 +149,29 @@ class ShardMaker:
         seconds, away = sum(u.seconds for u in done), sum(row.away for row in rows)
         return Made(shard.index, hash_bytes(content), data, len(done), seconds, failed, away)
 
-    def _one(self, recording: Recording, there: Utterance | None, report: Report) -> Row:
+    def _one(self, recording: Recording, there: UtteranceUnits | None, report: Report) -> ExtractionResult:
         """there: the utterance of this id in the part that is there."""
         audio = hash_audio(recording.path)
         if there is not None and audio in (there.audio, ""):
             report(recording, False)
-            return Row(there, away=not audio)
+            return ExtractionResult(there, away=not audio)
         try:
             samples = read_audio(recording.path)
             if self.extractor.features.fits_a_batch(samples):
-                return Row(samples=samples, audio=audio)
+                return ExtractionResult(samples=samples, audio=audio)
             row = _row(recording, samples, audio, self.extractor.units(samples))
         except InputError as error:
-            row = Row(why=printable(str(error)))
+            row = ExtractionResult(why=printable(str(error)))
         except ValueError as error:
             row = _row(recording, np.zeros(0), audio, error)
         report(recording, True)
         return row
 
 
-def _row(recording: Recording, samples: np.ndarray, audio: str, units: RunLength | ValueError) -> Row:
+def _row(recording: Recording, samples: np.ndarray, audio: str, units: RunLength | ValueError) -> ExtractionResult:
     if isinstance(units, ValueError):
-        return Row(why=printable(f"{recording.path} gives no units ({units}); listen to it"))
-    return Row(Utterance(recording.id, len(samples) / SAMPLE_RATE, units, audio))
+        return ExtractionResult(why=printable(f"{recording.path} gives no units ({units}); listen to it"))
+    return ExtractionResult(UtteranceUnits(recording.id, len(samples) / SAMPLE_RATE, units, audio))
 
 
 def hash_audio(path: Path) -> str:

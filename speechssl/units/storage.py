@@ -43,7 +43,7 @@ KEY = b"speechssl"  # of the card in the schema's metadata
 
 
 @dataclass(frozen=True)
-class Utterance:
+class UtteranceUnits:
     """The units of a recording."""
 
     id: str
@@ -56,7 +56,7 @@ class Utterance:
 class Part:
     """What a part holds. card: what made it."""
 
-    utterances: Sequence[Utterance]
+    utterances: Sequence[UtteranceUnits]
     card: dict[str, Any]
 
 
@@ -105,7 +105,7 @@ def decode(content: bytes) -> Part:
 
     units, lengths = (arrays(table[name]) for name in ("units", "lengths"))
     rows = zip(*columns, units, lengths, strict=True)
-    return Part([Utterance(i, s, RunLength(u, n), a) for i, s, a, u, n in rows], card)
+    return Part([UtteranceUnits(i, s, RunLength(u, n), a) for i, s, a, u, n in rows], card)
 
 
 def part_card(path: Path) -> dict[str, Any] | None:
@@ -156,7 +156,7 @@ def units_card(folder: Path) -> dict[str, Any]:
     return card
 
 
-def iterate_units(folder: Path | str) -> Iterator[Utterance]:
+def iterate_units(folder: Path | str) -> Iterator[UtteranceUnits]:
     """The utterances of a unit corpus of any size, one part in memory at a time.
 
     Raises InputError when the card or a part is missing or damaged, or a part is not the one that the card names.

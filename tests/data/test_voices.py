@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from speechssl.data.records import Corpus, Passage, known_voices, passage_units, voices_of
 from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
-from speechssl.stats import FEWEST, Units, choose_units, ratio_interval, unknown_voice
+from speechssl.stats import FEWEST, BootstrapUnits, choose_units, ratio_interval, unknown_voice
 
 from ..files import write_lines
 
@@ -61,11 +61,11 @@ def made(test, train=()):
 
 def test_superb_draws_voices_and_mixtures_draw_both():
     data = made(recorded(*"abcde"), recorded("x", split="train"))
-    assert recording_units(data, data.splits["test"]) == Units("voice", (("a",), ("b",), ("c",), ("d",), ("e",)))
+    assert recording_units(data, data.splits["test"]) == BootstrapUnits("voice", (("a",), ("b",), ("c",), ("d",), ("e",)))
     known = made(recorded(*"abcde"), recorded("x+c", split="train"))
     assert recording_units(known, known.splits["test"], "query").name == "query"
     mixed = made(recorded("a+b", "b+c", "d+e"))
-    assert recording_units(mixed, mixed.splits["test"]) == Units("voice", (("a", "b"), ("b", "c"), ("d", "e")))
+    assert recording_units(mixed, mixed.splits["test"]) == BootstrapUnits("voice", (("a", "b"), ("b", "c"), ("d", "e")))
     turns = tuple(Turn(s, 0.0, 1.0) for s in "abcba")
     talk = made(recorded("", turns=turns) + recorded("d+e", split="other"))
     assert recording_units(talk, talk.splits["test"]).groups == (("a", "b", "c"), ("d", "e"))
@@ -100,4 +100,4 @@ def test_units_have_to_fit():
     with pytest.raises(ValueError, match="2 voices do not fit 1 items"):
         choose_units(["a", "b"], ["x"], "passage")
     with pytest.raises(ValueError, match="several groups"):
-        _ = Units("voice", (("a", "b"),)).labels
+        _ = BootstrapUnits("voice", (("a", "b"),)).labels

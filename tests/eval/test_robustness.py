@@ -20,7 +20,7 @@ from speechssl.cascade.config import ReaderOptions
 from speechssl.config import parse_named
 from speechssl.errors import InputError
 from speechssl.eval.config import Noisy, Robustness
-from speechssl.eval.grid import MAKERS, Cell
+from speechssl.eval.grid import MAKERS, GridCell
 from speechssl.eval.robustness import (
     against_cascade,
     clean_gain,
@@ -297,7 +297,7 @@ def cell(task, metric, encoder, setting, value, n=100, failed=None):
     """A share `value` of n items has the numerator 1, spread over them by a fixed shuffle."""
     ones = np.random.default_rng(5).permutation(n) < round(value * n)
     scored = tuple(ItemScore(f"i{i}", f"i{i}", float(x), 1.0) for i, x in enumerate(ones))
-    return Cell(encoder, task, metric, setting, scored, 0, "card", failed or {})
+    return GridCell(encoder, task, metric, setting, scored, 0, "card", failed or {})
 
 
 def grid_of(values, resamples=200):
@@ -420,7 +420,7 @@ def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():
 
 def test_encoders_on_other_items_are_refused():
     other = cell("ks", "acc", "new", CLEAN, 0.5)
-    other = Cell(other.encoder, other.task, other.metric, CLEAN, (ItemScore("x", "x", 1, 1),), 0, "", {})
+    other = GridCell(other.encoder, other.task, other.metric, CLEAN, (ItemScore("x", "x", 1, 1),), 0, "", {})
     refused("cannot be compared in the task ks", gather, [cell("ks", "acc", "base", CLEAN, 0.5), other], 0, 50)
 
 

@@ -28,7 +28,7 @@ from speechssl.io import read_json
 from speechssl.pretrain.model import AdversaryOptions
 from speechssl.results import read_rows
 from speechssl.superb import data as features
-from speechssl.superb.data import CachedLoader, Evaluation, FeatureCache, Measure, OnlineLoader
+from speechssl.superb.data import CachedLoader, FeatureCache, HeadEvaluation, Measure, OnlineLoader
 from speechssl.superb.tuning import Tuning
 
 from ..files import change_lines, read_lines, refused
@@ -277,11 +277,11 @@ def test_the_first_seed_tunes_for_all(options, data, tmp_path):
 def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
     counts = [[[2, 0], [1, 1]], [[1, 1], [0, 2]]]
     folds = [
-        Evaluation((Measure("acc", 50, 40, 60, 4),), {"confusion": {"w": {"classes": ["a", "b"], "counts": c}}}) for c in counts
+        HeadEvaluation((Measure("acc", 50, 40, 60, 4),), {"confusion": {"w": {"classes": ["a", "b"], "counts": c}}}) for c in counts
     ]
     assert combine_folds(folds).detail["confusion"]["w"]["counts"] == [[3, 1], [1, 3]]
     # the interval of folds is narrower than theirs
-    folds = [Evaluation((Measure("acc", value, value - 6, value + 6, 10),), {"first": value}) for value in (60.0, 70.0, 80.0)]
+    folds = [HeadEvaluation((Measure("acc", value, value - 6, value + 6, 10),), {"first": value}) for value in (60.0, 70.0, 80.0)]
     (found,) = combine_folds(folds).measures
     assert (found.value, found.n) == (70.0, 30) and found.high - found.value == pytest.approx(6 / 3**0.5)
 

@@ -21,7 +21,7 @@ from speechssl.dual.train import best_of, mean_ff1
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.speechbert import train as transfer
-from speechssl.speechbert.config import TransferOptions
+from speechssl.speechbert.config import TransferSpeechBertOptions
 from speechssl.speechbert.data import MaskedBatches, WordBatches, encode_corpus, known_words, recognised
 from speechssl.speechbert.model import load_weights
 from speechssl.speechbert.system import load_speechbert
@@ -292,7 +292,7 @@ def other(other_folder):
 
 
 def options_of(steps=60, **changes):
-    return TransferOptions(training(steps, learning_rate=1e-2, **changes), batch=8)
+    return TransferSpeechBertOptions(training(steps, learning_rate=1e-2, **changes), batch=8)
 
 
 @pytest.mark.slow

@@ -15,12 +15,21 @@ from hypothesis import strategies as st
 
 from speechssl.data.superb import Utterance, UtteranceSet, load_labelled
 from speechssl.eval.config import Superb
-from speechssl.superb.data import CachedLoader, Evaluation, Featurizer, HeadSettings, Measure, cache_states, padded, recordings_of
+from speechssl.superb.data import (
+    CachedLoader,
+    Featurizer,
+    HeadEvaluation,
+    HeadSettings,
+    Measure,
+    cache_states,
+    padded,
+    recordings_of,
+)
 from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.train import (
     STATE,
     Attempt,
-    Run,
+    HeadRun,
     Stopped,
     advance,
     best_models,
@@ -72,7 +81,7 @@ class Loudness:
 
     def evaluate(self, split, predicted, resamples):
         wrong = 100 * sum(predicted.values()) / len(predicted)
-        return Evaluation((Measure("per", wrong, wrong, wrong, len(predicted)),))
+        return HeadEvaluation((Measure("per", wrong, wrong, wrong, len(predicted)),))
 
 
 class Invented:
@@ -93,7 +102,7 @@ class Invented:
 
 @pytest.fixture
 def run(tmp_path):
-    return Run(Loudness(), Invented(), SETTINGS, 0, tmp_path / "run")
+    return HeadRun(Loudness(), Invented(), SETTINGS, 0, tmp_path / "run")
 
 
 def same(a, b):
@@ -213,7 +222,7 @@ def test_side_by_side_is_one_after_another(labelled, encoder, tmp_path):
     data = load_labelled(labelled())
     cache_states(encoder, recordings_of(data, ("train", "dev")), tmp_path / "features")
     loader, task = CachedLoader(data, tmp_path / "features", True, False), Classification("ks", data, encoder.grid)
-    runs = [Run(task, loader, HeadSettings(1e-2, 30, 4, 10), seed, tmp_path / f"{seed}") for seed in (0, 1)]
+    runs = [HeadRun(task, loader, HeadSettings(1e-2, 30, 4, 10), seed, tmp_path / f"{seed}") for seed in (0, 1)]
     with parallel_training(2, "heads") as train_runs:
         found = train_runs(runs, 30)
         refused("trained with other settings", train_runs, [replace(runs[0], seed=5)], 30)

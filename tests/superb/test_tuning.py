@@ -20,7 +20,7 @@ from speechssl.superb import tuning
 from speechssl.superb.data import HeadSettings, OnlineLoader, encoder_card
 from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.tasks.transcription import Phones
-from speechssl.superb.train import Run, advance, best_models, train_head
+from speechssl.superb.train import HeadRun, advance, best_models, train_head
 from speechssl.superb.tuning import Tuning
 
 from ..files import refused
@@ -46,7 +46,7 @@ def run(labelled, hubert_folder, pool, tmp_path):
         encoder = load_encoder(source)
         task = task or Classification("ks", load_labelled(labelled()), encoder.grid, 16)
         loader = OnlineLoader(encoder, lambda u: read_audio(task.data.path(u)), task.pooled, False, pool)
-        return Run(task, loader, SETTINGS, 0, tmp_path / name, tuning=Tuning(str(source), **tuning))
+        return HeadRun(task, loader, SETTINGS, 0, tmp_path / name, tuning=Tuning(str(source), **tuning))
 
     return make
 

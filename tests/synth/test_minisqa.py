@@ -18,7 +18,7 @@ from speechssl.synth.minisqa import (
     LANGUAGES,
     PAUSE,
     SPLITS,
-    Settings,
+    MiniSqaSettings,
     generate_passage,
     load_language,
     occurrences,
@@ -172,7 +172,7 @@ JOINER = {"en": " ", "zh": ""}
 
 
 def corpus_settings(language="en", **changes):
-    return Settings(**{"language": language, "passages": SMALL, "seed": 3, "questions": 3, "unanswerable": 0.3} | changes)
+    return MiniSqaSettings(**{"language": language, "passages": SMALL, "seed": 3, "questions": 3, "unanswerable": 0.3} | changes)
 
 
 @pytest.fixture(scope="module")

@@ -30,8 +30,8 @@ from speechssl.synth.minisuperb import (
     SNRS,
     UNSEEN,
     USUAL,
-    Draw,
-    Settings,
+    MiniSuperbSettings,
+    PlannedUtterance,
     draw,
     phones_of,
     plan,
@@ -48,7 +48,7 @@ from ..files import contents, read_lines, refused
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 
 LABELLED = ("ks", "ic", "sid", "style")
-SMALL = Settings({task: (8, 3, 3) for task in USUAL} | {"ks": (12, 3, 12), "sid": (40, 3, 3), "ic": (31, 3, 3)}, seed=5)
+SMALL = MiniSuperbSettings({task: (8, 3, 3) for task in USUAL} | {"ks": (12, 3, 12), "sid": (40, 3, 3), "ic": (31, 3, 3)}, seed=5)
 DRAWN_AS = {
     "pr": "8c47a34e34f9948b",
     "asr": "a9d7de0be49a4ebc",
@@ -145,7 +145,7 @@ def test_loudness_and_brightness_are_as_drawn():
     assert np.abs(render(drawn)).max() == pytest.approx(10 ** (drawn.gain / 20), rel=1e-4)
 
     def centre(tilt):
-        power = np.abs(np.fft.rfft(render(Draw("x", drawn.text, drawn.voice, tilt=tilt)))) ** 2
+        power = np.abs(np.fft.rfft(render(PlannedUtterance("x", drawn.text, drawn.voice, tilt=tilt)))) ** 2
         return float((power * np.arange(len(power))).sum() / power.sum())
 
     assert centre(-0.5) < centre(0.0) < centre(0.5)
@@ -163,7 +163,7 @@ def test_pr_and_asr_have_the_same_recordings(corpus):
 @pytest.mark.slow
 def test_order_kills_and_workers_change_no_byte(corpus, tmp_path, dies_in):
     some = ("ss", "asr", "pr")  # in another order; mixtures, and recordings that two sets share
-    settings = Settings({task: SMALL.sizes[task] for task in some}, SMALL.seed)
+    settings = MiniSuperbSettings({task: SMALL.sizes[task] for task in some}, SMALL.seed)
     with dies_in(speech, "_make", 21):
         prepare(tmp_path, settings)
     assert not (tmp_path / "pr").exists() and (tmp_path / "ss/card.json").exists()
@@ -185,9 +185,9 @@ def test_a_finished_corpus_is_left_alone_and_its_card_names_all_manifests(corpus
 
 
 def test_sentences_of_another_seed_are_refused(tmp_path):
-    prepare(tmp_path, Settings({"asr": (1, 1, 1)}, seed=5))
+    prepare(tmp_path, MiniSuperbSettings({"asr": (1, 1, 1)}, seed=5))
     with pytest.raises(InputError, match="sentences holds the MiniSUPERB corpus made with other settings"):
-        prepare(tmp_path, Settings({"pr": (1, 1, 1)}, seed=6))
+        prepare(tmp_path, MiniSuperbSettings({"pr": (1, 1, 1)}, seed=6))
     assert not (tmp_path / "pr").exists()
 
 
@@ -202,7 +202,7 @@ def test_sentences_of_another_seed_are_refused(tmp_path):
     ],
 )
 def test_what_cannot_be_made_is_one_sentence(tmp_path, sizes, message):
-    refused(message, prepare, tmp_path / "x", Settings(sizes))
+    refused(message, prepare, tmp_path / "x", MiniSuperbSettings(sizes))
     assert not (tmp_path / "x").exists()
 
 
@@ -214,7 +214,11 @@ def test_a_share_is_never_less_than_will_do():
 
 
 def test_the_command_makes_all_of_them():
-    assert tuple(USUAL) == TASKS == MiniSuperb(out=Path()).tasks and set(USUAL) == {*DRAWN, "qbe"} and Settings().sizes == USUAL
+    assert (
+        tuple(USUAL) == TASKS == MiniSuperb(out=Path()).tasks
+        and set(USUAL) == {*DRAWN, "qbe"}
+        and MiniSuperbSettings().sizes == USUAL
+    )
 
 
 # ---- the labels of MiniSUPERB are those of its recordings: phones, slots, matches, turns, sources, SNRs, trials

@@ -17,7 +17,7 @@ from speechssl.errors import InputError
 from speechssl.io import hash_bytes, read_json, write_json
 from speechssl.results import read_rows
 from speechssl.synth.synthesisers import pronounce
-from speechssl.text_side.config import Continue, ProbeOptions, SpokenWords, UnitLmOptions
+from speechssl.text_side.config import ProbeOptions, SpokenWords, TextContinue, UnitLmOptions
 from speechssl.text_side.tables import gains_tables, read_continuations
 from speechssl.text_side.unit_lm import (
     KINDS,
@@ -42,7 +42,7 @@ from speechssl.text_side.unit_lm import (
     utterances,
 )
 from speechssl.timing import RunLength
-from speechssl.units.storage import Part, Utterance, encode, iterate_units, part_name
+from speechssl.units.storage import Part, UtteranceUnits, encode, iterate_units, part_name
 
 from ..files import change_lines, write_lines
 
@@ -73,7 +73,7 @@ def test_it_learns_what_follows_what_and_goes_on_with_it(units: Path, tmp_path: 
     scores = lm.log_probs([CYCLE[:10], CYCLE[:3]])
     assert [len(s) for s in scores] == [10, 3] and scores[0][1:].min() > np.log(0.5)
     few = {"split": "train", "prompt_seconds": 0.5, "count": 6, "temperature": (0.0,)}
-    made = Continue(model=trained, units=units, results=tmp_path / "r", arm="text", **few)
+    made = TextContinue(model=trained, units=units, results=tmp_path / "r", arm="text", **few)
     table, _ = go_on(made)
     cells = {row[1]: row for row in table.rows}
     assert cells["0"][2:] == cells["what followed"][2:] and cells["0"][-1] == "100.0"
@@ -230,7 +230,7 @@ def spoken(save_units: Any, tmp_path: Path) -> Path:
     write_lines(tmp_path / "words/words.jsonl", [asdict(word) for word, _ in LISTED])
     folder = tmp_path / "word-units"
     folder.mkdir()
-    rows = [Utterance(word.id, 1.0, RunLength(units, np.ones(3, int)), "") for word, units in LISTED]
+    rows = [UtteranceUnits(word.id, 1.0, RunLength(units, np.ones(3, int)), "") for word, units in LISTED]
     content = encode(Part(rows, {}))
     (folder / part_name(0)).write_bytes(content)
     card = read_json(tmp_path / "units/train/_card.json")

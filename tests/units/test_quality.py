@@ -383,10 +383,10 @@ FIT = FitOptions(layer=1, clusters=8, smooth=3, recordings=1)
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     pytest.importorskip("espeakng_loader")
-    from speechssl.synth.minisqa import Settings, prepare
+    from speechssl.synth.minisqa import MiniSqaSettings, prepare
 
     root = tmp_path_factory.mktemp("minisqa") / "corpus"
-    prepare(root, Settings("en", {"train": 1, "dev": 2, "test": 0}, seed=0))
+    prepare(root, MiniSqaSettings("en", {"train": 1, "dev": 2, "test": 0}, seed=0))
     return root
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from speechssl.io import hash_bytes, write_json
 from speechssl.timing import RunLength
-from speechssl.units.storage import Part, Utterance, decode, encode, iterate_units, load_units, part_name
+from speechssl.units.storage import Part, UtteranceUnits, decode, encode, iterate_units, load_units, part_name
 
 from ..files import refused
 from .conftest import same
@@ -23,7 +23,9 @@ ROWS = st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.floats(0, 1e
 
 
 def utterances(rows):
-    return [Utterance(name, seconds, RunLength.of_frames(np.array(frames, np.int64)), "0123") for name, seconds, frames in rows]
+    return [
+        UtteranceUnits(name, seconds, RunLength.of_frames(np.array(frames, np.int64)), "0123") for name, seconds, frames in rows
+    ]
 
 
 def write(folder, *parts):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from speechssl.data.superb import LabelledSet, Utterance
-from speechssl.superb.data import Batch, Evaluation, Featurizer, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, rate_measure
 from speechssl.timing import FrameGrid
 
 METRIC = "acc"
@@ -73,7 +73,7 @@ class Classification:
         found: list[list[float]] = torch.cat([logits.log_softmax(1) for logits in slots], 1).tolist()
         return found
 
-    def evaluate(self, split: str, predicted: Mapping[str, list[float]], resamples: int) -> Evaluation:
+    def evaluate(self, split: str, predicted: Mapping[str, list[float]], resamples: int) -> HeadEvaluation:
         """acc with its interval; the confusion of every slot, and the mean loss."""
         known = [u for u in self.data.splits[split] if u.id in predicted]
         right = dict.fromkeys((u.id for u in self.data.splits[split]), 0.0)
@@ -90,7 +90,7 @@ class Classification:
                 counts = torch.bincount(truth[:, number] * len(names) + chosen[:, number], minlength=len(names) ** 2)
                 confusion[slot] = {"classes": list(names), "counts": counts.reshape(-1, len(names)).tolist()}
             detail = {"loss": float(torch.stack(losses).sum()), "confusion": confusion}
-        return Evaluation((rate_measure(METRIC, list(right.values()), None, self.data, split, resamples),), detail)
+        return HeadEvaluation((rate_measure(METRIC, list(right.values()), None, self.data, split, resamples),), detail)
 
     def labels(self, utterances: Sequence[Utterance]) -> Tensor:
         """(B, slots) numbers of classes. Raises ValueError for a label that is no class."""

@@ -27,7 +27,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.superb import Turn, Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.data import Batch, Evaluation, Featurizer, random_crops, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, random_crops, rate_measure
 from speechssl.timing import FrameGrid, RunLength
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
@@ -114,7 +114,7 @@ class Diarisation:
         probabilities = head(batch.states).sigmoid().cpu().numpy()
         return [x[:n].copy() for x, n in zip(probabilities, batch.lengths.tolist(), strict=True)]
 
-    def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> Evaluation:
+    def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
         """predicted: probabilities. Of a recording that could not be read all speech is missed."""
         errors = self._errors(split, predicted)
         total = sum(errors, DiarisationErrors())
@@ -127,7 +127,7 @@ class Diarisation:
         detail: dict[str, Any] = {"timeline": self._timeline(split, predicted), "parts": percent}
         if resamples:
             detail["decisions"] = self.decisions(split, predicted)
-        return Evaluation((measure,), detail)
+        return HeadEvaluation((measure,), detail)
 
     def decisions(self, split: str, predicted: Mapping[str, Any]) -> list[dict[str, float]]:
         """The error with every threshold and filter that s3prl tries, percent."""

@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.errors import InputError, MissingExtra
-from speechssl.superb.data import Batch, Evaluation, Featurizer, Measure, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, rate_measure
 from speechssl.timing import FrameGrid
 
 RECORDINGS = 256  # clean ones that are kept in memory: 160 MB of ten seconds each
@@ -234,7 +234,7 @@ class Enhancement:
         error = masks * mixture.abs().log1p()[:, None] - clean.abs().log1p()
         return (real(error.abs(), frames).sum((1, 2, 3)) / frames).mean()
 
-    def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> Evaluation:
+    def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> HeadEvaluation:
         """PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples, to choose heads as s3prl does, PESQ alone.
 
         A recording without a prediction has the worst PESQ, STOI 0 and an improvement of SILENT. Raises MissingExtra without the
@@ -246,7 +246,9 @@ class Enhancement:
             "si_sdri": (si_sdr_improvement, SILENT),
         }
         wanted = scores if resamples else {"pesq": scores["pesq"]}
-        return Evaluation(tuple(mean_score(self.data, split, predicted, name, *score, resamples) for name, score in wanted.items()))
+        return HeadEvaluation(
+            tuple(mean_score(self.data, split, predicted, name, *score, resamples) for name, score in wanted.items())
+        )
 
 
 @dataclass(frozen=True)
@@ -290,9 +292,9 @@ class Separation:
         errors = torch.stack([real((found - order).square(), frames).sum((1, 2, 3)) for order in orders])
         return (errors.amin(0) / (frames * self.sources)).mean()
 
-    def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> Evaluation:
+    def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> HeadEvaluation:
         """The improvement in SI-SDR (dB) in the better order of the two; SILENT without a prediction."""
-        return Evaluation((mean_score(self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples),))
+        return HeadEvaluation((mean_score(self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples),))
 
 
 # ---- measures, at 16 kHz

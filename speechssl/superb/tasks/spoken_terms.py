@@ -22,8 +22,8 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, recording_units
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError
-from speechssl.stats import Interval, Units, drawn_counts, mean_interval, percentiles
-from speechssl.superb.data import Evaluation, Measure
+from speechssl.stats import BootstrapUnits, Interval, drawn_counts, mean_interval, percentiles
+from speechssl.superb.data import HeadEvaluation, Measure
 
 StatesOf = Callable[[str], Tensor]  # id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
 BLOCK = 1 << 26  # numbers of hidden states of documents, and of queries, held at a time: 256 MB each
@@ -64,7 +64,7 @@ class SpokenTerms:
         found = [100 * term_curves(of_layer, truth).mtwv for of_layer in scores]
         return int(np.argmax(found)), found
 
-    def evaluate(self, states_of: StatesOf, split: str, layer: int, resamples: int, workers: int = 2) -> Evaluation:
+    def evaluate(self, states_of: StatesOf, split: str, layer: int, resamples: int, workers: int = 2) -> HeadEvaluation:
         """MTWV, and the value at the published decision (`atwv`), in percent; intervals over the queries, by their speakers.
 
         detail: {"layer", "threshold": the best one, None where no detection is best}.
@@ -76,7 +76,7 @@ class SpokenTerms:
         mtwv, atwv = max_term_value(curves, units, resamples), mean_interval(actual, units, resamples=resamples)
         measures = (Measure.of("mtwv", mtwv.percent), Measure.of("atwv", atwv.percent))
         best = float(curves.thresholds[curves.best])
-        return Evaluation(measures, {"layer": layer, "threshold": best if np.isfinite(best) else None})
+        return HeadEvaluation(measures, {"layer": layer, "threshold": best if np.isfinite(best) else None})
 
     def queries(self, split: str) -> list[Utterance]:
         """Q: those that some document holds; the others count in no measure."""
@@ -190,7 +190,7 @@ def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Curves:
+class TwvCurves:
     """The value of every query at every threshold at which the mean can be highest, highest threshold first."""
 
     thresholds: np.ndarray  # (K,), the first is inf
@@ -226,16 +226,16 @@ def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | fl
     )  # fmt: skip
 
 
-def term_curves(scores: np.ndarray, truth: np.ndarray) -> Curves:
+def term_curves(scores: np.ndarray, truth: np.ndarray) -> TwvCurves:
     """scores: (Q, R); truth: (Q, R) bool. Thresholds between two true scores add false alarms alone, so those at true ones do.
 
     Queries that no document holds are left out beforehand, as NIST does.
     """
     thresholds = np.concatenate([[np.inf], np.unique(scores[truth & np.isfinite(scores)])[::-1]])
-    return Curves(thresholds, values_at(scores, truth, thresholds))
+    return TwvCurves(thresholds, values_at(scores, truth, thresholds))
 
 
-def max_term_value(curves: Curves, units: Units, resamples: int) -> Interval:
+def max_term_value(curves: TwvCurves, units: BootstrapUnits, resamples: int) -> Interval:
     """MTWV with the interval of a bootstrap, each resample at its own best threshold.
 
     units: what is drawn of the Q queries, such as their speakers.

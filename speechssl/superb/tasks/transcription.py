@@ -22,7 +22,7 @@ from speechssl.cascade.decode import BeamDecoder, BeamOptions, NgramModel, train
 from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_decode, greedy_symbols
 from speechssl.data.superb import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.data import Batch, Evaluation, Featurizer, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, rate_measure
 from speechssl.text import spelt
 from speechssl.timing import FrameGrid
 
@@ -164,12 +164,12 @@ class Phones:
         """Phones, separated by spaces."""
         return [" ".join(greedy_symbols(found, self.vocabulary)) for found in log_probabilities(head, batch)]
 
-    def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> Evaluation:
+    def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """PER, pooled over the split."""
         utterances = self.data.splits[split]
         truth = {u.id: " ".join(u.phones.split()) for u in utterances}
         found = {u.id: predicted.get(u.id, "") for u in utterances}
-        return Evaluation((rate_measure("per", *edits(truth, found), self.data, split, resamples),), examples(truth, found))
+        return HeadEvaluation((rate_measure("per", *edits(truth, found), self.data, split, resamples),), examples(truth, found))
 
 
 @dataclass(frozen=True)
@@ -216,14 +216,14 @@ class Speech:
             found.append(texts if self._decoder is None else texts | {"lm": self._decoder.decode(log_probs)})
         return found
 
-    def evaluate(self, split: str, predicted: Mapping[str, Mapping[str, str]], resamples: int) -> Evaluation:
+    def evaluate(self, split: str, predicted: Mapping[str, Mapping[str, str]], resamples: int) -> HeadEvaluation:
         """WER of the greedy texts and, with a language model, of those decoded with it (`wer_lm`), pooled over the split."""
         utterances = self.data.splits[split]
         truth = {u.id: spelt(u.text) for u in utterances}
         ways = {"wer": "greedy"} | ({"wer_lm": "lm"} if self.language_model else {})
         texts = {metric: {u.id: predicted.get(u.id, {}).get(way, "") for u in utterances} for metric, way in ways.items()}
         measures = [rate_measure(metric, *edits(truth, found), self.data, split, resamples) for metric, found in texts.items()]
-        return Evaluation(tuple(measures), examples(truth, texts["wer"]))
+        return HeadEvaluation(tuple(measures), examples(truth, texts["wer"]))
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class SlotFilling:
         """Texts with their slots, as in "play B-artist madonna E-artist"."""
         return [marked_text(greedy_symbols(found, self.vocabulary)) for found in log_probabilities(head, batch)]
 
-    def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> Evaluation:
+    def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """F1 of the slots' types, the mean over utterances, and CER of their values, pooled."""
         utterances = self.data.splits[split]
         truth = {u.id: marked_text(slot_symbols(u.text, u.slots)) for u in utterances}
@@ -276,7 +276,7 @@ class SlotFilling:
         errors, lengths = zip(*(slot_value_errors(found[name], truth[name]) for name in truth), strict=True)
         f1 = rate_measure("slot_f1", types, None, self.data, split, resamples)
         cer = rate_measure("slot_cer", errors, lengths, self.data, split, resamples)
-        return Evaluation((f1, cer), examples(truth, found))
+        return HeadEvaluation((f1, cer), examples(truth, found))
 
 
 def train_language_model(data: UtteranceSet) -> NgramModel:

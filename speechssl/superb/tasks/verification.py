@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy, normalize, relu
 from speechssl.data.superb import Trial, UtteranceSet, load_trials, recording_units
 from speechssl.errors import InputError
 from speechssl.stats import Interval, drawn_weights, percentiles
-from speechssl.superb.data import Batch, Evaluation, Featurizer, Measure, random_crops
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, random_crops
 from speechssl.timing import FrameGrid
 
 CONTEXTS = ((5, 1), (3, 2), (3, 3), (1, 1), (1, 1))  # of every TDNN layer: frames in its window, how far apart
@@ -148,7 +148,7 @@ class Verification:
         """The embedding of every recording, (E,) float32."""
         return list(head(batch.states, batch.lengths).cpu().numpy())
 
-    def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> Evaluation:
+    def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
         """predicted: embeddings. A trial of a recording that could not be read is wrong at any threshold."""
         trials, utterances = self._trials[split], self.data.splits[split]
         scores, same = score_trials(trials, predicted), np.array([t.same for t in trials])
@@ -162,7 +162,7 @@ class Verification:
             for name, found in (("eer", eer.percent), ("min_dcf", cost))
         )
         curve = ErrorCurve.of_scores(scores, same).thinned()
-        return Evaluation(measures, {"det": {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}})
+        return HeadEvaluation(measures, {"det": {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}})
 
 
 def score_trials(trials: Sequence[Trial], embeddings: Mapping[str, np.ndarray]) -> np.ndarray:

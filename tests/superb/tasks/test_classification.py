@@ -17,7 +17,7 @@ from speechssl.superb import train
 from speechssl.superb.data import TRAINING, CachedLoader, HeadSettings, cache_states, encoder_card, recordings_of
 from speechssl.superb.export import TASKS
 from speechssl.superb.tasks.classification import Classification, UtteranceClassifier
-from speechssl.superb.train import Run, load_head, train_head
+from speechssl.superb.train import HeadRun, load_head, train_head
 
 from ...files import refused, same_files, untouched
 
@@ -29,7 +29,9 @@ def run(labelled, encoder, tmp_path_factory):
     data = load_labelled(labelled())
     cache_states(encoder, recordings_of(data, TRAINING), folder / "features")
     task = Classification("ks", data, encoder.grid)
-    return Run(task, CachedLoader(data, folder / "features", True, False), HeadSettings(1e-3, 60, 32, 20, patience=3), 0, folder)
+    return HeadRun(
+        task, CachedLoader(data, folder / "features", True, False), HeadSettings(1e-3, 60, 32, 20, patience=3), 0, folder
+    )
 
 
 def trained(run, folder, encoder, rates=(1e-3, 1e-2)):

@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 
 from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.stats import Units
+from speechssl.stats import BootstrapUnits
 from speechssl.superb.tasks import spoken_terms
 from speechssl.superb.tasks.spoken_terms import (
     BETA,
@@ -241,7 +241,7 @@ def test_values_by_hand():
 def test_the_interval_is_that_of_resampled_queries():
     scores, truth = drawn(40, 60, 1, informed=3.0)
     curves = term_curves(scores, truth)
-    found = max_term_value(curves, Units("query", tuple((str(i),) for i in range(40))), 500)
+    found = max_term_value(curves, BootstrapUnits("query", tuple((str(i),) for i in range(40))), 500)
     assert found.n == 40 and found.low < found.value < found.high
     rng = np.random.default_rng(9)
     again = []
