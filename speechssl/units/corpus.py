@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -236,7 +236,7 @@ def extract_corpus(
         if not 1 <= number <= count:
             raise InputError(f"there is no shard {number} of {count}; give --shard 1/{count} to {count}/{count}")
         with locked(out, wait=False, shared=True):
-            shards = _prepared(maker, recordings, source or {}, _rows_of(out))
+            shards = _prepared(maker, recordings, source or {}, Finished.of(out, recordings))
             made = _run(maker, shards[number - 1 :: count], engine)
         if not all(shard.path(out).is_file() for shard in shards):
             return Extraction({}, {name: why for m in made for name, why in m.failed.items()})
@@ -244,19 +244,39 @@ def extract_corpus(
         return _extract(maker, recordings, engine, source or {})
 
 
-Rows = dict[str, tuple[float, str]]  # id -> seconds and hash of the file, of the rows that are there
+@dataclass
+class Finished:
+    """What the rows that are there say, read part by part: all of a million at once would take 0.3 GB."""
 
+    example: str = ""  # an id of a row
+    dropped: int = 0  # rows that are of no recording
+    shared: str = ""  # the first id of a row that is of one
+    same: bool = False  # a recording was found whose audio is that of its row
+    away: bool = True  # no file could be read that would show it
+    seconds: dict[str, float] = field(default_factory=dict)  # of recordings whose manifest does not say
 
-def _rows_of(out: Path) -> Rows:
-    """Of all parts that are not damaged."""
-    rows: Rows = {}
-    for path in _named(out, PART):
-        try:
-            ids, *known = part_columns(path, ("id", "seconds", "audio_hash"))
-        except ValueError:
-            continue
-        rows.update(zip(ids, zip(*known, strict=True), strict=True))
-    return rows
+    @classmethod
+    def of(cls, out: Path, recordings: Sequence[Recording]) -> Finished:
+        """Of all parts that are not damaged."""
+        found, known = cls(), {r.id: r for r in recordings}
+        for path in _named(out, PART):
+            try:
+                columns = part_columns(path, ("id", "seconds", "audio_hash"))
+            except ValueError:
+                continue
+            for name, seconds, audio in zip(*columns, strict=True):
+                found.example = found.example or name
+                recording = known.get(name)
+                if recording is None:
+                    found.dropped += 1
+                    continue
+                found.shared = found.shared or name
+                if recording.seconds is None:
+                    found.seconds[name] = seconds
+                if not found.same:
+                    now = hash_audio(recording.path)
+                    found.same, found.away = now == audio, found.away and not now
+        return found
 
 
 def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
@@ -264,7 +284,7 @@ def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
     return sorted(path for path in folder.glob("*") if pattern.fullmatch(path.name))
 
 
-def _prepared(maker: ShardMaker, recordings: Sequence[Recording], source: Mapping[str, Any], rows: Rows) -> list[Shard]:
+def _prepared(maker: ShardMaker, recordings: Sequence[Recording], source: Mapping[str, Any], finished: Finished) -> list[Shard]:
     """The shards, after the folder has been found to be one for them. Raises InputError as `extract_corpus` does."""
     out = maker.out
     for path in sorted(out.glob("[!.]*.parquet")):
@@ -283,25 +303,18 @@ def _prepared(maker: ShardMaker, recordings: Sequence[Recording], source: Mappin
         made_from = None
     if isinstance(made_from, dict) and (names := [n for n in ("corpus", "split") if made_from.get(n) != source.get(n)]):
         raise InputError(f"{out} holds the units of another source ({unlike(names)}); {ANOTHER}")
-    shared = [r for r in recordings if r.id in rows]
-    if rows and not shared:
-        raise InputError(f"{out} holds the units of other recordings ({next(iter(rows))}, ...); {ANOTHER}")
-    away = True  # where no file can be read, they may all be the same; else one must be what units were made from
-    for recording in shared:
-        audio = hash_audio(recording.path)
-        if audio == rows[recording.id][1]:
-            break
-        away &= not audio
-    else:
-        if not away:
-            raise InputError(f"{out} holds units of other audio under the same ids ({shared[0].id}, ...); {ANOTHER}")
-    return plan(_measured(recordings, rows), maker.size)
+    if finished.example and not finished.shared:
+        raise InputError(f"{out} holds the units of other recordings ({finished.example}, ...); {ANOTHER}")
+    # where no file can be read, they may all be the same; else one must be what units were made from
+    if finished.shared and not finished.same and not finished.away:
+        raise InputError(f"{out} holds units of other audio under the same ids ({finished.shared}, ...); {ANOTHER}")
+    return plan(_measured(recordings, finished.seconds), maker.size)
 
 
-def _measured(recordings: Sequence[Recording], rows: Rows) -> list[Recording]:
+def _measured(recordings: Sequence[Recording], finished: Mapping[str, float]) -> list[Recording]:
     """With their seconds, from the headers where the manifest does not say; 0 for what is damaged.
 
-    What cannot be read now has those of its row, so that its part stays what it is.
+    finished: id -> seconds of the row that is there. What cannot be read now has those, so that its part stays what it is.
     """
 
     def measured(recording: Recording) -> Recording:
@@ -310,8 +323,8 @@ def _measured(recordings: Sequence[Recording], rows: Rows) -> list[Recording]:
         try:
             return replace(recording, seconds=duration(recording.path))
         except (InputError, ValueError):
-            away = recording.id in rows and not hash_audio(recording.path)
-            return replace(recording, seconds=rows[recording.id][0] if away else 0.0)
+            away = recording.id in finished and not hash_audio(recording.path)
+            return replace(recording, seconds=finished[recording.id] if away else 0.0)
 
     if all(r.seconds is not None for r in recordings):
         return list(recordings)
@@ -326,8 +339,8 @@ def _run(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[Mad
 
 
 def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine, source: dict[str, Any]) -> Extraction:
-    out, rows = maker.out, _rows_of(maker.out)
-    shards = _prepared(maker, recordings, source, rows)
+    out, finished = maker.out, Finished.of(maker.out, recordings)
+    shards = _prepared(maker, recordings, source, finished)
     for path in _named(out, TEMPORARY):  # what a killed run was writing
         path.unlink()
     made = _run(maker, shards, engine)
@@ -368,8 +381,8 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
         write_json(out / CARD, card)
     if away := sum(m.away for m in made):
         tqdm.write(f"{out}: {away} recordings cannot be read now; their finished units are kept", file=sys.stderr)
-    if dropped := len(rows.keys() - {r.id for r in recordings}):
-        tqdm.write(f"{out}: the units of {dropped} recordings that the source has no more were removed", file=sys.stderr)
+    if finished.dropped:
+        tqdm.write(f"{out}: the units of {finished.dropped} recordings that the source has no more were removed", file=sys.stderr)
     return Extraction(card, failed)
 
 
