@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, first_line, tell_set_aside
-from speechssl.io import hash_bytes, read_json, replacing, stage
+from speechssl.io import CARD, hash_bytes, read_json, replacing, stage
 from speechssl.processes import is_main, main_first
 
 MADE_AGAIN = "delete it and give the same command, which makes it again"
@@ -79,11 +79,7 @@ class FeatureStore:
     @classmethod
     def load(cls, folder: Path | str) -> FeatureStore:
         """A finished store. Raises InputError where the folder is none or a shard is damaged."""
-        card = Path(folder) / "card.json"
-        try:
-            return cls.of([Path(folder) / name for name in read_json(card)["shards"]])
-        except TypeError as error:
-            raise InputError(f"{card} is damaged ({error}); {MADE_AGAIN}") from None
+        return cls.of(Path(folder) / name for name in read_json(Path(folder) / CARD)["shards"])
 
     @classmethod
     def of(cls, shards: Iterable[Path]) -> FeatureStore:
@@ -151,7 +147,7 @@ def store_features(
     full = math.inf
     for name in recordings:
         if full >= shard_mb * 1e6:
-            shards[folder / f"shard-{len(shards):05d}.safetensors"], full = (names := list[str]()), 0
+            shards[folder / f"shard-{len(shards):05d}.safetensors"], full = (names := list[str]()), 0.0
         names.append(name)
         full += sizes[name]
     with stage(folder, made_from, wait=True) as step, main_first():
@@ -166,10 +162,8 @@ def store_features(
                 if needed > min(free, limit_gb):
                     short = f"{free:.3g} GB are free" if needed > free else f"the limit is {limit_gb:g} GB"
                     raise InputError(f"{of} in {folder} need {needed:.3g} GB and {short}; take fewer recordings or another disk")
-            with (
-                single_threaded(workers or torch.get_num_threads()) as pool,
-                tqdm(todo, what, unit="file", disable=not todo) as bar,
-            ):
+            bar = tqdm(todo, what, unit="file", disable=not todo)
+            with bar, single_threaded(workers or torch.get_num_threads()) as pool:
                 for path, names in missing.items():
                     _write_shard(path, {name: recordings[name] for name in names}, encode, pool, bar)
             step.finish({"kind": "hidden-states", "shards": [path.name for path in shards], "made_from": step.made_from})

@@ -107,12 +107,9 @@ class WordTable:
 
 
 def word_table(
-    features: np.ndarray | StoredRows,
-    bounds: Mapping[str, tuple[int, int]],
-    cuts: Mapping[str, Sequence[Sequence[Span]]],
-    grid: FrameGrid,
+    features: Any, bounds: Mapping[str, tuple[int, int]], cuts: Mapping[str, Sequence[Sequence[Span]]], grid: FrameGrid
 ) -> WordTable:
-    """bounds: id -> rows of the recording, [first, last); cuts: id -> its words, cut in one or more ways."""
+    """features: (F, D); bounds: id -> rows of the recording, [first, last); cuts: id -> its words, cut in one or more ways."""
     rows, sequences = [np.zeros((0, 2), np.int64)], {}
     texts: list[str] = []
     for name, ways in cuts.items():

@@ -241,11 +241,10 @@ def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
 
 def estimate(encoder: SpeechEncoder, recordings: Sequence[Recording], options: CacheOptions) -> int:
     """Bytes that the hidden states of these recordings need, of those that can be opened."""
-    frames = 0
-    for recording in recordings:
+    frames = len(recordings) if options.pooled else 0
+    for recording in () if options.pooled else recordings:
         with suppress(InputError):
-            seconds = 0.0 if options.pooled else recording.seconds or duration(recording.path)
-            frames += 1 if options.pooled else encoder.grid.frames(encoder.grid.sample(seconds))
+            frames += encoder.grid.frames(encoder.grid.sample(recording.seconds or duration(recording.path)))
     return frames * (encoder.layers + 1) * encoder.width * PRECISIONS[options.precision].itemsize
 
 
