@@ -182,27 +182,24 @@ def _write_shard(
     """What is in the shard already is kept."""
     there = FeatureStore.of([path] if path.is_file() else [])
 
-    def features(name: str) -> tuple[Tensor, Any] | str:
-        """Of a recording, or why there are none."""
+    def features(name: str) -> tuple[Tensor, Any, str | None]:
+        """Of a recording, what else is known of it, and why there are none."""
         try:
             rows, more = (there[name], there.facts.get(name)) if name in there else encode(recordings[name])
             if not len(rows) or not torch.isfinite(rows).all():
                 raise ValueError("the encoder gives features that are not finite" if len(rows) else "it is too short")
         except (InputError, ValueError) as error:
-            return str(error)
-        return rows.contiguous(), more
+            return torch.zeros(0), None, str(error)
+        return rows.contiguous(), more, None
 
     index: dict[str, Any] = {"rows": [], "failed": {}}
     whole: list[Tensor] = []
-    for name, found in zip(recordings, pool.map(features, recordings), strict=True):
-        if isinstance(found, str):
-            index["failed"][name] = found
-            index["rows"].append((name, 0, 0))
-        else:
-            whole.append(found[0])
-            index["rows"].append((name, len(found[0]), checksum(found[0])))
-            if found[1] is not None:
-                index.setdefault("facts", {})[name] = found[1]
+    for name, (rows, more, why) in zip(recordings, pool.map(features, recordings), strict=True):
+        index["rows"].append((name, len(rows), checksum(rows)))
+        whole += [rows] if len(rows) else []
+        index["failed"] |= {} if why is None else {name: why}
+        if more is not None:
+            index.setdefault("facts", {})[name] = more
         bar.update()
     index["hash"] = hash_bytes(json.dumps(index).encode())
     with replacing(path) as temporary:
