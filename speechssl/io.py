@@ -34,7 +34,7 @@ from speechssl.processes import agreed, is_main, main_first
 if TYPE_CHECKING:  # every verb imports this file, and most can print their help without torch
     import torch
 
-CARD, MADE_FROM, CHECKSUM = "card.json", "made_from.json", "checksum"
+CARD, MADE_FROM, RECIPE, CHECKSUM = "card.json", "made_from.json", "settings.json", "checksum"
 SLOW = 1 << 30  # bytes of a file whose hash takes seconds
 LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
 TRIES = 5  # a tenth of a second apart, to take a lock that others hold for as long as they append a row
@@ -261,11 +261,11 @@ def hash_files(paths: Iterable[Path]) -> str:
 
 
 def check_kept(folder: Path, card: Mapping[str, Any]) -> None:
-    """Raises InputError where a file that is kept in a folder, for runs to come, is not what its card has under `files`."""
+    """Raises InputError (in the first process) where a file that is kept in a folder is not what its card has under `files`."""
     files = card.get("files", {})  # older cards have none
     if not isinstance(files, dict) or any(Path(name).name != name for name in files):
         raise InputError(f"the card of {folder} does not say what its files are; delete the folder, and it is made again")
-    for name, wanted in files.items():
+    for name, wanted in files.items() if is_main() else ():
         if (folder / name).is_file() and (size := (folder / name).stat().st_size) > SLOW:
             print(f"checking {folder / name} ({size / 1e9:.0f} GB)", file=sys.stderr)
         if not (folder / name).is_file() or hash_files([folder / name]) != wanted:
@@ -418,6 +418,8 @@ def stage(
     wait: bool = False,
     grows: str | None = None,
     card: str = CARD,
+    record: str = MADE_FROM,
+    lasting: str = "",
 ) -> Iterator[Stage]:
     """Begin, resume or skip a step of work: the protocol of folders that commands make (single files of results: `ResultFile`).
 
@@ -428,19 +430,22 @@ def stage(
             return step.finish({"what": "reader", ...})
 
     inputs and settings (as "options") are written to `made_from.json` before anything else goes into the folder, and the folder is
-    locked until the block is left. A folder that is begun here is removed again on InputError, lest it refuse the mended command.
+    locked until the block is left. A folder that is begun here is removed again (one that was empty: emptied) on InputError, lest
+    it refuse the mended command, except where `lasting` is in it, which took long to make.
     wait: for another run that holds the folder, as several do that share a cache. Under torchrun the first process writes.
     grows: the dotted name of a number that may be greater than it was when the folder was made, such as "options.training.steps":
     the stage is not done then, and goes on from what is there; where that ends in InputError, the folder is as it was before.
-    card: the file in the folder that says that the stage is done, where it is not card.json.
+    card: the file in the folder that says that the stage is done, where it is not card.json; record: that of inputs and settings,
+    where it is not made_from.json, as in corpora.
     Raises InputError where the folder was begun or finished from other inputs or settings, holds something that does not say what
     it was made from, or where another run holds it.
     """
     folder = Path(folder)
     made_from = json.loads(json.dumps(dict(inputs) | ({} if settings is None else {"options": dict(settings)})))
+    new = [p for p in (folder, *folder.parents) if not p.exists()]
     with locked(folder, wait) if is_main() else nullcontext():
         with main_first():
-            path = folder / MADE_FROM
+            path = folder / record
             begun = is_main() and not path.is_file()
             before: dict[Path, str] = {}  # of a stage that grows
             if path.is_file():
@@ -466,8 +471,13 @@ def stage(
         try:
             yield Stage(folder, made_from, bool(agreed((folder / card).is_file())))
         except InputError:
-            if begun:
+            if begun and not (lasting and (folder / lasting).exists()):
                 shutil.rmtree(folder)
+                if not new:
+                    folder.mkdir()
+                with suppress(OSError):  # the first that is not empty
+                    for parent in new[1:]:
+                        parent.rmdir()
             for path, text in reversed(before.items()):
                 write_text(path, text)
             raise

@@ -231,6 +231,18 @@ def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(tmp
     assert (tmp_path / "b/made_from.json").is_file()
 
 
+def test_a_refused_command_leaves_what_was_there_and_what_took_long_to_make(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "a/b/c", "a/long"):
+        with pytest.raises(InputError), stage(tmp_path / folder, {"x": 1}, record="settings.json", lasting="unpacked"):
+            assert json.loads((tmp_path / folder / "settings.json").read_text()) == {"x": 1}
+            if folder == "a/long":
+                (tmp_path / folder / "unpacked").mkdir()
+            raise InputError("damaged")
+        assert (tmp_path / "a").exists() == (folder == "a/long")
+    assert not list((tmp_path / "empty").iterdir()) and (tmp_path / "a/long/settings.json").is_file()
+
+
 def test_a_folder_that_does_not_say_what_it_holds_is_left_alone(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"x")
     with pytest.raises(InputError, match="not empty and has no card"), stage(tmp_path, {}):

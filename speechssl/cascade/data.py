@@ -1,29 +1,21 @@
-"""Timed words, the interface of a recogniser, long recordings in pieces, and what the cascade is trained on: features of
-recordings, kept on disk, and questions about written passages.
-"""
+"""Timed words, the interface of a recogniser, long recordings in pieces, and questions about written passages to train on."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from speechssl.data.records import Corpus, Passage, Question
 from speechssl.dual.data import Example, answer_times
-from speechssl.encoders.load import single_threaded
-from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import CARD, check_kept, hash_files, read_json, replacing, write_json
-from speechssl.processes import is_main
 from speechssl.text import pieces
 from speechssl.textlm import TextCodec
 
-T = TypeVar("T")
+Record = Passage | Question
 
 
 @dataclass(frozen=True)
@@ -115,62 +107,6 @@ def transcribe_pieces(
         for word in decode(samples[start:end]):
             words.append(replace(word, start=min(offset + word.start, limit), end=min(offset + word.end, limit)))
     return tuple(words)
-
-
-# ---- features of recordings
-
-Record = Passage | Question
-
-
-def features_on_disk(
-    recordings: Mapping[str, T], encode: Callable[[T], tuple[np.ndarray, Any]], folder: Path, what: str
-) -> tuple[np.ndarray, dict[str, tuple[int, int]], dict[str, Any]]:
-    """Features of recordings, computed once, in one float16 array on disk (F, ...); the rows [first, last) of every recording in
-    it, by id; and what else `encode` says of a recording.
-
-    encode: recording -> rows (T, ...) and something that JSON can hold. A recording for which it raises InputError or ValueError
-    has no rows, and is listed. what: they are for. Raises InputError where that is all of them; nothing is kept then, so that the
-    next call reads mended ones; and where the file has changed since it was written.
-    """
-
-    def one(recording: T) -> tuple[np.ndarray, Any] | str:
-        try:
-            rows, more = encode(recording)
-            return rows.astype(np.float16), more
-        except (InputError, ValueError) as error:
-            return str(error)
-
-    path, index = folder / "features.f16", folder / f"index.{CARD}"
-    if not index.is_file() and (folder / "index.json").is_file():  # as it was called without checksums
-        index = folder / "index.json"
-    if not index.is_file():
-        stops, facts, failed, shape = [0], {}, {}, (0,)
-        with replacing(path) as temporary, temporary.open("wb") as file, single_threaded(torch.get_num_threads()) as pool:
-            made = pool.map(one, recordings.values())
-            bar = tqdm(made, total=len(recordings), desc=what, unit="file", disable=not recordings)
-            for name, result in zip(recordings, bar, strict=True):
-                stops.append(stops[-1])
-                if isinstance(result, str):
-                    failed[name] = result
-                    continue
-                rows, facts[name] = result
-                file.write(rows.tobytes())
-                stops[-1] += len(rows)
-                shape = rows.shape[1:]
-        tell_set_aside(failed, what)
-        if failed and len(failed) == len(recordings):
-            path.unlink()
-            name, why = next(iter(failed.items()))
-            first = f"(the first, {name}: {why})"
-            raise InputError(f"no recording of {len(failed)} can be used for {what} {first}; mend that and give the same command")
-        files = {path.name: hash_files([path])}
-        write_json(index, {"stops": stops, "shape": shape, "facts": facts, "failed": failed, "files": files})
-    found = read_json(index)
-    if is_main():
-        check_kept(folder, found)
-    sizes = found["stops"][-1], *found["shape"]
-    array = np.memmap(path, np.float16, "r", shape=sizes) if sizes[0] else np.zeros(sizes, np.float16)
-    return array, dict(zip(recordings, itertools.pairwise(found["stops"]), strict=True)), found["facts"]
 
 
 # ---- questions about written passages

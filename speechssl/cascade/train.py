@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from speechssl.audio import read_audio
 from speechssl.cascade.config import CtcOptions
-from speechssl.cascade.data import Record, features_on_disk, text_examples
+from speechssl.cascade.data import Record, text_examples
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, load_text
@@ -40,8 +40,9 @@ from speechssl.dual.train import (
     weights_of,
 )
 from speechssl.encoders.load import SpeechEncoder
+from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import stage
+from speechssl.io import hash_json, stage
 from speechssl.metrics import word_error_rate
 from speechssl.processes import is_main, main_first
 from speechssl.text import error_metric, language_of
@@ -79,36 +80,24 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
         if not data.passages:
             raise InputError(f"{corpus / split} has no passages; prepare the corpus with some")
         english = language_of(data.language) == "en"
-
-        def encode(record: Record) -> tuple[np.ndarray, None]:
-            """(T, D) of one layer, or (T, L, D) of all."""
-            samples = read_audio(data.path(record))
-            if layer is not None:
-                return encoder.features(samples, layer).numpy(), None
-            return encoder.hidden_states(samples).cpu().transpose(0, 1).contiguous().numpy(), None
-
-        records = [r for r in data.records if r.words]
-        with main_first():
-            features, bounds, _ = features_on_disk({r.id: r for r in records}, encode, out / "features", "features for CTC")
-        left_out = re.compile("[^a-z']" if english else r"[\W_]")  # what the vocabulary cannot spell
-        recordings = []
-        for record in records:
-            spelt = (replace(w, text=left_out.sub("", w.text.lower())) for w in record.words)
-            if bounds[record.id][0] < bounds[record.id][1]:
-                recordings.append((tuple(w for w in spelt if w.text.strip("'")), *bounds[record.id]))
-        if not recordings:
+        records = {r.id: r for r in data.records if r.words}
+        if not records:
             lack = "no training recording has words with times, which a CTC head learns from"
             raise InputError(f"{lack}; `speechssl align` finds those of texts")
-        words = (w.text for some, _, _ in recordings for w in some)
+        features = layer_features(encoder, layer, data, records, out / "features", "features for CTC")
+        left_out = re.compile("[^a-z']" if english else r"[\W_]")  # what the vocabulary cannot spell
+        recordings = {}
+        for name in features.places:
+            spelt = (replace(w, text=left_out.sub("", w.text.lower())) for w in records[name].words)
+            recordings[name] = tuple(w for w in spelt if w.text.strip("'"))
+        words = (w.text for some in recordings.values() for w in some)
         vocabulary = CtcVocabulary.english() if english else CtcVocabulary.of_characters(words)
         states = 1 if layer is not None else encoder.layers + 1
         head = CtcHead(HeadShape(encoder.width, len(vocabulary), states, options.projection, options.lstm_width))
         batches = CropBatches(features, recordings, vocabulary, encoder.grid, options.batch, options.longest, seed)
         recogniser = CtcRecogniser(encoder, head, vocabulary, "ctc", layer=layer)
-        dev, evaluation = held_out(corpus, options.evaluation), None
-        if dev is not None:
-            with main_first():
-                evaluation = recognition(recogniser, dev, options, encode, out / "features" / dev.split)
+        dev = held_out(corpus, options.evaluation)
+        evaluation = None if dev is None else recognition(recogniser, dev, options, out / "features" / dev.split)
         result = fit(_HeadTraining(head.train()), batches, options.training, out / "checkpoints", evaluation=evaluation)
         head.eval()
         with main_first():
@@ -119,8 +108,24 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
         return recogniser
 
 
-def recognition(recogniser: CtcRecogniser, data: Corpus, options: CtcOptions, encode: Any, folder: Path) -> Evaluation:
-    """WER (CER in Chinese) on held-out recordings. encode, folder: of their features, as of `features_on_disk`.
+def layer_features(
+    encoder: SpeechEncoder, layer: int | None, data: Corpus, records: Mapping[str, Record], folder: Path, what: str
+) -> FeatureStore:
+    """Features of records of a corpus, (T, D) of one layer, or (T, L, D) of all, in float16."""
+
+    def encode(record: Record) -> tuple[torch.Tensor, None]:
+        samples = read_audio(data.path(record))
+        rows = encoder.hidden_states(samples).transpose(0, 1) if layer is None else encoder.features(samples, layer)
+        return rows.cpu().half(), None
+
+    grid, width = encoder.grid, encoder.width * (encoder.layers + 1 if layer is None else 1)
+    sizes = {name: 2 * width * grid.frames(grid.sample(record.seconds)) for name, record in records.items()}
+    made_from = {"encoder": encoder.hash, "layer": layer, "recordings": hash_json(list(records))}
+    return store_features(folder, records, encode, sizes, made_from, what)
+
+
+def recognition(recogniser: CtcRecogniser, data: Corpus, options: CtcOptions, folder: Path) -> Evaluation:
+    """WER (CER in Chinese) on held-out recordings. folder: of their features.
 
     What cannot be read is recognised as nothing, as in evaluation. Raises InputError where no recording has a text.
     """
@@ -130,13 +135,13 @@ def recognition(recogniser: CtcRecogniser, data: Corpus, options: CtcOptions, en
             f"{data.root / data.split} has no recording with a text to evaluate on while training; name another split with "
             "--eval-split, or leave out --eval-every"
         )
-    features, bounds, _ = features_on_disk({r.id: r for r in records}, encode, folder, "features for evaluation")
+    named, what = {r.id: r for r in records}, "features for evaluation"
+    features = layer_features(recogniser.encoder, recogniser.layer, data, named, folder, what)
 
     def transcribed(record: Record) -> str:
-        first, last = bounds[record.id]
-        if first == last:
+        if record.id not in features:
             return ""
-        rows = torch.from_numpy(features[first:last].astype(np.float32))  # (T, D), or (T, L, D)
+        rows = features[record.id].float()  # (T, D), or (T, L, D)
         states = rows.transpose(0, 1) if rows.ndim == 3 else rows[None]
         return recogniser.transcript(recogniser.log_probs_of(states)).text
 
@@ -163,8 +168,8 @@ class _HeadTraining(nn.Module):
 class CropBatches:
     """Random crops of whole words, a function of (seed, step) only. A recording is drawn by its length."""
 
-    features: np.ndarray  # (F, D) or (F, L, D) float16, all recordings one after another
-    recordings: Sequence[tuple[tuple[Span, ...], int, int]]  # words, and the rows of `features`, [first, last)
+    features: FeatureStore  # (T, D) or (T, L, D) float16 of a recording
+    recordings: Mapping[str, tuple[Span, ...]]  # their words
     vocabulary: CtcVocabulary
     grid: FrameGrid
     batch: int
@@ -173,16 +178,17 @@ class CropBatches:
 
     def __call__(self, step: int) -> Batch:
         rng = np.random.default_rng([self.seed, step])
-        weights = np.array([last - first for _, first, last in self.recordings], float)
+        names, frames = list(self.recordings), [self.features.places[name].length for name in self.recordings]
+        weights = np.array(frames, float)
         rows, targets = [], []
-        for chosen in rng.choice(len(self.recordings), size=self.batch, p=weights / weights.sum()):
-            words, start, stop = self.recordings[chosen]
+        for chosen in rng.choice(len(names), size=self.batch, p=weights / weights.sum()):
+            words = self.recordings[names[chosen]]
             first = last = int(rng.integers(len(words)))
             while last + 1 < len(words) and words[last + 1].end - words[first].start <= self.longest:
                 last += 1
-            begin = self.grid.frame_at(self.grid.sample(words[first].start - MARGIN), stop - start)
-            end = self.grid.frame_at(self.grid.sample(words[last].end + MARGIN), stop - start)
-            rows.append(torch.from_numpy(self.features[start + begin : start + end + 1].astype(np.float32)))
+            begin = self.grid.frame_at(self.grid.sample(words[first].start - MARGIN), frames[chosen])
+            end = self.grid.frame_at(self.grid.sample(words[last].end + MARGIN), frames[chosen])
+            rows.append(self.features.rows(names[chosen], begin, end + 1).float())
             targets.append(torch.tensor(self.vocabulary.encode(" ".join(w.text for w in words[first : last + 1]))))
         return {
             "features": pad_sequence(rows, batch_first=True),

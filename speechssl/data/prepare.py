@@ -8,7 +8,6 @@ recording with a hole is not made: all that follows the hole would come too earl
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections import Counter
@@ -27,7 +26,7 @@ from speechssl.audio import SAMPLE_RATE, duration
 from speechssl.data.files import archives_in, safe_name, write_joined
 from speechssl.data.records import INVENTED, Passage, Question, data_hash, locate, write_records
 from speechssl.errors import InputError
-from speechssl.io import hash_files, locked, read_json, write_json, write_lines
+from speechssl.io import RECIPE, hash_files, read_json, stage, write_json, write_lines
 from speechssl.text import answer_tokens, language_of
 from speechssl.timing import shown_length
 
@@ -270,31 +269,21 @@ def prepared(
     published: Mapping[str, Mapping[str, int]],
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The data report of the corpus in `out`, which is made unless it was finished with these settings.
+    """The data report of the corpus in `out`, a stage, which is made unless it was finished with these settings.
 
     source: absolute; settings: what decides the content, beside `wanted`; read: gives the records by split; about: entries of the
-    card. A folder that is begun here is removed (one that was empty: emptied) again on InputError, except where archives were
-    unpacked into it. Raises InputError where it holds something else, or what `read` raises.
+    card. Raises InputError where the folder holds something else, or what `read` raises.
     """
     out = Path(out)
-    empty = out.is_dir() and not any(out.iterdir())
-    fresh = empty or not out.exists()
-    with locked(out, wait=False):
-        begin_folder(out, {"corpus": corpus, "source": str(source), **wanted.settings, **settings}, corpus)
-        if (out / "card.json").is_file():
+    made = {"corpus": corpus, "source": str(source), **wanted.settings, **settings}
+    with stage(out, made, record=RECIPE, lasting="unpacked") as step:
+        if step.done:
             tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
             return dict(read_json(out / "data_report.json"))
-        try:
-            readme = (source if source.is_dir() else source.parent) / "README.md"  # of `prepare miniature` says so in its title
-            title = readme.read_text(encoding="utf-8", errors="replace").partition("\n")[0] if readme.is_file() else ""
-            report = PrepareReport(corpus, published, wanted.passages, INVENTED in title)
-            return write_corpus(out, read(report), report, about, wanted)
-        except InputError:
-            if fresh and not (out / "unpacked").exists():
-                shutil.rmtree(out)
-                if empty:
-                    out.mkdir()
-            raise
+        readme = (source if source.is_dir() else source.parent) / "README.md"  # of `prepare miniature` says so in its title
+        title = readme.read_text(encoding="utf-8", errors="replace").partition("\n")[0] if readme.is_file() else ""
+        report = PrepareReport(corpus, published, wanted.passages, INVENTED in title)
+        return write_corpus(out, read(report), report, about, wanted)
 
 
 def prepared_texts(
@@ -343,21 +332,6 @@ def given(source: Path | str, layout: str) -> Path:
     if not Path(source).exists():
         raise InputError(f"{source} does not exist; {layout}")
     return Path(source).resolve()
-
-
-def begin_folder(out: Path, settings: dict[str, Any], name: str) -> None:
-    """Write settings.json, or find the same settings in it. name: of the corpus, as it is written.
-
-    Raises InputError for a folder that was begun with other settings or holds something else.
-    """
-    begun = out / "settings.json"
-    if begun.is_file():
-        if read_json(begun) != json.loads(json.dumps(settings)):  # as JSON gives them back: tuples are lists
-            raise InputError(f"{out} holds the {name} corpus made with other settings (see {begun}); choose another folder")
-    elif out.is_dir() and any(out.iterdir()):
-        raise InputError(f"{out} is not empty and not the {name} corpus; choose another folder")
-    else:
-        write_json(begun, settings)
 
 
 def numbered(name: str, taken: Container[str]) -> str:

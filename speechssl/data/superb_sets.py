@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -21,10 +22,9 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, write_flac
 from speechssl.data.files import read_csv
-from speechssl.data.prepare import begin_folder
 from speechssl.data.superb import DOCUMENTS, SILENCE, SPLITS, TOGETHER, Slot, Trial, Turn, Utterance, to_record
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, read_text, write_json, write_lines
+from speechssl.io import RECIPE, hash_files, read_json, read_text, stage, write_json, write_lines
 
 VERSION = 1  # of what is written; part of the card
 THREADS = 32  # headers at a time: opening a file is waiting, most of all on a network
@@ -77,33 +77,28 @@ def prepare(order: Order, read: Read) -> Cards:
         raise InputError(f"{order.source} is not a folder; {order.layout}")
     named = {"corpus": order.corpus, "version": VERSION, "source": str(order.source), "any_count": order.any_count}
     settings = {folder: named | dict(order.options.get(folder, {})) for folder in order.folders}
-    for folder in order.folders:
-        if (order.out / folder).is_dir() and any((order.out / folder).iterdir()):
-            begin_folder(order.out / folder, settings[folder], order.corpus)
-    done = {folder: order.out / folder / "card.json" for folder in order.folders}
-    cards: Cards = {folder: read_json(path) if path.is_file() else {} for folder, path in done.items()}
-    if all(cards.values()):
-        return cards
-    made = read(order)
-    for prepared in made.values():
-        for split, found in prepared.splits.items():
-            if not found:
-                raise InputError(f"{order.source} has no utterance of {prepared.task} for {split}; {order.layout}")
-    for folder in (folder for folder, card in cards.items() if not card):
-        out, prepared = order.out / folder, made[folder]
-        begin_folder(out, settings[folder], order.corpus)
-        if prepared.cut:
-            prepared.cut(out)
-        for split, found in prepared.splits.items():
-            write_lines(out / f"{split}.jsonl", map(to_record, found))
-        for split, trials in prepared.trials.items():
-            write_lines(out / f"{split}.trials.jsonl", map(asdict, trials))
-        hours = {split: round(sum(u.seconds for u in found) / 3600, 3) for split, found in prepared.splits.items()}
-        hashes = {path.stem: hash_files([path]) for path in sorted(out.glob("[!.]*.jsonl"))}
-        facts = {"task": prepared.task, "sizes": sizes(prepared.splits), "hours": hours, "manifests": hashes}
-        cards[folder] = settings[folder] | facts
-        write_json(out / "card.json", cards[folder])
-    return cards
+    with ExitStack() as stack:
+        steps = {f: stack.enter_context(stage(order.out / f, settings[f], record=RECIPE)) for f in order.folders}
+        made = {} if all(step.done for step in steps.values()) else read(order)
+        for prepared in made.values():
+            for split, found in prepared.splits.items():
+                if not found:
+                    raise InputError(f"{order.source} has no utterance of {prepared.task} for {split}; {order.layout}")
+        for folder, step in steps.items():
+            if step.done:
+                continue
+            out, prepared = order.out / folder, made[folder]
+            if prepared.cut:
+                prepared.cut(out)
+            for split, found in prepared.splits.items():
+                write_lines(out / f"{split}.jsonl", map(to_record, found))
+            for split, trials in prepared.trials.items():
+                write_lines(out / f"{split}.trials.jsonl", map(asdict, trials))
+            hours = {split: round(sum(u.seconds for u in found) / 3600, 3) for split, found in prepared.splits.items()}
+            hashes = {path.stem: hash_files([path]) for path in sorted(out.glob("[!.]*.jsonl"))}
+            facts = {"task": prepared.task, "sizes": sizes(prepared.splits), "hours": hours, "manifests": hashes}
+            step.finish(settings[folder] | facts)
+        return {folder: step.card for folder, step in steps.items()}
 
 
 def published(corpus: str, folders: Sequence[str], layout: str) -> Callable[[Read], Callable[..., Cards]]:
@@ -370,26 +365,26 @@ def prepare_fsdd(source: Path | str, out: Path | str) -> dict[str, dict[str, Any
             f"{folder} has no recordings for {empty[0]} (test: 0 to 4, dev: 5 to 9, train: the rest); give the whole dataset"
         )
     made_from = {"corpus": "fsdd", "recordings": hash_files(paths)}
-    begin_folder(out, made_from, "FSDD")
-    splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
-    for path in tqdm(paths, "resampling FSDD", unit="file"):
-        digit, speaker, _ = path.stem.split("_")
-        samples, target = read_audio(path), out / "audio" / f"{path.stem}.flac"
-        if not target.is_file():
-            write_flac(target, samples)
-        seconds, text = len(samples) / SAMPLE_RATE, DIGITS[int(digit)]
-        splits[where[path]].append(Utterance(path.stem, f"../audio/{target.name}", seconds, speaker, {}, text))
-    cards: dict[str, dict[str, Any]] = {}
-    for task, labels in LABELS.items():
-        card = out / task / "card.json"
-        if not card.is_file():
-            manifests = {split: out / task / f"{split}.jsonl" for split in SPLITS}
-            for split, path in manifests.items():
-                write_lines(path, [to_record(u) | {"labels": labels(u)} for u in splits[split]])
-            hashes = {split: hash_files([path]) for split, path in manifests.items()}
-            write_json(card, made_from | {"task": task, "manifests": hashes})
-        cards[task] = read_json(card)
-    return cards
+    with stage(out, made_from, record=RECIPE):
+        splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
+        for path in tqdm(paths, "resampling FSDD", unit="file"):
+            digit, speaker, _ = path.stem.split("_")
+            samples, target = read_audio(path), out / "audio" / f"{path.stem}.flac"
+            if not target.is_file():
+                write_flac(target, samples)
+            seconds, text = len(samples) / SAMPLE_RATE, DIGITS[int(digit)]
+            splits[where[path]].append(Utterance(path.stem, f"../audio/{target.name}", seconds, speaker, {}, text))
+        cards: dict[str, dict[str, Any]] = {}
+        for task, labels in LABELS.items():
+            card = out / task / "card.json"
+            if not card.is_file():
+                manifests = {split: out / task / f"{split}.jsonl" for split in SPLITS}
+                for split, path in manifests.items():
+                    write_lines(path, [to_record(u) | {"labels": labels(u)} for u in splits[split]])
+                hashes = {split: hash_files([path]) for split, path in manifests.items()}
+                write_json(card, made_from | {"task": task, "manifests": hashes})
+            cards[task] = read_json(card)
+        return cards
 
 
 ENGLISH = "nnenglish"

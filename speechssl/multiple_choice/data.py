@@ -21,10 +21,11 @@ import torch
 from torch.nn import functional
 
 from speechssl.audio import read_audio
-from speechssl.cascade.data import features_on_disk
 from speechssl.data.records import Corpus, Passage, Question
 from speechssl.dual.data import Layout, Window, collate, draw_batch, replace_tokens, windows
+from speechssl.encoders.store import store_features
 from speechssl.errors import InputError
+from speechssl.io import hash_json
 from speechssl.speechbert.data import SPECIALS, numbered
 from speechssl.text import pieces
 from speechssl.textlm import TextCodec
@@ -33,6 +34,7 @@ from speechssl.timing import RunLength
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
     from speechssl.trainer import Batch
 
+WORDS = 100  # of a recording, about: passages have more, options fewer
 LONGEST = 4  # tokens of an n-gram: a word piece says something by itself, a unit only together with its neighbours
 
 
@@ -194,14 +196,16 @@ def encode_recordings(system: Any, paths: Mapping[str, Path], folder: Path) -> d
     Recordings that cannot be read, or have no words, are set aside and listed. Raises InputError where none is left.
     """
 
-    def encode(path: Path) -> tuple[np.ndarray, None]:
+    def encode(path: Path) -> tuple[torch.Tensor, None]:
         codes = system.encode(None, read_audio(path)).codes
         if not len(codes):
             raise ValueError("no word was recognised in it")
-        return codes, None
+        return torch.from_numpy(codes).half(), None
 
-    codes, bounds, _ = features_on_disk(paths, encode, folder, "audio words")
-    return {name: np.asarray(codes[first:last], np.float32) for name, (first, last) in bounds.items() if last > first}
+    sizes = dict.fromkeys(paths, 2 * WORDS * system.words.code)
+    made_from = {"speechbert": dict(system.card), "recordings": hash_json(list(paths))}
+    store = store_features(folder, paths, encode, sizes, made_from, "audio words")
+    return {name: store[name].float().numpy() for name in store.places}
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from speechssl.multiple_choice.data import (
     unit_examples,
 )
 from speechssl.multiple_choice.model import COMBINATIONS, ChoiceModel, ChoiceReader, chosen, load_choice
-from speechssl.processes import is_main, main_first
+from speechssl.processes import is_main
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import SpeechBertSystem
@@ -134,8 +134,7 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
 
         def read(data: Corpus) -> tuple[torch.Tensor, list[ChoiceExample], dict[str, str]]:
             paths = choice_recordings(data)
-            with main_first():
-                encoded = encode_recordings(system, paths, out / ("codes" if data is train else "eval-codes"))
+            encoded = encode_recordings(system, paths, out / ("codes" if data is train else "eval-codes"))
             return code_examples(data, encoded, layout)
 
         return Begun(model, layout, read, card | licences(corpus, start=start))

@@ -115,8 +115,7 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
     """
     folder, made_from = out.parent / f"packed-{data.hash}", {"corpus": data.hash}
     if (folder / "card.json").is_file() and made_from.items() <= (card := read_json(folder / "card.json")).items():
-        if is_main():
-            check_kept(folder, card)
+        check_kept(folder, card)
         return folder
     bounds, failed = [0], {}
 
@@ -189,8 +188,7 @@ def write_targets(
         )
     made_from = {"codebook": codebook.hash} | made_from
     if (out / "card.json").is_file() and made_from.items() <= (card := read_json(out / "card.json")).items():
-        if is_main():
-            check_kept(out, card)
+        check_kept(out, card)
         return
     failed: dict[str, str] = {}
     uses = Counter(recording.audio for recording in recordings)

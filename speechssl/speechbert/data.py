@@ -21,11 +21,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.align import core, ctc_aligner, widened
-from speechssl.cascade.data import features_on_disk
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, Span
 from speechssl.dual.data import Example, answer_times
+from speechssl.encoders.store import StoredRows, store_features
 from speechssl.errors import InputError
+from speechssl.io import hash_json
 from speechssl.text import pieces
 from speechssl.timing import FrameGrid
 from speechssl.units.features import Features
@@ -99,16 +100,16 @@ class WordSequence:
 class WordTable:
     """The words of all recordings that a model is trained on."""
 
-    features: np.ndarray  # (F, D)
+    features: np.ndarray | StoredRows  # (F, D)
     rows: np.ndarray  # (N, 2) first row and one past the last
     texts: tuple[str, ...]  # N, "" where the word is not known
     sequences: Mapping[str, tuple[WordSequence, ...]]  # id of a recording -> one sequence for every way it was cut
 
 
 def word_table(
-    features: np.ndarray, bounds: Mapping[str, tuple[int, int]], cuts: Mapping[str, Sequence[Sequence[Span]]], grid: FrameGrid
+    features: Any, bounds: Mapping[str, tuple[int, int]], cuts: Mapping[str, Sequence[Sequence[Span]]], grid: FrameGrid
 ) -> WordTable:
-    """bounds: id -> rows of the recording, [first, last); cuts: id -> its words, cut in one or more ways."""
+    """features: (F, D); bounds: id -> rows of the recording, [first, last); cuts: id -> its words, cut in one or more ways."""
     rows, sequences = [np.zeros((0, 2), np.int64)], {}
     texts: list[str] = []
     for name, ways in cuts.items():
@@ -124,23 +125,29 @@ def word_table(
 
 
 def encode_corpus(data: Corpus, features: Features, recogniser: CtcRecogniser | None, folder: Path) -> WordTable:
-    """The words of all recordings of a corpus. Features are kept in `folder` (`features_on_disk`).
+    """The words of all recordings of a corpus. Features are kept in `folder` (`store_features`).
 
     Recordings that cannot be read or have no words are set aside and listed. Raises InputError where none is left.
     """
+    if not data.records:
+        raise InputError(f"no recording of {data.root / data.split} has words with times; SpeechBERT cannot be trained on it")
 
-    def encode(record: Passage | Question) -> tuple[np.ndarray, list[list[Any]]]:
+    def encode(record: Passage | Question) -> tuple[Tensor, list[list[Any]]]:
         samples = read_audio(data.path(record))
-        rows = torch.cat(list(features.stream(samples))).cpu().numpy()
+        rows = torch.cat(list(features.stream(samples))).cpu().half()
         known = known_words(record, samples, recogniser)
         ways = [known] if recogniser is None else [known, matched(recognised(recogniser, samples), known)]
         return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
 
-    array, bounds, words = features_on_disk({r.id: r for r in data.records}, encode, folder, "audio words")
-    cuts = {name: [tuple(Span(*word) for word in way) for way in ways] for name, ways in words.items()}
-    if not cuts:
-        raise InputError(f"no recording of {data.root / data.split} has words with times; SpeechBERT cannot be trained on it")
-    return word_table(array, bounds, cuts, features.grid)
+    grid, width = features.grid, next(features.stream(np.zeros(SAMPLE_RATE, np.float32))).shape[1]
+    sizes = {r.id: 2 * width * grid.frames(grid.sample(r.seconds)) for r in data.records}
+    records = {r.id: r for r in data.records}
+    made_from = {"features": features.card, "recogniser": recogniser and recogniser.card["asr"]}
+    made_from |= {"recordings": hash_json(list(records))}
+    store = store_features(folder, records, encode, sizes, made_from, "audio words")
+    cuts = {name: [tuple(Span(*word) for word in way) for way in ways] for name, ways in store.facts.items()}
+    rows = StoredRows(store)
+    return word_table(rows, rows.bounds, cuts, grid)
 
 
 def padded(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:

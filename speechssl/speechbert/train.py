@@ -139,8 +139,7 @@ def train_speechbert(
             raise InputError(nothing)
         if options.spans:
             check_times(data)
-        with main_first():
-            table = encode_corpus(data, features, recogniser, out / "features")
+        table = encode_corpus(data, features, recogniser, out / "features")
         examples, left_out = span_examples(data, table) if options.spans else ([], {})
         tell_set_aside(left_out, "training of SpeechBERT", "question")
         if options.spans and not examples:
@@ -254,8 +253,7 @@ def transfer_speechbert(
     with stage(out, made, settings(options), grows="options.training.steps") as step:
         if step.done:
             return dict(step.card)
-        with main_first():
-            table, new = (encode_corpus(data, f, None, out / "features" / n) for f, n in ((before, "old"), (after, "new")))
+        table, new = (encode_corpus(data, f, None, out / "features" / n) for f, n in ((before, "old"), (after, "new")))
         if alone := sorted(table.sequences.keys() ^ new.sequences.keys()):
             raise InputError(f"{alone[0]} of {where} has audio words with one of the encoders only; remove it from the corpus")
         codes = words.codes_of(table)

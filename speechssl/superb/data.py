@@ -9,21 +9,18 @@ Letters: B batch, S hidden states (the encoder's layers and the input of the fir
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
@@ -31,9 +28,10 @@ from tqdm import tqdm
 from speechssl.audio import duration, read_audio
 from speechssl.data.files import Recording
 from speechssl.data.superb import Utterance, UtteranceSet, recording_units
-from speechssl.encoders.load import SpeechEncoder, single_threaded
-from speechssl.errors import InputError, first_line, tell_set_aside
-from speechssl.io import hash_bytes, hash_json, read_json, replacing, stage
+from speechssl.encoders.load import SpeechEncoder
+from speechssl.encoders.store import FeatureStore, store_features
+from speechssl.errors import InputError
+from speechssl.io import hash_json
 from speechssl.stats import Interval, ratio_interval
 from speechssl.timing import FrameGrid
 
@@ -181,13 +179,10 @@ class Task(Protocol):
         """
 
 
-# ---- the feature store: hidden states of a frozen encoder, computed once and kept on disk in shards, read as they are needed
+# ---- hidden states of a frozen encoder in the feature store
 #
-# A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at the end `card.json`. A shard
-# has a checksum of its index and of every recording. What is kept of a recording is either its (T, S, D) hidden states or, for
-# heads that see their mean over time alone, (S, D).
+# What is kept of a recording is either its (T, S, D) hidden states or, for heads that see their mean over time alone, (1, S, D).
 
-MADE_AGAIN = "delete it and give the same command, which makes it again"
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -212,67 +207,6 @@ class AudioReader:
 CLEAN = AudioReader({"condition": "clean"}, lambda recording: read_audio(recording.path))
 
 
-class Place(NamedTuple):
-    """Where the states of a recording lie."""
-
-    shard: Path
-    first: int  # row
-    length: int  # rows
-    checksum: int
-
-
-@dataclass(frozen=True)
-class CachedStates:
-    """Hidden states on disk, a mapping from the id of a recording to its tensor."""
-
-    folder: Path
-    pooled: bool
-    places: dict[str, Place]
-    failed: dict[str, str]  # id -> why it has none
-    _open: dict[Path, Any] = field(default_factory=dict, repr=False, compare=False)
-    _sound: set[str] = field(default_factory=set, repr=False, compare=False)  # recordings that have been found as they were written
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.places
-
-    def __getitem__(self, name: str) -> Tensor:
-        """(S, D) of a pooled recording, else (T, S, D), in the precision of the cache; only this is read.
-
-        Raises KeyError for a recording that is not there, InputError where its states are not those that were written.
-        """
-        place = self.places[name]
-        if place.shard not in self._open:
-            self._open[place.shard] = _opened(place.shard)
-        found: Tensor = self._open[place.shard].get_slice("states")[place.first : place.first + place.length]
-        if name not in self._sound:
-            if checksum(found) != place.checksum:
-                raise InputError(f"{place.shard} is damaged (the states of {name} are not those that were written); {MADE_AGAIN}")
-            self._sound.add(name)
-        return found[0] if self.pooled else found
-
-    @classmethod
-    def load(cls, folder: Path | str) -> CachedStates:
-        """A finished store. Raises InputError where the folder is none or a shard is damaged."""
-        folder = Path(folder)
-        places: dict[str, Place] = {}
-        failed: dict[str, str] = {}
-        card = read_json(folder / "card.json")
-        try:
-            shards, pooled = [folder / name for name in card["shards"]], bool(card["made_from"]["options"]["pooled"])
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{folder / 'card.json'} is damaged (it lacks {error}); {MADE_AGAIN}") from None
-        for path in shards:
-            if not path.is_file():
-                raise InputError(f"{path} is missing or damaged (card.json names it, and it is not there); {MADE_AGAIN}")
-            index, at = _index(path), 0
-            for name, count, wanted in index["rows"]:
-                if count:
-                    places[name] = Place(path, at, count, wanted)
-                at += count
-            failed |= index["failed"]
-        return cls(folder, pooled, places, failed)
-
-
 def cache_states(
     encoder: SpeechEncoder,
     recordings: Sequence[Recording],
@@ -280,41 +214,23 @@ def cache_states(
     options: CacheOptions = CacheOptions(),
     reader: AudioReader = CLEAN,
     workers: int = 2,
-) -> CachedStates:
-    """Compute (once) the hidden states of all recordings. Those that cannot be read are set aside and tried again next time.
-
-    The size is reported before it begins. Raises InputError where `folder` was made from other inputs, the disk has too little room
-    for it, or no recording can be read.
-    """
-    folder = Path(folder)
+) -> FeatureStore:
+    """Compute (once) the hidden states of all recordings, as `store_features` does and refuses to."""
     kept = {"pooled": options.pooled, "precision": options.precision, "shard_mb": options.shard_mb}
     # audio is known by id, name and size, in this order
     sizes = [(r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0) for r in recordings]
     if len({r.id for r in recordings}) < len(recordings):
         raise InputError("two recordings have the same id; make ids unique")
     made_from = {"encoder": encoder_card(encoder), "recordings": hash_json(sizes), "options": kept, "hearing": reader.card}
-    with stage(folder, made_from, wait=True) as step:
-        shards: dict[Path, list[Recording]] = {}
-        part: list[Recording] = []
-        size = 0
-        # what is in a shard is estimated from the lengths alone, so that a run that was killed finds the same shards again
-        for recording in recordings:
-            part.append(recording)
-            size += estimate(encoder, [recording], options)
-            if size >= options.shard_mb * 1e6 or recording is recordings[-1]:
-                shards[folder / f"shard-{len(shards):05d}.safetensors"], part, size = part, [], 0
-        # a shard is done with all its recordings: those that could not be read may have been mended
-        missing = {path: part for path, part in shards.items() if not path.is_file() or _index(path)["failed"]}
-        if missing:
-            _compute(encoder, missing, options, reader, workers)
-        step.finish({"kind": "hidden-states", "shards": [p.name for p in shards], "made_from": made_from})
-        cached = CachedStates.load(folder)
-        tell_set_aside(cached.failed, "hidden states")
-        if not cached.places:
-            raise InputError(
-                f"none of the {len(recordings)} recordings for {folder} could be read; fix them or correct the manifest"
-            )
-    return cached
+
+    def encode(recording: Recording) -> tuple[Tensor, None]:
+        states = encoder.hidden_states(reader.read(recording)).cpu()
+        rows = states.mean(1)[None] if options.pooled else states.transpose(0, 1)
+        return rows.to(PRECISIONS[options.precision]), None
+
+    named, needed = {r.id: r for r in recordings}, {r.id: estimate(encoder, [r], options) for r in recordings}
+    limits = options.shard_mb, options.limit_gb
+    return store_features(folder, named, encode, needed, made_from, "hidden states", workers, *limits)
 
 
 def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
@@ -325,86 +241,11 @@ def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
 
 def estimate(encoder: SpeechEncoder, recordings: Sequence[Recording], options: CacheOptions) -> int:
     """Bytes that the hidden states of these recordings need, of those that can be opened."""
-    frames = 0
-    for recording in recordings:
-        if options.pooled:
-            frames += 1
-            continue
-        try:
-            seconds = recording.seconds or duration(recording.path)
-        except InputError:
-            continue
-        frames += encoder.grid.frames(encoder.grid.sample(seconds))
+    frames = len(recordings) if options.pooled else 0
+    for recording in () if options.pooled else recordings:
+        with suppress(InputError):
+            frames += encoder.grid.frames(encoder.grid.sample(recording.seconds or duration(recording.path)))
     return frames * (encoder.layers + 1) * encoder.width * PRECISIONS[options.precision].itemsize
-
-
-def _compute(
-    encoder: SpeechEncoder, missing: dict[Path, list[Recording]], options: CacheOptions, reader: AudioReader, workers: int
-) -> None:
-    """Write the shards. Raises InputError where there is too little room for them."""
-    recordings, folder = [r for part in missing.values() for r in part], next(iter(missing)).parent
-    needed, free = estimate(encoder, recordings, options) / 1e9, shutil.disk_usage(folder).free / 1e9
-    tqdm.write(f"hidden states of {len(recordings)} recordings: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr)
-    if needed > min(free, options.limit_gb):
-        short = f"{free:.3g} GB are free" if needed > free else f"the limit is {options.limit_gb:g} GB"
-        raise InputError(f"the hidden states for {folder} need {needed:.3g} GB and {short}; take fewer recordings or another disk")
-
-    def encode(recording: Recording) -> Tensor | str:
-        """(T, S, D), or (1, S, D) where pooled; or why there are none."""
-        try:
-            states = encoder.hidden_states(reader.read(recording)).cpu()
-            if not torch.isfinite(states.sum()):
-                raise ValueError("the encoder gives hidden states that are not finite")
-        except (InputError, ValueError) as error:
-            return str(error)
-        kept = states.mean(1)[None] if options.pooled else states.transpose(0, 1)
-        return kept.to(PRECISIONS[options.precision]).contiguous()
-
-    with single_threaded(workers) as pool, tqdm(total=len(recordings), desc=f"hidden states, {encoder.name}", unit="file") as bar:
-        for path, part in missing.items():
-            rows: list[tuple[str, int, int]] = []
-            failed: dict[str, str] = {}
-            whole: list[Tensor] = []
-            for recording, states in zip(part, pool.map(encode, part), strict=True):
-                if isinstance(states, str):
-                    failed[recording.id] = states
-                else:
-                    whole.append(states)
-                rows.append((recording.id, 0, 0) if isinstance(states, str) else (recording.id, len(states), checksum(states)))
-                bar.update()
-            tensors = {"states": torch.cat(whole) if whole else torch.zeros(0, 1, 1)}
-            with replacing(path) as temporary:
-                index: dict[str, Any] = {"rows": rows, "failed": failed}
-                index["hash"] = hash_bytes(json.dumps(index).encode())
-                # one entry: safetensors writes several in an order that changes from run to run
-                temporary.write_bytes(save(tensors, {"index": json.dumps(index)}))
-
-
-def checksum(states: Tensor) -> int:
-    """CRC-32 of what is stored."""
-    return zlib.crc32(states.contiguous().view(torch.uint8).numpy())
-
-
-def _opened(path: Path) -> Any:
-    """Raises InputError for a file that is not whole or has no states."""
-    try:
-        file = safe_open(path, "pt")
-        file.get_slice("states")
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} is missing or damaged ({first_line(error)}); {MADE_AGAIN}") from error
-    return file
-
-
-def _index(path: Path) -> dict[str, Any]:
-    """Raises InputError for one that is not what was written."""
-    about = _opened(path).metadata() or {}
-    try:
-        found: dict[str, Any] = json.loads(about["index"])
-        if found.pop("hash") != hash_bytes(json.dumps(found).encode()):
-            raise ValueError("its index is not the one that was written")
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is damaged ({first_line(error)}); {MADE_AGAIN}") from error
-    return found
 
 
 # ---- batches for heads
@@ -437,14 +278,14 @@ class CachedLoader:
     waves: bool
 
     @cached_property
-    def states(self) -> CachedStates:
-        return CachedStates.load(self.folder)
+    def states(self) -> FeatureStore:
+        return FeatureStore.load(self.folder)
 
     @cached_property
     def means(self) -> tuple[dict[str, int], Tensor]:
         """The row of every id, and (R, S, D) float32: pooled states are few enough to be kept in memory."""
         names = list(self.states.places)
-        return {name: row for row, name in enumerate(names)}, torch.stack([self.states[name] for name in names]).float()
+        return {name: row for row, name in enumerate(names)}, torch.cat([self.states[name] for name in names]).float()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -547,7 +388,8 @@ class FeatureCache:
         options = self.options(task.pooled)
         if self.mode == "loop" or not self.fits(task.name, task.data, splits, options):
             return self.online(task)
-        return CachedLoader(task.data, self.states(task.data, splits, options).folder, task.pooled, task.wants_waves)
+        self.states(task.data, splits, options)
+        return CachedLoader(task.data, self.folder(task.data, splits, options), task.pooled, task.wants_waves)
 
     def online(self, task: Task) -> OnlineLoader:
         """With the encoder in the loop."""
@@ -557,7 +399,7 @@ class FeatureCache:
         """Means over time are few and kept as they are; frames in two bytes a number."""
         return CacheOptions(pooled, "float32" if pooled else "bfloat16", limit_gb=self.limit_gb)
 
-    def states(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = CLEAN) -> CachedStates:
+    def states(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = CLEAN) -> FeatureStore:
         """Computed where they are not there. Raises InputError as `cache_states`."""
         folder = self.folder(data, splits, options, reader)
         return cache_states(self.encoder, recordings_of(data, splits), folder, options, reader, self.workers)

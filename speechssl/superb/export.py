@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,9 +62,8 @@ def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
         _write_texts(out, found)
         return found
     out.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))  # in the same file system
-    folder.chmod(0o755)
-    try:
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:  # in the same file system
+        folder = Path(scratch) / out.name
         converted = convert(encoder, folder / "encoder", "huggingface")
         config: Any = load_checkpoint(folder / "encoder").model.config
         hop = math.prod(config.conv_stride)
@@ -83,8 +81,6 @@ def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
         _write_texts(folder, card)
         write_json(folder / "card.json", card)
         os.replace(folder, out)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return card
 
 

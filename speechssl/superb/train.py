@@ -41,7 +41,7 @@ from tqdm import tqdm
 from speechssl.data.superb import Utterance
 from speechssl.errors import InputError
 from speechssl.finetuning import trained_parameters
-from speechssl.io import hash_files, hash_json, read_json, replacing, stage, write_json
+from speechssl.io import hash_files, hash_json, read_json, replacing, stage
 from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb.data import HeadSettings, Loader, Task
 
@@ -505,8 +505,8 @@ def train_head(
         "halving": halving,
         "seed": run.seed,
     }
-    with stage(run.folder, made_from):
-        if not (run.folder / "card.json").is_file():
+    with stage(run.folder, made_from) as step:
+        if not step.done:
             attempts, best, own = sweep(run, rates, metric, train_runs, halving)
             runs = {which: run_at(run, a.learning_rate) for which, a in (("tuned", best), ("default", own))}
             models, upstreams = {which: best_models(found) for which, found in runs.items()}, dict[str, str]()
@@ -544,7 +544,7 @@ def train_head(
                 "weights": {which: hash_files([run.folder / name]) for which, name in HEADS.items()},
                 "versions": {"torch": importlib.metadata.version("torch")},
             }
-            write_json(run.folder / "card.json", card)
+            step.finish(card)
             for folder in run.folder.glob("lr-*"):
                 shutil.rmtree(folder)
     return load_head(run.folder, run.task, encoder)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -371,7 +370,5 @@ def make_miniature(out: Path, corpus: str, passages: Mapping[str, int], question
         root = Path(temporary) / "tree"
         write(content, root, random.Random(f"{name} {seed}"))
         write_text(root / "README.md", readme)
-        if out.is_dir():
-            out.rmdir()
-        shutil.move(root, out)
+        root.replace(out)
     return True

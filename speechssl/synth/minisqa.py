@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
-from speechssl.data.prepare import begin_folder, in_parallel
+from speechssl.data.prepare import in_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, compact, data_hash
 from speechssl.errors import InputError
-from speechssl.io import read_json, write_json, write_lines
+from speechssl.io import RECIPE, read_json, stage, write_json, write_lines
 from speechssl.synth.synthesisers import Voice, speak, voices
 
 LANGUAGES = {"en": "en-us", "zh": "cmn"}  # code -> espeak-ng's name
@@ -316,29 +316,28 @@ def prepare(out: Path | str, settings: MiniSqaSettings, workers: int = 1) -> dic
     if settings.synthesiser == ESPEAK:
         del decisive["synthesiser"]
     wanted = {"corpus": "minisqa", "version": VERSION, "settings": decisive}
-    begin_folder(out, wanted, "MiniSQA")
-    if (out / "card.json").is_file():
-        return read_json(out / "card.json")
-    for split in SPLITS:
-        folder, parts = out / split, out / split / "parts"
-        if not (folder / "questions.jsonl").is_file():
-            numbers = range(settings.passages[split])
-            jobs = {i: (out, split, i, settings) for i in numbers if not (parts / f"{i:06d}.json").is_file()}
-            in_parallel(_speak_passage, jobs, workers, f"synthesising {split}", "passage")
-            records = [read_json(parts / f"{i:06d}.json") for i in numbers]
-            if settings.reference and split == "train":
-                write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
-            write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
-            write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
-        shutil.rmtree(parts, ignore_errors=True)
-    card = wanted | {
-        "made_by": settings.command,
-        "manifests": {split: data_hash(out, split) for split in SPLITS},
-        "synthetic": f"speech by {settings.synthesiser}",
-        "licence": "Apache-2.0 (text of speechssl's generator)",
-    }
-    write_json(out / "card.json", card)
-    return card
+    with stage(out, wanted, record=RECIPE) as step:
+        if step.done:
+            return dict(step.card)
+        for split in SPLITS:
+            folder, parts = out / split, out / split / "parts"
+            if not (folder / "questions.jsonl").is_file():
+                numbers = range(settings.passages[split])
+                jobs = {i: (out, split, i, settings) for i in numbers if not (parts / f"{i:06d}.json").is_file()}
+                in_parallel(_speak_passage, jobs, workers, f"synthesising {split}", "passage")
+                records = [read_json(parts / f"{i:06d}.json") for i in numbers]
+                if settings.reference and split == "train":
+                    write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
+                write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
+                write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
+            shutil.rmtree(parts, ignore_errors=True)
+        card = {
+            "made_by": settings.command,
+            "manifests": {split: data_hash(out, split) for split in SPLITS},
+            "synthetic": f"speech by {settings.synthesiser}",
+            "licence": "Apache-2.0 (text of speechssl's generator)",
+        }
+        return step.finish(wanted | card)
 
 
 def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings) -> None:

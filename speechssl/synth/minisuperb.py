@@ -12,6 +12,7 @@ import re
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import combinations, cycle, islice, pairwise
@@ -24,17 +25,16 @@ from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_flac
 from speechssl.augment import NoiseBank
-from speechssl.data.prepare import begin_folder, in_parallel
+from speechssl.data.prepare import in_parallel
 from speechssl.data.superb import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
 from speechssl.data.superb_sets import KEYWORDS
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, write_json, write_lines, write_text
+from speechssl.io import RECIPE, hash_files, stage, write_lines, write_text
 from speechssl.signal import active_level, rms_level
 from speechssl.synth.minisqa import generate_passage, listed, load_language, occurrences, speakers, split_of, vocabulary
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 VERSION = 1  # of the generator; part of the card
-NAME = "MiniSUPERB"
 
 # ---- a recording as it is drawn and as it is made
 
@@ -570,25 +570,25 @@ def _prepare_task(out: Path, task: str, settings: MiniSuperbSettings, workers: i
     sizes = dict(zip(SPLITS_OF.get(task, SPLITS), settings.sizes[task], strict=True))
     made_from = {"corpus": "minisuperb", "version": VERSION, "seed": settings.seed}
     wanted = made_from | {"task": task, "sizes": sizes}
-    if task in SHARED:
-        begin_folder(out.parent / SHARED[task], made_from | {"recordings": SHARED[task]}, NAME)
-    begin_folder(out, wanted, NAME)
-    if not (out / "card.json").is_file():
-        planned = plan(task, sizes, settings.seed)
-        jobs = {p.id: (out, p) for split in sizes for p in planned[split] if not _part(out, p).is_file()}
-        in_parallel(_make, jobs, workers, f"synthesising {out.name}")
-        names = list(planned)
-        for split, found in planned.items():
-            write_text(out / f"{split}.jsonl", "".join(_part(out, p).read_text() for p in found))
-            if task == "asv" and split != "train":
-                drawn = [p for p in found if isinstance(p, PlannedUtterance)]
-                write_lines(out / f"{split}.trials.jsonl", (asdict(trial) for trial in trials(split, drawn, settings.seed)))
-                names.append(f"{split}.trials")
-        manifests = {name: hash_files([out / f"{name}.jsonl"]) for name in names}
-        write_json(out / "card.json", wanted | {"manifests": manifests, "synthetic": "speech by espeak-ng"})
-    shutil.rmtree(out / "parts", ignore_errors=True)
-    card: dict[str, Any] = read_json(out / "card.json")
-    return card
+    with ExitStack() as stack:
+        if name := SHARED.get(task):
+            stack.enter_context(stage(out.parent / name, made_from | {"recordings": name}, record=RECIPE))
+        step = stack.enter_context(stage(out, wanted, record=RECIPE))
+        if not step.done:
+            planned = plan(task, sizes, settings.seed)
+            jobs = {p.id: (out, p) for split in sizes for p in planned[split] if not _part(out, p).is_file()}
+            in_parallel(_make, jobs, workers, f"synthesising {out.name}")
+            names = list(planned)
+            for split, found in planned.items():
+                write_text(out / f"{split}.jsonl", "".join(_part(out, p).read_text() for p in found))
+                if task == "asv" and split != "train":
+                    drawn = [p for p in found if isinstance(p, PlannedUtterance)]
+                    write_lines(out / f"{split}.trials.jsonl", (asdict(trial) for trial in trials(split, drawn, settings.seed)))
+                    names.append(f"{split}.trials")
+            manifests = {name: hash_files([out / f"{name}.jsonl"]) for name in names}
+            step.finish(wanted | {"manifests": manifests, "synthetic": "speech by espeak-ng"})
+        shutil.rmtree(out / "parts", ignore_errors=True)
+        return dict(step.card)
 
 
 def _make(out: Path, planned: Planned) -> None:

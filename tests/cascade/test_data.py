@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.cascade.data import TimedWord, Transcript, features_on_disk, split_at_pauses, transcribe_pieces
-from speechssl.errors import InputError
-from speechssl.io import read_json, write_json
+from speechssl.cascade.data import TimedWord, Transcript, split_at_pauses, transcribe_pieces
 
 RATE = 1_000
 
@@ -51,23 +49,3 @@ def test_words_come_back_where_they_were_said_and_inside_their_piece():
     assert [(w.start, w.end) for w in words] == [(0.1, 0.5), (1.2, 1.5), (1.6, 2.0), (2.7, 3.0)]
     assert Transcript(words).text == "one late one late"
     assert Transcript(words[:2], "").text == "onelate"
-
-
-def test_a_flipped_bit_in_kept_features_is_noticed(tmp_path):
-    recordings = {"a": np.ones((3, 2)), "b": np.zeros((5, 2))}
-    for _ in range(2):
-        array, bounds, facts = features_on_disk(recordings, lambda rows: (rows, len(rows)), tmp_path, "tests")
-        assert array.shape == (8, 2) and bounds == {"a": (0, 3), "b": (3, 8)} and facts == {"a": 3, "b": 5}
-    kept, index = tmp_path / "features.f16", tmp_path / "index.card.json"
-    card = read_json(index)
-    index.unlink()
-    write_json(tmp_path / "index.json", {name: card[name] for name in ("stops", "shape", "facts", "failed")})  # as it was before
-    assert features_on_disk(recordings, lambda rows: pytest.fail("made again"), tmp_path, "tests")[1] == bounds
-    write_json(index, card | {"files": [kept.name]})
-    with pytest.raises(InputError, match="does not say what its files are; delete the folder"):
-        features_on_disk(recordings, lambda rows: (rows, len(rows)), tmp_path, "tests")
-    write_json(index, card)
-    whole = kept.read_bytes()
-    kept.write_bytes(whole[:7] + b"!" + whole[8:])
-    with pytest.raises(InputError, match=r"features.f16 is not the file that its card describes; delete .* made again"):
-        features_on_disk(recordings, lambda rows: (rows, len(rows)), tmp_path, "tests")

@@ -96,16 +96,16 @@ def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_p
     assert torch.equal(again.log_probs(samples), made.log_probs(samples))
 
 
-def test_features_on_disk_are_those_of_the_encoder(corpus, encoder, tmp_path, monkeypatch):
+def test_stored_features_are_those_of_the_encoder(corpus, encoder, tmp_path, monkeypatch):
     """What the head is trained on is what it will be given: (T, L, D) on disk, (B, L, T, D) in the head."""
     seen = []
     fit = train.fit
     monkeypatch.setattr(train, "fit", lambda *given, **named: seen.append(given[1]) or fit(*given, **named))
     train_ctc(corpus, encoder, tmp_path / "ctc", options(layer=None))
     (batches,) = seen
-    _, first, last = batches.recordings[0]
+    assert next(iter(batches.recordings)) == "p0"
     wanted = encoder.hidden_states(read_audio(corpus / "train/audio/p0.flac"))
-    kept = torch.from_numpy(np.array(batches.features[first:last])).float().transpose(0, 1)
+    kept = batches.features["p0"].float().transpose(0, 1)
     assert kept.shape == wanted.shape and torch.allclose(kept, wanted, atol=2e-3 * float(wanted.abs().max()))
 
 

@@ -189,7 +189,7 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
     first = corpus.questions[0]
     assert Path(first.audio).is_absolute() and first.speaker == "Joey" and first.seconds == 1.0
     write_question(dev / "dev_audios", "question-0_0_9")  # it is not made from this source any more
-    refused("other settings", prepare_nmsqa, dev, tmp_path / "out")
+    refused("other inputs", prepare_nmsqa, dev, tmp_path / "out")
 
 
 def test_a_corpus_that_is_put_into_its_source_is_not_read_as_such(dev, tmp_path):

@@ -39,7 +39,7 @@ def test_what_is_there_is_left_alone(tmp_path, squad_json, capsys):
     prepare_squad(source, out)
     assert same_files(tmp_path / "whole", out)
     squad_json(source / "dev.json", ("In Rome!", [("1", "Where?", [("Rome", 3)])]))
-    refused("made with other settings", prepare_squad, source, out)
+    refused("made from other inputs", prepare_squad, source, out)
 
 
 def test_a_folder_of_something_else_or_of_nothing_stays_as_it_was(tmp_path):
@@ -48,7 +48,7 @@ def test_a_folder_of_something_else_or_of_nothing_stays_as_it_was(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "full/mine.txt").write_text("mine")
     refused("is not SQuAD", prepare_squad, tmp_path / "dev.json", tmp_path / "empty")
-    refused("is not empty and not the squad corpus; choose another folder", prepare_squad, tmp_path / "dev.json", tmp_path / "full")
+    refused("is not empty and has no card that names its inputs", prepare_squad, tmp_path / "dev.json", tmp_path / "full")
     assert not list((tmp_path / "empty").iterdir()) and [p.name for p in (tmp_path / "full").iterdir()] == ["mine.txt"]
 
 
@@ -108,7 +108,7 @@ def test_nothing_is_made_of_what_lies_beyond(tmp_path, squad_json, recording):
     assert next(f for f in facts["found"] if f["what"].startswith("recordings"))["what"].endswith("of the slice")
     assert prepare_squad(source, out, Wanted(passages=1)) == report
     for wanted in (Wanted(passages=2), Wanted()):
-        refused("other settings", prepare_squad, source, out, wanted)
+        refused("other inputs", prepare_squad, source, out, wanted)
     assert prepare_squad(source, tmp_path / "all", Wanted(passages=9))["splits"]["dev"]["passages"]["kept"] == 2
 
 

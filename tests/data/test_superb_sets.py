@@ -87,7 +87,7 @@ def test_a_set_is_written_and_left_alone(source, tmp_path, monkeypatch):
         (tmp_path / "out/se" / name).unlink()
     assert prepare_voicebank_demand(source, tmp_path / "out") == cards and len(load_set(tmp_path / "out/se").splits["test"]) == 2
     source.rename(tmp_path / "moved")
-    refused("made with other settings", prepare_voicebank_demand, tmp_path / "moved", tmp_path / "out")
+    refused(r"made from other inputs \(source differs", prepare_voicebank_demand, tmp_path / "moved", tmp_path / "out")
 
 
 def test_another_count_is_one_sentence_and_nothing_is_written(source, tmp_path, capsys, unmade):
@@ -107,7 +107,7 @@ def test_a_folder_that_holds_something_else_is_refused_before_reading(source, tm
     (tmp_path / "out/se").mkdir(parents=True)
     (tmp_path / "out/se/thesis.txt").write_text("mine")
     monkeypatch.setattr(superb_sets, "measured", lambda *_: pytest.fail("this is in vain"))
-    refused("is not empty and not the voicebank-demand corpus", prepare_voicebank_demand, source, tmp_path / "out")
+    refused("is not empty and has no card that names its inputs", prepare_voicebank_demand, source, tmp_path / "out")
 
 
 def test_dev_is_two_speakers_and_every_noisy_recording_knows_its_clean_one_of_16_khz_where_there_are_such(source, tmp_path):
@@ -188,7 +188,7 @@ def test_asr_needs_no_lexicon_and_pr_can_come_later(librispeech, lexicons, tmp_p
     first = prepare_librispeech(librispeech, tmp_path / "out", tasks=["asr"])
     assert set(first) == {"asr"} and not (tmp_path / "out/pr").exists()
     assert prepare_librispeech(librispeech, tmp_path / "out", lexicons)["asr"] == first["asr"]
-    refused("made with other settings", prepare_librispeech, librispeech, tmp_path / "out", lexicons[::-1])
+    refused("made from other inputs", prepare_librispeech, librispeech, tmp_path / "out", lexicons[::-1])
 
 
 def test_what_librispeech_lacks_is_one_sentence(librispeech, lexicons, tmp_path, unmade):
@@ -299,7 +299,7 @@ def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path):
     with untouched(tmp_path / "out"):
         assert prepare_fsdd(fsdd / "recordings", tmp_path / "out") == first  # made once, from either folder
     (fsdd / "recordings/0_theo_3.wav").unlink()
-    refused("FSDD corpus made with other settings", prepare_fsdd, fsdd, tmp_path / "out")
+    refused(r"made from other inputs \(recordings differs", prepare_fsdd, fsdd, tmp_path / "out")
 
 
 def test_what_is_not_fsdd_is_one_sentence(fsdd, tmp_path, unmade):

@@ -56,7 +56,7 @@ def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_p
     part = prepare_toefl_qa(source, tmp_path / "part", Wanted(passages=1))["splits"]["train"]
     assert [(part[kind]["read"], part[kind]["kept"]) for kind in ("passages", "questions")] == [(2, 1), (3, 2)]
     write(source / "data" / "dev", "tpo_7-lecture_1_1")  # other files
-    refused("other settings", prepare_toefl_qa, source, tmp_path / "out")
+    refused("other inputs", prepare_toefl_qa, source, tmp_path / "out")
 
 
 @pytest.mark.parametrize("below", ["", "data", "data/train", "data/train/tpo_1-lecture_1_1"])

@@ -12,6 +12,7 @@ import pytest
 
 from speechssl.augment.training import parse_distortions
 from speechssl.cli import main
+from speechssl.encoders import store
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.config import Data, Superb
@@ -319,7 +320,7 @@ def test_tasks_on_the_same_recordings_share_their_states(data, texts, encoder, t
 def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(options, data, tmp_path, monkeypatch):
     alone = changed(options, data={"pr": data["pr"]})
     run_superb(changed(alone, out=tmp_path / "whole"))
-    real, whole, written = features.replacing, features.CacheOptions, []
+    real, whole, written = store.replacing, features.CacheOptions, []
 
     def filling(path):
         written.append(path)
@@ -329,7 +330,7 @@ def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(options,
 
     monkeypatch.setattr(features, "CacheOptions", lambda *a, **k: whole(*a, **k, shard_mb=0.05))
     with monkeypatch.context() as patched:
-        patched.setattr(features, "replacing", filling)
+        patched.setattr(store, "replacing", filling)
         with pytest.raises(OSError, match="No space"):
             run_superb(changed(alone, out=tmp_path / "full"))
     kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "full/features").rglob("shard-*")}

@@ -19,9 +19,10 @@ from speechssl.cli import main
 from speechssl.data.files import list_recordings
 from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_encoder
+from speechssl.encoders.store import FeatureStore
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
-from speechssl.superb.data import CachedStates, CacheOptions, cache_states
+from speechssl.superb.data import CacheOptions, cache_states
 from speechssl.text_side.config import Symbols
 from speechssl.text_side.runs import read_runs, write_scores
 from speechssl.text_side.tables import gains_tables
@@ -126,7 +127,7 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
     def states(name: str) -> Read:
         def read(root: Path) -> str:
             try:
-                found = CachedStates.load(root / name)
+                found = FeatureStore.load(root / name)
                 values = {key: found[key] for key in found.places}
             except InputError as error:
                 return str(error)

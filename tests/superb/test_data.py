@@ -13,13 +13,14 @@ from speechssl.audio import read_audio, write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.data.files import Recording
 from speechssl.data.superb import Utterance, load_labelled
+from speechssl.encoders import store
+from speechssl.encoders.store import FeatureStore
 from speechssl.superb import data as features
 from speechssl.superb.data import (
     CLEAN,
     AudioReader,
     Batch,
     CachedLoader,
-    CachedStates,
     CacheOptions,
     Featurizer,
     OnlineLoader,
@@ -152,9 +153,9 @@ def recordings(tmp_path):
 def test_means_are_the_means_of_the_hidden_states(encoder, recordings, tmp_path):
     cached = cache_states(encoder, recordings, tmp_path / "c")
     for r in recordings:
-        assert torch.equal(cached[r.id], encoder.hidden_states(read_audio(r.path)).mean(1))
+        assert torch.equal(cached[r.id][0], encoder.hidden_states(read_audio(r.path)).mean(1))
     (tmp_path / "c/shard-00000.safetensors").write_bytes(b"nothing")
-    refused("shard-00000.safetensors is missing or damaged", CachedStates.load, tmp_path / "c")
+    refused("shard-00000.safetensors is missing or damaged", FeatureStore.load, tmp_path / "c")
 
 
 @pytest.mark.parametrize(("precision", "error"), [("float16", 1e-3), ("bfloat16", 8e-3), ("float32", 0)])
@@ -194,7 +195,7 @@ def test_a_killed_run_goes_on_and_a_finished_one_computes_nothing(encoder, recor
     cache_states(encoder, recordings, tmp_path / "c", FRAMES)
     assert len(read) == before
     fresh = cache_states(encoder, recordings, tmp_path / "fresh", FRAMES)
-    assert all(torch.equal(fresh[r.id], CachedStates.load(tmp_path / "c")[r.id]) for r in recordings)
+    assert all(torch.equal(fresh[r.id], FeatureStore.load(tmp_path / "c")[r.id]) for r in recordings)
 
 
 def test_noise_is_in_the_states_and_in_the_card(encoder, recordings, tmp_path):
@@ -204,7 +205,7 @@ def test_noise_is_in_the_states_and_in_the_card(encoder, recordings, tmp_path):
         return Distorter(3).apply(read_audio(recording.path), condition, recording.id)
 
     cached = cache_states(encoder, recordings, tmp_path / "c", reader=AudioReader({"seed": 3}, noisy))
-    assert torch.equal(cached["r1"], encoder.hidden_states(noisy(recordings[1])).mean(1))
+    assert torch.equal(cached["r1"][0], encoder.hidden_states(noisy(recordings[1])).mean(1))
     for other in (CLEAN, AudioReader({"seed": 4}, noisy)):
         refused("hearing", cache_states, encoder, recordings, tmp_path / "c", reader=other)
 
@@ -229,13 +230,14 @@ def test_what_cannot_be_read_is_set_aside_and_tried_again(encoder, recordings, t
 
 
 def test_nothing_that_can_be_read_or_one_id_twice_is_one_sentence_and_leaves_nothing(encoder, tmp_path):
-    refused("none of the 1 recordings", cache_states, encoder, [Recording("x", tmp_path / "no.flac", 1.0)], tmp_path / "c")
-    refused("same id", cache_states, encoder, [Recording("x", tmp_path / "no.flac", 1.0)] * 2, tmp_path / "c")
+    none = [Recording("x", tmp_path / "no.flac", 1.0)]
+    refused("no recording of 1 can be used for hidden states", cache_states, encoder, none, tmp_path / "c")
+    refused("same id", cache_states, encoder, none * 2, tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
 def test_too_little_room_is_one_sentence_before_anything_is_computed(encoder, recordings, tmp_path, monkeypatch):
     monkeypatch.setattr(features, "read_audio", lambda *_: pytest.fail("this should not have begun"))
     refused("need .* GB and the limit is 1e-09 GB", cache_states, encoder, recordings, tmp_path / "c", CacheOptions(limit_gb=1e-9))
-    monkeypatch.setattr(features.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
     refused("need .* GB and 1e-08 GB are free", cache_states, encoder, recordings, tmp_path / "c")

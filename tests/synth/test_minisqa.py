@@ -298,10 +298,10 @@ def test_a_finished_corpus_is_left_alone_and_one_of_other_settings_or_something_
     assert prepare(corpora["en"], corpus_settings(reference=True))["settings"]["seed"] == 3
     for change in {"seed": 4}, {"questions": 4}, {"reference": False}, {"passages": SMALL | {"test": 2}}:
         other = corpus_settings(**{"reference": True} | change)
-        refused("made with other settings .*settings.json.*choose another folder", prepare, corpora["en"], other)
+        refused(r"made from other inputs \(.*; choose another folder", prepare, corpora["en"], other)
     assert contents(corpora["en"]) == before
     (tmp_path / "notes.txt").write_text("mine")
-    refused("is not empty and not the MiniSQA corpus; choose another folder", prepare, tmp_path, corpus_settings())
+    refused("is not empty and has no card that names its inputs; choose another folder", prepare, tmp_path, corpus_settings())
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
 
 

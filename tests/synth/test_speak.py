@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
-from speechssl.data.prepare import PARTS, PrepareReport, SplitRecords, begin_folder, write_corpus
+from speechssl.data.prepare import PARTS, PrepareReport, SplitRecords, write_corpus
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus
 from speechssl.errors import MissingExtra
-from speechssl.io import read_json
+from speechssl.io import read_json, write_json
 from speechssl.synth import speak as speaking
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import (
@@ -169,7 +169,7 @@ def records():
 
 def prepare(out, by_split, workers=1, **options):
     report = PrepareReport("tried")
-    begin_folder(out, {"corpus": "tried", "source": "here"}, "tried")
+    write_json(out / "settings.json", {"corpus": "tried", "source": "here"})
     for split, some in by_split.items():
         report.count(split, "passages", len(some.passages))
         report.count(split, "questions", len(some.questions))
@@ -287,7 +287,7 @@ def test_a_killed_run_goes_on(made, tmp_path, monkeypatch, dies_in):
 
 def test_a_part_of_another_text_is_spoken_again(tmp_path):
     first = {"train": SplitRecords([passage()], [])}
-    begin_folder(tmp_path, {"corpus": "tried", "source": "here"}, "tried")
+    write_json(tmp_path / "settings.json", {"corpus": "tried", "source": "here"})
     speak_drafts(tmp_path, first, PrepareReport("tried"))
     changed = speak_drafts(tmp_path, {"train": SplitRecords([passage(text="Carthage fell.")], [])}, PrepareReport("tried"))
     assert [w.text for w in changed["train"].passages[0].words] == ["Carthage", "fell."]

@@ -13,6 +13,7 @@ from torch import nn
 from speechssl.data.superb import load_labelled
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
+from speechssl.io import Stage
 from speechssl.superb import train
 from speechssl.superb.data import TRAINING, CachedLoader, HeadSettings, cache_states, encoder_card, recordings_of
 from speechssl.superb.export import TASKS
@@ -74,14 +75,14 @@ def test_all_slots_must_be_right(labelled, encoder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("owner", "name", "call"), [(train.Trainer, "update", 100), (train, "write_json", 1)])
+@pytest.mark.parametrize(("owner", "name", "call"), [(train.Trainer, "update", 100), (Stage, "finish", 1)])
 def test_a_killed_run_makes_the_same_head(run, encoder, tmp_path, dies_in, owner, name, call):
     """In the training of the second rate, behind an evaluation; and with the heads written and their card not."""
     trained(run, tmp_path / "whole", encoder)
     with dies_in(owner, name, call):
         trained(run, tmp_path / "cut", encoder)
     assert [(tmp_path / f"cut/lr-{rate}/state.safetensors").exists() for rate in ("0.001", "0.01")] == [True, True]
-    assert (tmp_path / "cut/head.safetensors").exists() is (name == "write_json") and not (tmp_path / "cut/card.json").exists()
+    assert (tmp_path / "cut/head.safetensors").exists() is (name == "finish") and not (tmp_path / "cut/card.json").exists()
     trained(run, tmp_path / "cut", encoder)
     assert same_files(tmp_path / "whole", tmp_path / "cut", "head.safetensors", "default.safetensors")
 

@@ -1,0 +1,235 @@
+"""The feature store: what encoders give for recordings, computed once and kept on disk in shards, read as it is needed.
+
+A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at the end `card.json`. A shard
+has a checksum of its index and of every recording, so that a killed run loses one shard at most, and a flipped bit is noticed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import shutil
+import sys
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+from tqdm import tqdm
+
+from speechssl.encoders.load import single_threaded
+from speechssl.errors import InputError, first_line, tell_set_aside
+from speechssl.io import CARD, hash_bytes, read_json, replacing, stage
+from speechssl.processes import is_main, main_first
+
+MADE_AGAIN = "delete it and give the same command, which makes it again"
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """Where the rows of a recording lie."""
+
+    shard: Path
+    first: int
+    length: int
+    checksum: int
+
+
+@dataclass(frozen=True)
+class FeatureStore:
+    """Features on disk, a mapping from the id of a recording to its rows (T, ...)."""
+
+    places: dict[str, Place] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)  # id -> what else is known of a recording
+    failed: dict[str, str] = field(default_factory=dict)  # id -> why it has no rows
+    _open: dict[Path, Any] = field(default_factory=dict, repr=False, compare=False)
+    _sound: set[str] = field(default_factory=set, repr=False, compare=False)  # recordings that have been found as they were written
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.places
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.rows(name, 0, self.places[name].length)
+
+    def rows(self, name: str, first: int, last: int) -> Tensor:
+        """(last - first, ...) as they were stored; only these are read, and the first time all of the recording.
+
+        Raises KeyError for a recording that is not there, InputError where its rows are not those that were written.
+        """
+        path, start, length, wanted = self.places[name]
+        if path not in self._open:
+            self._open[path] = _opened(path)
+        stored = self._open[path].get_slice("states")
+        if name not in self._sound:
+            if checksum(stored[start : start + length]) != wanted:
+                raise InputError(f"{path} is damaged (the states of {name} are not those that were written); {MADE_AGAIN}")
+            self._sound.add(name)
+        found: Tensor = stored[start + first : start + last]
+        return found
+
+    @classmethod
+    def load(cls, folder: Path | str) -> FeatureStore:
+        """A finished store. Raises InputError where the folder is none or a shard is damaged."""
+        return cls.of(Path(folder) / name for name in read_json(Path(folder) / CARD)["shards"])
+
+    @classmethod
+    def of(cls, shards: Iterable[Path]) -> FeatureStore:
+        store = cls()
+        for path in shards:
+            index, at = _index(path), 0
+            for name, count, wanted in index["rows"]:
+                if count:
+                    store.places[name] = Place(path, at, count, wanted)
+                at += count
+            store.facts.update(index.get("facts", {}))
+            store.failed.update(index["failed"])
+        return store
+
+    def __reduce__(self) -> Any:
+        """Without open files: another process opens them itself."""
+        return FeatureStore, (self.places, self.facts, self.failed)
+
+
+class StoredRows:
+    """The rows of all recordings of a store one after another, of which slices are read from disk, as of an array (F, ...)."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        stops = itertools.accumulate((place.length for place in store.places.values()), initial=0)
+        self.bounds = dict(zip(store.places, itertools.pairwise(stops), strict=True))  # id -> its rows, [first, last)
+        self.names, self.starts = list(self.bounds), [first for first, _ in self.bounds.values()]
+        self.shape = (self.bounds[self.names[-1]][1], *store.rows(self.names[0], 0, 1).shape[1:])
+        self.store = store
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        start, stop, step = rows.indices(len(self))
+        parts = [np.zeros((0, *self.shape[1:]), np.float16)]
+        while start < stop:
+            name = self.names[bisect_right(self.starts, start) - 1]
+            first, last = self.bounds[name]
+            parts.append(self.store.rows(name, start - first, min(stop, last) - first)[::step].numpy())
+            start += len(parts[-1]) * step
+        return np.concatenate(parts)
+
+
+def store_features(
+    folder: Path | str,
+    recordings: Mapping[str, T],
+    encode: Callable[[T], tuple[Tensor, Any]],
+    sizes: Mapping[str, int],
+    made_from: Mapping[str, Any],
+    what: str,
+    workers: int | None = None,
+    shard_mb: float = 64.0,
+    limit_gb: float = math.inf,
+) -> FeatureStore:
+    """Compute (once) the features of all recordings; of several processes, the first does. The size is reported before it begins.
+
+    encode: recording -> rows (T, ...) and what else is to be known of it, None or something that JSON can hold. Those for which it
+    raises InputError or ValueError are set aside, listed, and tried again next time. sizes: id -> bytes of its rows, about, by its
+    length alone, so that a run that was killed finds the same shards again. what: they are, or are for. workers: threads, None: as
+    many as torch has. shard_mb: a shard is closed when it is so large; limit_gb: more is refused before it begins.
+    Raises InputError where `folder` was made from other inputs, the disk has too little room, or no recording can be used.
+    """
+    folder = Path(folder)
+    shards: dict[Path, list[str]] = {}
+    full = math.inf
+    for name in recordings:
+        if full >= shard_mb * 1e6:
+            shards[folder / f"shard-{len(shards):05d}.safetensors"], full = (names := list[str]()), 0.0
+        names.append(name)
+        full += sizes[name]
+    with stage(folder, made_from, wait=True) as step, main_first():
+        if is_main():
+            # a shard is done with all its recordings: those that could not be read may have been mended
+            missing = {p: some for p, some in shards.items() if not p.is_file() or list(FeatureStore.of([p]).places) != some}
+            todo = [name for some in missing.values() for name in some]
+            if todo:
+                needed, free = sum(sizes[name] for name in todo) / 1e9, shutil.disk_usage(folder).free / 1e9
+                of = f"{what} of {len(todo)} recordings"
+                tqdm.write(f"{of}: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr)
+                if needed > min(free, limit_gb):
+                    short = f"{free:.3g} GB are free" if needed > free else f"the limit is {limit_gb:g} GB"
+                    raise InputError(f"{of} in {folder} need {needed:.3g} GB and {short}; take fewer recordings or another disk")
+            bar = tqdm(todo, what, unit="file", disable=not todo)
+            with bar, single_threaded(workers or torch.get_num_threads()) as pool:
+                for path, names in missing.items():
+                    _write_shard(path, {name: recordings[name] for name in names}, encode, pool, bar)
+            step.finish({"kind": "hidden-states", "shards": [path.name for path in shards], "made_from": step.made_from})
+        store = FeatureStore.load(folder)
+        tell_set_aside(store.failed, what)
+        if not store.places:
+            first = next((f" (the first, {name}: {why})" for name, why in store.failed.items()), "")
+            remedy = "mend that and give the same command"
+            raise InputError(f"no recording of {len(recordings)} can be used for {what}{first}; {remedy}")
+    return store
+
+
+def _write_shard(
+    path: Path, recordings: Mapping[str, T], encode: Callable[[T], tuple[Tensor, Any]], pool: ThreadPoolExecutor, bar: tqdm
+) -> None:
+    """What is in the shard already is kept."""
+    there = FeatureStore.of([path] if path.is_file() else [])
+
+    def features(name: str) -> tuple[Tensor, Any, str | None]:
+        """Of a recording, what else is known of it, and why there are none."""
+        try:
+            rows, more = (there[name], there.facts.get(name)) if name in there else encode(recordings[name])
+            if not len(rows) or not torch.isfinite(rows).all():
+                raise ValueError("the encoder gives features that are not finite" if len(rows) else "it is too short")
+        except (InputError, ValueError) as error:
+            return torch.zeros(0), None, str(error)
+        return rows.contiguous(), more, None
+
+    index: dict[str, Any] = {"rows": [], "failed": {}}
+    whole: list[Tensor] = []
+    for name, (rows, more, why) in zip(recordings, pool.map(features, recordings), strict=True):
+        index["rows"].append((name, len(rows), checksum(rows)))
+        whole += [rows] if len(rows) else []
+        index["failed"] |= {} if why is None else {name: why}
+        if more is not None:
+            index.setdefault("facts", {})[name] = more
+        bar.update()
+    index["hash"] = hash_bytes(json.dumps(index).encode())
+    with replacing(path) as temporary:
+        # one entry: safetensors writes several in an order that changes from run to run
+        tensors = {"states": torch.cat(whole) if whole else torch.zeros(0, 1, 1)}
+        temporary.write_bytes(save(tensors, {"index": json.dumps(index)}))
+
+
+def checksum(rows: Tensor) -> int:
+    """CRC-32 of what is stored."""
+    return zlib.crc32(rows.contiguous().view(torch.uint8).numpy())
+
+
+def _opened(path: Path) -> Any:
+    """Raises InputError for a file that is not whole or has no states."""
+    try:
+        file = safe_open(path, "pt")
+        file.get_slice("states")
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path} is missing or damaged ({first_line(error)}); {MADE_AGAIN}") from error
+    return file
+
+
+def _index(path: Path) -> dict[str, Any]:
+    """Raises InputError for one that is not what was written."""
+    about = _opened(path).metadata() or {}
+    try:
+        found: dict[str, Any] = json.loads(about["index"])
+        if found.pop("hash") != hash_bytes(json.dumps(found).encode()):
+            raise ValueError("its index is not the one that was written")
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged ({first_line(error)}); {MADE_AGAIN}") from error
+    return found

@@ -1,0 +1,89 @@
+"""The feature store: computed once, whole or not at all, what failed is tried again, rows of all recordings as of one array."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.encoders.store import FeatureStore, StoredRows, store_features
+from speechssl.errors import InputError
+
+from ..files import refused
+
+LENGTHS = {"a": 3, "b": 5, "c": 1, "d": 4}
+ROWS = {name: torch.from_numpy(np.random.default_rng(n).normal(size=(n, 2))).half() for name, n in LENGTHS.items()}
+
+
+def stored(folder, encode=lambda name: (ROWS[name], None), **options):
+    """Two recordings a shard."""
+    given = {"what": "tests", "workers": 1, "shard_mb": 2e-6} | options
+    return store_features(folder, {n: n for n in LENGTHS}, encode, dict.fromkeys(LENGTHS, 1), {"of": "x"}, **given)
+
+
+def test_rows_come_back_with_what_else_is_known_and_nothing_is_computed_again(tmp_path):
+    store = stored(tmp_path / "f", lambda name: (ROWS[name], {"length": len(ROWS[name])} if name != "c" else None))
+    again = stored(tmp_path / "f", lambda name: pytest.fail("computed again"))
+    for found in (store, again, pickle.loads(pickle.dumps(store))):
+        assert all(torch.equal(found[name], rows) for name, rows in ROWS.items())
+        assert torch.equal(found.rows("b", 1, 3), ROWS["b"][1:3]) and "e" not in found
+        assert found.facts == {name: {"length": n} for name, n in LENGTHS.items() if name != "c"}
+    assert len(list((tmp_path / "f").glob("shard-*"))) == 2
+
+
+def test_all_rows_are_those_of_one_array(tmp_path):
+    rows, whole = StoredRows(stored(tmp_path / "f")), np.concatenate([rows.numpy() for rows in ROWS.values()])
+    assert rows.shape == whole.shape == (13, 2) and len(rows) == 13 and rows.bounds["c"] == (8, 9)
+    for wanted in (slice(None), slice(3, 8), slice(2, 10), slice(4, 4), slice(None, None, 3), slice(1, 12, 5), slice(12, 99)):
+        assert np.array_equal(rows[wanted], whole[wanted]) and rows[wanted].dtype == np.float16
+
+
+def test_what_failed_is_tried_again_and_nothing_else(tmp_path, capsys):
+    def failing(name):
+        if name == "b":
+            raise ValueError("no sound")
+        return (ROWS[name], None) if name != "c" else (ROWS[name] * torch.inf, None)
+
+    store = stored(tmp_path / "f", failing)
+    assert set(store.places) == {"a", "d"} and store.failed["b"] == "no sound" and "not finite" in store.failed["c"]
+    assert "set aside b: no sound" in capsys.readouterr().err
+    tried = []
+    store = stored(tmp_path / "f", lambda name: (tried.append(name) or ROWS[name], None))
+    assert tried == ["b", "c"] and list(store.places) == list(LENGTHS)
+    assert all(torch.equal(store[name], rows) for name, rows in ROWS.items())
+
+
+def test_a_killed_run_loses_one_shard(tmp_path):
+    def dying(name):
+        if name == "d":
+            raise KeyboardInterrupt
+        return ROWS[name], None
+
+    with pytest.raises(KeyboardInterrupt):
+        stored(tmp_path / "f", dying)
+    assert not (tmp_path / "f/card.json").exists()
+    tried = []
+    stored(tmp_path / "f", lambda name: (tried.append(name) or ROWS[name], None))
+    assert tried == ["c", "d"]
+
+
+def test_a_flipped_bit_is_noticed(tmp_path):
+    stored(tmp_path / "f")
+    path = tmp_path / "f/shard-00001.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    store = FeatureStore.load(tmp_path / "f")
+    assert torch.equal(store["c"], ROWS["c"])
+    for read in (lambda: store["d"], lambda: store.rows("d", 0, 1), lambda: StoredRows(store)[:]):
+        with pytest.raises(InputError, match=r"shard-00001.safetensors is damaged .*the states of d .*makes it again"):
+            read()
+
+
+def test_nothing_is_left_where_nothing_can_be_used_or_there_is_no_room(tmp_path, capsys):
+    def failing(name):
+        raise ValueError("no sound")
+
+    refused(r"no recording of 4 can be used for tests \(the first, a: no sound\); mend", stored, tmp_path / "f", failing)
+    never = lambda name: pytest.fail("this should not have begun")  # noqa: E731
+    refused("4 recordings in .* need 4e-09 GB and the limit is 1e-09 GB", stored, tmp_path / "f", never, limit_gb=1e-9)
+    assert "tests of 4 recordings: 4e-09 GB in" in capsys.readouterr().err
+    assert not (tmp_path / "f").exists()
