@@ -228,12 +228,14 @@ class QA:
         """
         self.language = language_of(language)
         systems = [systems] if isinstance(systems, str) else systems
-        folder = Path(models)
+        folder, missing = Path(models), [A_RECOGNISER, A_READER[self.language]]
         if systems is not None or not {*map(str, below(folder))} & {*_there(folder, self.language)}:
             folder = model_folder(models)  # a folder of recognisers and readers alone does without
         if systems is None:
-            recogniser, best = _there(folder, self.language)
-            missing = [A_RECOGNISER] * (not recogniser) + [A_READER[self.language]] * (not (reader or best))
+            there = zip(missing, _there(folder, self.language), (None, reader), strict=True)
+            missing = [part for part, best, given in there if not (best or given)]
+            if missing and not any((folder / part).is_dir() for part in ("dual", "ctc", "text-qa")):
+                raise InputError(f"the cascade of {models} lacks {' and '.join(missing)}; add it, or name systems with --systems")
             if missing and "(speech by" in trained_on(folder / "encoder"):
                 tqdm.write(FOR_PEOPLE.format(" and ".join(missing)), file=sys.stderr)
             systems, reader = best_systems(folder, self.language, reader)

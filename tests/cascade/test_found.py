@@ -101,6 +101,9 @@ def test_folders_made_on_the_spot_answer_under_any_name_and_need_no_models_besid
     unknown = "(its folder does not say what it was trained on)"
     made = {"cascade-ears": f"words by x/ears {unknown}; answers by {only / 'eyes'} {unknown}"}
     assert speechssl.QA(only).about == made
+    (only / "eyes").unlink()
+    (only / "ears").symlink_to(whisper_folder)
+    refused("only lacks a reader of real questions .*; add it", speechssl.QA, only)
     german = tmp_path / "german"
     german.mkdir()
     for path in qa.iterdir():
