@@ -24,6 +24,7 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Recogniser
+from speechssl.cascade.found import below, knows, languages_of, place_of, readers, recognisers, trained_on
 from speechssl.cascade.readers import TextQa, find_reader, load_text_qa
 from speechssl.cascade.system import (
     SIMULATED,
@@ -48,7 +49,6 @@ from speechssl.io import (
     SHIPPED,
     WEIGHTS,
     checkpoint_folder,
-    found_checkpoint,
     hash_files,
     hash_json,
     model_folder,
@@ -177,17 +177,6 @@ def default_systems(models: Path) -> list[str]:
 
 # ---- questions asked of recordings
 
-# What is looked for among the checkpoints on this machine, the best first
-RECOGNISERS = tuple(f"openai/whisper-{size}" for size in ("small.en", "base.en", "base", "tiny.en", "tiny"))
-READERS = {
-    "en": (
-        "deepset/roberta-base-squad2",
-        "deepset/minilm-uncased-squad2",
-        "distilbert/distilbert-base-cased-distilled-squad",
-        "speechssl/real-questions",  # of recipes/real_questions
-    ),
-    "zh": ("deepset/xlm-roberta-base-squad2", "timpal0l/mdeberta-v3-base-squad2"),
-}
 FOR_PEOPLE = "These models know synthesised speech alone. For recordings of people add a cascade; it takes {}."
 A_RECOGNISER = "a recogniser (`speechssl models get whisper-base`)"
 A_READER = {
@@ -237,13 +226,17 @@ class QA:
 
         Raises InputError for a system that there is not, and for parts that are missing or do not fit each other.
         """
-        folder, self.language = model_folder(models), language_of(language)
+        self.language = language_of(language)
         systems = [systems] if isinstance(systems, str) else systems
-        trained_on = _trained_on(folder / "encoder")
+        folder, missing = Path(models), [A_RECOGNISER, A_READER[self.language]]
+        if systems is not None or not {*map(str, below(folder))} & {*_there(folder, self.language)}:
+            folder = model_folder(models)  # a folder of recognisers and readers alone does without
         if systems is None:
-            recogniser, best = _there(self.language)
-            missing = [A_RECOGNISER] * (not recogniser) + [A_READER[self.language]] * (not (reader or best))
-            if missing and "(speech by" in trained_on:
+            there = zip(missing, _there(folder, self.language), (None, reader), strict=True)
+            missing = [part for part, best, given in there if not (best or given)]
+            if missing and not any((folder / part).is_dir() for part in ("dual", "ctc", "text-qa")):
+                raise InputError(f"the cascade of {models} lacks {' and '.join(missing)}; add it, or name systems with --systems")
+            if missing and "(speech by" in trained_on(folder / "encoder"):
                 tqdm.write(FOR_PEOPLE.format(" and ".join(missing)), file=sys.stderr)
             systems, reader = best_systems(folder, self.language, reader)
         if not systems:
@@ -256,24 +249,27 @@ class QA:
         used = [folder / part for name, part in OWN.items() if name in named]
         if any(isinstance(system, CascadeSystem) for system in self.systems):
             used.append(find_reader(folder, reading.reader))
+        used += [place for system in self.systems if "asr_weights" in system.card and (place := place_of(str(system.card["asr"])))]
         for part in used:
-            if not _knows(part, self.language):
-                known = _languages(part)
+            if (known := languages_of(part)) and self.language not in known:
                 raise InputError(
                     f"{part} was trained on the language {' and '.join(sorted(known))}, not on {self.language}; give "
                     "models of this language with --models, or a multilingual Whisper and a reader with --systems and --reader"
                 )
-        shipped = f"{folder.name}{trained_on}"
-        read = f"answers by {reader}{_trained_on(find_reader(folder, reading.reader))}" if reader else ""
-        self.about: dict[str, str] = {}  # name of a system -> what it is made of, in one line
-        for system in self.systems:
-            name = system.name.partition("@")[0]
-            own = not isinstance(system, CascadeSystem) or name == "cascade-ctc"
-            words = f"answers by {folder.name}/text-qa{_trained_on(folder / 'text-qa')}"
-            parts = [shipped] if own else [] if reader else [words]
-            if isinstance(system, CascadeSystem):
-                parts = [f"words by {name.removeprefix('cascade-')}"] * (not own) + parts + [read] * bool(reader)
-            self.about[system.name] = "; ".join(parts)
+        self.about = {system.name: self._made_of(system, folder, reader) for system in self.systems}  # name -> one line
+
+    def _made_of(self, system: System, folder: Path, reader: Path | str | None) -> str:
+        """What a system is made of, and what that was trained on. reader: that of `folder`, where it is None."""
+        name = system.name.partition("@")[0]
+        own = not isinstance(system, CascadeSystem) or name == "cascade-ctc"
+        parts = [f"{folder.name}{trained_on(folder / 'encoder')}"]
+        if not own:
+            words = str(system.card["asr"]) if "asr_weights" in system.card else name.removeprefix("cascade-")
+            parts = [f"words by {words}{trained_on(place_of(words), words) if 'asr_weights' in system.card else ''}"]
+        if isinstance(system, CascadeSystem) and (reader or not own):
+            read = str(reader or f"{folder.name}/text-qa")
+            parts.append(f"answers by {read}{trained_on(find_reader(folder, str(reader) if reader else None), read)}")
+        return "; ".join(parts)
 
     def __repr__(self) -> str:
         return f"QA({'; '.join(f'{name}: {about}' for name, about in self.about.items())})"
@@ -336,26 +332,25 @@ class QA:
 
 
 def best_systems(models: Path, language: str = "en", reader: Path | str | None = None) -> tuple[list[str], Path | str | None]:
-    """What is there, the best first: the cascade of the best Whisper and the best reader of real questions that lie on this machine
-    (the folder of checkpoints, the hub's cache), and DUAL of `models`. Without such a reader DUAL comes first, and that Whisper has
-    the reader of `models`; without a Whisper it is DUAL and the cascade of `models`. Also the reader, None for that of `models`.
+    """What is there, the best first: the cascade of the best recogniser and the best reader of questions that lie on this machine
+    (`cascade.found`), and DUAL of `models`. Without such a reader DUAL comes first, and that recogniser has the reader of `models`;
+    without a recogniser it is DUAL and the cascade of `models`. Also the reader, None for that of `models`.
     language: of the speech; models of another language alone are no choice. reader: takes the best one's place.
 
     Raises InputError for no system.
     """
-    recogniser, best = _there(language)
-    dual = ["dual"] * _knows(models / "dual", language)
+    recogniser, best = _there(models, language)
+    dual = ["dual"] * knows(models / "dual", language)
     if recogniser and (reader or best):
         return [f"cascade-{recogniser}", *dual], reader or best
-    if recogniser and _knows(models / "text-qa", language):
+    if recogniser and knows(models / "text-qa", language):
         return [*dual, f"cascade-{recogniser}"], None
     return default_systems(models), reader
 
 
-def _there(language: str) -> tuple[str | None, str | None]:
+def _there(models: Path, language: str) -> tuple[str | None, str | None]:
     """The best recogniser and the best reader of a language that lie on this machine."""
-    recognisers = [name for name in RECOGNISERS if language == "en" or not name.endswith(".en")]
-    recogniser, reader = (next(filter(found_checkpoint, names), None) for names in (recognisers, READERS[language]))
+    recogniser, reader = (next(iter(found(models, language)), None) for found in (recognisers, readers))
     return recogniser, reader
 
 
@@ -372,26 +367,6 @@ def answer(
     samples, asked = read_speech(passage), read_question(question)  # before models are loaded
     name = None if isinstance(passage, np.ndarray) else str(passage)
     return QA(models, systems, reader, language, null_threshold).answer(samples, [asked], name)[0]
-
-
-def _trained_on(folder: Path) -> str:
-    """What the card of a model says of it, to follow its name; nothing for a model without a card of ours."""
-    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-    corpus = card.get("corpus") or {}
-    synthetic = f" ({corpus['synthetic']})" if "synthetic" in corpus else ""
-    return f", trained on {corpus['corpus']}{synthetic}" if "corpus" in corpus else ""
-
-
-def _languages(folder: Path) -> set[str]:
-    """Of the corpora that a model was trained on, as far as its card says them."""
-    corpus = (read_json(folder / "card.json") if (folder / "card.json").is_file() else {}).get("corpus") or {}
-    stated = (part.get("settings", {}).get("language") for part in (corpus, *corpus.get("of", ())))
-    return {language_of(language) for language in stated if language}
-
-
-def _knows(folder: Path, language: str) -> bool:
-    """Whether a model is there, and its card names no other language alone."""
-    return folder.is_dir() and (not (known := _languages(folder)) or language in known)
 
 
 def read_recording(source: Path | str | np.ndarray) -> np.ndarray:

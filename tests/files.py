@@ -39,6 +39,14 @@ def write_corpus(root, split, **kinds):
     return root
 
 
+def write_checkpoint(folder, config, vocabulary="", readme="", depth=2):
+    """What tells the kind of a Hugging Face checkpoint, and weights that nobody can load."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"num_hidden_layers": depth} | config))
+    for name, text in (("model.safetensors", ""), ("vocab.txt", vocabulary), ("README.md", readme)):
+        (folder / name).write_text(text, encoding="utf-8")
+
+
 def write_parquet(path, rows):
     """In groups of two rows each."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from speechssl.errors import InputError
 from speechssl.io import model_folder
 from speechssl.systems import Detail, best_systems, check_language, read_question, read_speech
 
-from .files import refused
+from .files import refused, write_checkpoint
 
 ROOT = Path(__file__).parents[1]
 REAL = ROOT.parent / "shared/data/nmsqa/context-34_4_4.mp3"
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def no_checkpoints(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever lies on this machine, the shipped set answers."""
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path_factory.mktemp("checkpoints")))
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "nowhere")
 
 
 @pytest.fixture(scope="module")
@@ -282,25 +283,23 @@ def test_the_best_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     speechssl.QA()
     missing = "add a cascade; it takes a recogniser (`speechssl models get whisper-base`) and a reader of real questions"
     assert missing in capsys.readouterr().err
-    (tmp_path / "deepset/minilm-uncased-squad2").mkdir(parents=True)  # a reader alone
+    reader, name = {"architectures": ["BertForQuestionAnswering"], "hidden_size": 8}, "deepset/minilm-uncased-squad2"
+    write_checkpoint(tmp_path / name, reader, readme="---\nlanguage: en\n---\n")  # a reader alone
     assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)
     speechssl.QA()
     assert "it takes a recogniser (`speechssl models get whisper-base`).\n" in capsys.readouterr().err
-    (tmp_path / "deepset/minilm-uncased-squad2").rmdir()
-    (tmp_path / "openai/whisper-tiny.en").mkdir(parents=True)
+    shutil.rmtree(tmp_path / name)
+    whisper = {"model_type": "whisper", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1}
+    write_checkpoint(tmp_path / "openai/whisper-tiny.en", whisper)
+    (tmp_path / "openai/whisper-tiny.en/generation_config.json").write_text('{"alignment_heads": [[0, 0]]}')
     assert best_systems(model_folder()) == (["dual", "cascade-openai/whisper-tiny.en"], None)  # no reader of real questions
     assert best_systems(model_folder(), "en", "mine") == (["cascade-openai/whisper-tiny.en", "dual"], "mine")
     refused("cannot read|cannot load|not a whole checkpoint|lacks", speechssl.QA)
     assert "it takes a reader of real questions (--reader" in capsys.readouterr().err
-    (tmp_path / "speechssl/real-questions").mkdir(parents=True)
-    (tmp_path / "openai/whisper-base").mkdir(parents=True)
-    assert best_systems(model_folder()) == (["cascade-openai/whisper-base", "dual"], "speechssl/real-questions")
-    (tmp_path / "openai/whisper-small.en").mkdir(parents=True)
-    assert best_systems(model_folder())[0][0] == "cascade-openai/whisper-small.en"
+    write_checkpoint(tmp_path / name, reader)
+    assert best_systems(model_folder()) == (["cascade-openai/whisper-tiny.en", "dual"], name)
     assert best_systems(model_folder(), "zh") == (["dual", "cascade-ctc"], None)  # which `QA` refuses: they know English alone
     refused("dual was trained on the language en, not on zh", speechssl.QA, language="zh")
-    (tmp_path / "deepset/xlm-roberta-base-squad2").mkdir(parents=True)
-    assert best_systems(model_folder(), "zh") == (["cascade-openai/whisper-base"], "deepset/xlm-roberta-base-squad2")
 
 
 def test_models_of_another_language_and_what_is_no_recording_are_refused(speech: tuple[Path, Path]) -> None:

@@ -7,7 +7,9 @@ punctuation. PocketSphinx makes many errors: the bad end of a cascade.
 
 from __future__ import annotations
 
+import copy
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -38,6 +40,10 @@ WHISPER_LONGEST = 30.0  # seconds: the window Whisper was trained on (arXiv 2212
 # the rule of transcribe() in openai/whisper. The first alone would refuse people: base gives 2 of 102 interviews (VoxCeleb) 0.6 and
 # more, one of them plain English, and 10 of 51 single digits (FSDD). A throbbing tone, music and claps have -1.1 and less.
 NO_SPEECH, UNLIKELY = 0.6, -1.0
+# A call that is deprecated in transformers 5.23 and that its own WhisperGenerationMixin.generate makes, whatever it is given
+logging.getLogger("transformers.generation.utils").addFilter(
+    lambda record: not re.match(r"Passing `generation_config` .*begin_suppress_tokens", record.getMessage())
+)
 _NOT_NEEDED = "masked_spec_embed"  # a weight for training only, which some published checkpoints leave out
 
 
@@ -145,10 +151,10 @@ class WhisperCheckpoint:
         self.model, self.tokenizer, self.extractor = model, _load(AutoTokenizer, source, "tokenizer"), _extractor(source)
         parts = {"tokenizer": self.tokenizer, "feature_extractor": self.extractor}
         self._pipeline: Any = pipeline("automatic-speech-recognition", model=model, device=model.device, **parts)
-        self._options: dict[str, Any] = {"num_beams": 1}
+        self._options: dict[str, Any] = {}
         self.multilingual = bool(getattr(model.generation_config, "is_multilingual", False))
         if self.multilingual:  # without a task, transformers repeats words endlessly
-            self._options |= {"task": "transcribe"} | ({"language": language} if language else {})
+            self._options = {"task": "transcribe"} | ({"language": language} if language else {})
 
     @torch.inference_mode()
     def spoken_languages(self, samples: np.ndarray) -> dict[str, float]:
@@ -164,8 +170,9 @@ class WhisperCheckpoint:
         silent = float(logits.float().softmax(-1)[known - 1]) if known else 0.0
         if silent >= NO_SPEECH:
             longest = min(64, self.model.config.max_target_positions // 2)  # tokens: a loop over the same words need not end
-            scored = {"return_dict_in_generate": True, "output_scores": True, "max_new_tokens": longest}
-            found = self.model.generate(input_features=spectrum, **scored, **self._options)
+            scored, first = copy.deepcopy(settings), 2 + 2 * self.multilingual  # beside the model's own transformers warns of them
+            scored.update(num_beams=1, max_length=first + longest, return_dict_in_generate=True, output_scores=True)
+            found = self.model.generate(input_features=spectrum, generation_config=scored, **self._options)
             words = self.model.compute_transition_scores(found.sequences, found.scores, normalize_logits=True)
             if float(words.mean()) <= UNLIKELY:
                 return {}
@@ -176,7 +183,7 @@ class WhisperCheckpoint:
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
         audio = {"raw": samples, "sampling_rate": SAMPLE_RATE}
-        chunks = self._pipeline(audio, return_timestamps="word", generate_kwargs=self._options)["chunks"]
+        chunks = self._pipeline(audio, return_timestamps="word", generate_kwargs={"num_beams": 1, **self._options})["chunks"]
         words: list[TimedWord] = []
         for chunk in chunks:
             (start, end), text = map(float, chunk["timestamp"]), chunk["text"]

@@ -22,10 +22,15 @@ class AnswerQuestions:
 
     A question is a recording, or a text, which cascades alone can read. Prints start and end of every answer in the passage and,
     for a cascade, its words, and its transcript of a spoken question; the last lines say what each system is made of. Systems are
-    dual, speechbert and cascade-ENGINE, with the engine ctc, pocketsphinx, or a Hugging Face model. Without --systems they are dual
-    and the best cascade on this machine, which comes first where it is of Whisper and a reader of real questions (`speechssl models
-    get whisper-base`; recipes/real_questions), and else is cascade-ctc. In a long passage dual@5 or cascade-ENGINE@5 reads only the
-    5 windows that share most with the question.
+    dual, speechbert and cascade-ENGINE, with the engine ctc, pocketsphinx, or a Hugging Face model. In a long passage dual@5 or
+    cascade-ENGINE@5 reads only the 5 windows that share most with the question.
+
+    Without --systems they are dual and the best cascade on this machine: of what lies below --models, else below $SPEECHSSL_MODELS
+    or in the hub's cache, the largest Whisper that knows the language (`speechssl models get whisper-base`), else the largest CTC
+    model, and the largest reader that learnt from questions: a question-answering model of Hugging Face, or text QA trained on
+    other questions than MiniSQA's (recipes/real_questions). Their config.json says what they are, not their names; languages are
+    those of the card or README, else what the vocabulary shows; of two as large, one of this language alone comes first. With such
+    a reader the cascade comes before dual; without a recogniser it is cascade-ctc.
 
     The confidence, 0 to 1, is the share of the chosen span in a softmax over the best span of every window of the passage and "no
     answer". It is no probability of being right: in a short passage, which is one window, wrong answers are often near 1 as well.

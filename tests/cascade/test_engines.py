@@ -1,6 +1,7 @@
 """Hugging Face checkpoints: tiny ones with random weights, made here; nothing is fetched."""
 
 import json
+import logging
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +111,21 @@ def test_a_whisper_of_many_languages_says_how_likely_each_is(whisper_folder, mon
     for unlikely, wanted in ((-1000.0, {"en": 1.0}), (0.0, {})):
         monkeypatch.setattr("speechssl.cascade.engines.UNLIKELY", unlikely)
         assert recogniser.spoken_languages(noise(40)) == wanted
+
+
+def test_transformers_warns_of_nothing_that_a_whisper_is_asked(whisper_folder, monkeypatch):
+    transformers.utils.logging.warning_once.cache_clear()  # which warns once in a process
+    printed, handler = [], logging.Handler(logging.WARNING)
+    handler.emit = lambda record: printed.append(record.getMessage())
+    logging.getLogger("transformers").addHandler(handler)
+    try:
+        recogniser = HuggingFaceRecogniser(whisper_folder, language="en")
+        monkeypatch.setattr("speechssl.cascade.engines.NO_SPEECH", 0.0)
+        recogniser.spoken_languages(noise(3))
+        recogniser.transcribe(noise(3))
+    finally:
+        logging.getLogger("transformers").removeHandler(handler)
+    assert printed == []
 
 
 @pytest.mark.parametrize(
