@@ -286,7 +286,7 @@ class Evaluate:
       speechssl units evaluate corpus people-en/encoder people-en/units.safetensors --split dev --out quality.json
     """
 
-    source: Path = argument(SOURCE)
+    source: Path = argument(f"{SOURCE}; or .csv list of audio, text and speaker")
     encoder: str = argument(f"{ENCODERS}; mfcc; fbank; or phones, to measure the manifest's phones as units")
     codebook: Path | None = argument(f"{CODEBOOK}; none for phones", optional=True)
     out: Path | None = option(None, "write the measurements to this JSON file")

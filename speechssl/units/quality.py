@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.data.files import Recording, list_recordings, number_of, read_csv, read_tiers
+from speechssl.data.files import Recording, id_of, list_recordings, number_of, read_csv, read_tiers
 from speechssl.data.records import Corpus, check_inside, load_corpus
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
@@ -109,7 +109,7 @@ def evaluate_units(
 
 
 def read_labelled(path: Path) -> dict[str, dict[str, str]]:
-    """The lines of a list with the columns audio, text and speaker, and perhaps id and group, by id (the path without one).
+    """The lines of a list with the columns audio, text and speaker, and perhaps id and group, by id (default: as of a manifest).
 
     audio is relative to the list. Raises InputError for a file that is no such list.
     """
@@ -119,11 +119,11 @@ def read_labelled(path: Path) -> dict[str, dict[str, str]]:
     if missing := {"audio", "text", "speaker"}.difference(*lines):
         raise InputError(f"{path} has no column {', '.join(sorted(missing))}; begin it with the line audio,text,speaker")
     found: dict[str, dict[str, str]] = {}
-    for number, line in enumerate(lines, 2):
+    for number, line in enumerate(({k: v.strip() for k, v in line.items()} for line in lines), 2):
         if not all(line.get(name) for name in ("audio", "text", "speaker")):
             raise InputError(f"line {number} of {path} lacks audio, text or speaker; complete it or delete it")
         check_inside(path.parent, line["audio"], f"line {number} of {path}")
-        name = line.get("id") or line["audio"]
+        name = line.get("id") or id_of(line["audio"])
         if name in found:
             raise InputError(f"line {number} of {path} has {name} again; list every recording once")
         found[name] = {k: v for k, v in line.items() if k and v}
