@@ -20,6 +20,8 @@ FILE=${CONFIG##*/}
 configure
 ARMS=${ARMS:-$(setting arms)}
 START=$(setting start)
+[ "$START" = "${START#*/}" ] || [ -d "$START" ] \
+  || refuse "there are no models $START to start from: make them by the recipe that README.md names, or begin with what ships, --set recipe.start=people-en"
 TEACHER=$(setting teacher)
 mkdir -p "$EXP/quality" "$EXP/lists"
 
@@ -110,7 +112,10 @@ for arm in $ARMS; do
 done
 
 stage "5 units of every encoder by every read-out, measured on every list"
-measure() { # NAME ENCODER CODEBOOK
+measure() { # NAME ENCODER CODEBOOK: on voices of espeak-ng that no training had, whose phones are known, and on the lists
+  local voices=$EXP/quality/$1-test-voices.json pairs=$(setting pairs)
+  [ -f "$voices" ] || speechssl units evaluate "$CORPUS" "$2" "$3" --out "$voices" --first 40 --conditions \
+    ${pairs:+--same-text "$pairs"} > /dev/null
   for list in "$EXP"/lists/*.csv; do
     local out=$EXP/quality/$1-$(basename "$list" .csv).json
     [ -f "$out" ] || speechssl units evaluate "$list" "$2" "$3" --out "$out" --violins "${out%.json}.svg" \

@@ -54,6 +54,7 @@ for name, source in {"words": read, "units": "known"}.items():
     for path in sorted((exp / "quality").glob(f"{arm}-{source}-*.json")):
         found = json.loads(path.read_text())
         rows = {row["groups"]: {k: row[k] for k in ("same_text_auc", "same_text_distance")} for row in found.get("same_text", [])}
+        rows = rows or {k: found[k] for k in ("same_text_auc", "same_text_distance", "pnmi") if k in found}  # of espeak-ng's voices
         noise = {
             row["condition"] + (f" {row['snr_db']:g} dB" if row.get("snr_db") is not None else ""): row["unit_edit_distance"]
             for row in found.get("stability", [])

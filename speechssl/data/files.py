@@ -150,7 +150,8 @@ def source_card(source: Path, split: str | None, passages: int | None) -> dict[s
     return {} if split is None else {"corpus": data_hash(source, split), "split": split, "passages": passages}
 
 
-def _stem(name: str) -> str:
+def id_of(name: str) -> str:
+    """Of a recording that has none: its path without the suffix of audio."""
     suffix = Path(name).suffix
     return printable(name.removesuffix(suffix) if suffix.lower() in SUFFIXES else name)
 
@@ -178,8 +179,8 @@ def _of_folder(folder: Path) -> list[Recording]:
                 names.append(path.relative_to(folder).as_posix())
     if (other := ", ".join(f"{unread[suffix]} {suffix}" for suffix in UNREAD if unread[suffix])) and is_main():
         tqdm.write(f"{folder}: passed over {other}; convert them to FLAC if they are wanted", file=sys.stderr)
-    stems = Counter(map(_stem, names))
-    ids = [_stem(name) if stems[_stem(name)] == 1 else printable(name) for name in names]
+    stems = Counter(map(id_of, names))
+    ids = [id_of(name) if stems[id_of(name)] == 1 else printable(name) for name in names]
     return sorted((Recording(i, folder / name) for i, name in zip(ids, names, strict=True)), key=lambda r: r.id)
 
 
@@ -194,7 +195,7 @@ def read_manifest(path: Path) -> Iterator[Recording]:
                 raise InputError(f"{path}:{number} has no `audio`; {wanted}")
             total += 1
             outside += check_inside(path.parent, audio, f"{path}:{number}")
-            name = values.get("id", _stem(audio))
+            name = values.get("id", id_of(audio))
             if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
                 raise InputError(f"{path}:{number} has the id {name!r}; give a text that no other line has")
             known = float(seconds) if isinstance(seconds, (int, float)) and 0 < seconds < float("inf") else None
@@ -220,7 +221,7 @@ def read_manifest(path: Path) -> Iterator[Recording]:
             raise InputError(f"{path}:{number} names {name}, which is not in the root {root} of its first line; correct the line")
     if not rooted:  # else the first line says it
         _tell_outside(path, outside, len(names))
-    yield from (Recording(_stem(Path(name).as_posix()), os.path.join(root, name), line=n) for n, name in names)
+    yield from (Recording(id_of(Path(name).as_posix()), os.path.join(root, name), line=n) for n, name in names)
 
 
 def _tell_outside(path: Path, outside: int, lines: int) -> None:

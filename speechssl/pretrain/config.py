@@ -390,7 +390,7 @@ class Versions:
 
     crops: Count = option(16, "crops a batch, of all processes together")
     seconds: Amount = option(17.0, "longest crop, in seconds", name="crop_seconds")
-    distort: str | None = option(None, "kinds of noise, see `speechssl pretrain continue --help`; default: none")
+    distort: str | None = option(None, "kinds of noise, such as m+g, see `speechssl pretrain continue --help`; default: none")
     noise: tuple[str, ...] | None = option(None, "recordings of noise: musan, rir, or a NAME in --distort", metavar="NAME=FOLDER")
     snr_range: tuple[float, float] = option((-10.0, 10.0), "range of the SNR in dB, drawn uniformly", metavar=("LOW", "HIGH"))
     snr_over: SnrOver = option("active", SNR_OVER)
@@ -426,25 +426,29 @@ class PseudoLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class Spin:
-    """Spin: give frames of an utterance and of the same by another speaker the same code (arXiv 2305.11072)
+    """Spin and R-Spin: give frames of an utterance and of the same by another speaker, or in noise, the same code
 
-    Trains the last layers of any HuBERT or wav2vec 2.0 with a codebook, without text or labels: each version predicts the balanced
-    codes of the other. The speaker is perturbed in formants, pitch and its range, and by an equaliser (needs speechssl[voices]).
-    OUT/encoder is an ordinary Hugging Face folder. OUT/units.safetensors, the learned codebook, and with pseudo-labels
-    OUT/labels.safetensors, the linear head that predicts these from distorted speech, are codebooks for `units extract`. The
-    defaults are those published for HuBERT base. A killed run resumes with the same command.
+    Spin (arXiv 2305.11072) trains the last layers of any HuBERT or wav2vec 2.0 with a codebook, without text or labels: each
+    version predicts the balanced codes of the other. The speaker is perturbed in formants, pitch and its range, and by an
+    equaliser (needs speechssl[voices]). OUT/encoder is an ordinary Hugging Face folder. OUT/units.safetensors, the learned
+    codebook, and with pseudo-labels OUT/labels.safetensors, the linear head that predicts these from distorted speech, are
+    codebooks for `units extract`. The defaults are those published for HuBERT base; the last example is for a CPU (minutes). A
+    killed run resumes with the same command.
 
-    R-Spin (arXiv 2311.09117) adds noise to both versions and pseudo-labels, and trains the whole encoder:
+    R-Spin (arXiv 2311.09117, second example) adds noise to both versions and pseudo-labels, and trains the whole encoder.
 
       speechssl pretrain spin recordings/ exp/spin --start facebook/hubert-base-ls960
       speechssl pretrain spin recordings/ exp/r-spin --start exp/spin/encoder --trained-layers 0 --distort m+g --steps 10000 \\
         --warmup-steps 4000 --crops 24 --teacher exp/spin/encoder --codebook exp/spin/units.safetensors
       torchrun --nproc-per-node 2 -m speechssl pretrain spin librispeech.tsv exp/spin --start facebook/hubert-base-ls960
+      speechssl pretrain spin recordings/ exp/small --start people-en/encoder --codes 128 --crops 10 --crop-seconds 4 \\
+        --learning-rate 6e-4 --warmup-steps 60 --steps 350
     """
 
     source: Path = argument(f"{SOURCE}; of a prepared corpus its training passages")
     out: Path = argument(f"folder for encoder/, units.safetensors, labels.safetensors and checkpoints/; {BESIDE}")
-    start: str = option(MISSING, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
+    start: str | None = option(None, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
+    size: Size | None = option(None, "in the place of --start: a HuBERT of this size with random weights")
     trained_layers: Whole = option(2, "layers that are trained, up to the one that is clustered; 0: the whole encoder")
     recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")
     device: str = option("auto", DEVICE)

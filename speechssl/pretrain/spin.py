@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from transformers import HubertModel
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions, parse_distortions
@@ -33,7 +34,7 @@ from speechssl.errors import InputError
 from speechssl.io import stage, write_json
 from speechssl.pretrain.config import Codes, PseudoLabels, Spin, Versions
 from speechssl.pretrain.data import Cropper, LabelledAudio, MaskOptions, check_crops, pack_audio, training_data
-from speechssl.pretrain.presets import HubertOptions
+from speechssl.pretrain.presets import HUBERT, HubertOptions
 from speechssl.pretrain.run import hashes, make_targets
 from speechssl.processes import is_main, main_first, mean_of_processes, processes
 from speechssl.timing import FrameGrid
@@ -48,8 +49,9 @@ class SpinOptions:
     """What `speechssl pretrain spin` is given; the defaults of its options are those of Spin on a base encoder (2305.11072, section
     3.1, and the authors' config/spin.yaml)."""
 
-    start: str
+    start: str | None
     training: TrainingOptions
+    size: str | None = Spin.size  # of a HuBERT with random weights, where there is no start
     layer: int | None = Codes.layer
     trained: int | None = Spin.trained_layers  # None: the whole encoder (R-Spin)
     codes: int = Codes.codes  # K
@@ -182,22 +184,28 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
         raise InputError(
             f"--epsilon {options.epsilon:g} is too small for the codes to be balanced; give at least {LEAST_EPSILON:g}"
         )
+    if (options.start is None) == (options.size is None):
+        raise InputError("give --start, the HuBERT or wav2vec 2.0 to start from, or --size, for random weights; one of the two")
+    if options.size and options.trained is not None:
+        raise InputError("with --size all layers have random weights and must be trained; give --trained-layers 0 as well")
     training = options.training
     voices = parse_distortions("v", seed=training.seed, probability=(1.0, 1.0))
     data = training_data(source, options.recordings, options.reference, training.seed)
     decisive = settings(replace(options, distort=None))
     if options.label_loss == PseudoLabels.label_loss:  # so that folders older than the option stay valid
         del decisive["label_loss"]
+    if options.size is None:
+        del decisive["size"]
     decisive |= {"distort": getattr(options.distort, "card", None), "voices": voices.card}
     inputs = {"data": data.hash, "options": decisive | hashes(options)}
     with stage(out, inputs, grows="options.training.steps", card="encoder/card.json") as step:
         if step.done:
             return load_encoder(out / "encoder")
-        checkpoint = load_checkpoint(options.start)
-        check_known(checkpoint.model, options.start)
-        config: Any = checkpoint.model.config
+        start, normalise = _start(options)
+        config: Any = start.config
         if not 1 <= (options.layer or 1) <= config.num_hidden_layers:
-            raise InputError(f"{options.start} has the layers 1 to {config.num_hidden_layers}, not {options.layer}; change --layer")
+            name, last = options.start or options.size, config.num_hidden_layers
+            raise InputError(f"{name} has the layers 1 to {last}, not {options.layer}; change --layer")
         grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
         labels, codebook = 0, None
         with main_first():
@@ -213,15 +221,15 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
                 audio = LabelledAudio.load(pack_audio(data, out), grid)
                 check_crops(np.diff(audio.sample_bounds).tolist(), grid, options.seconds)
         torch.manual_seed(training.seed)
-        model = SpinPretraining(checkpoint.model.train(), options, labels)
+        model = SpinPretraining(start.train(), options, labels)
         cropper = Cropper(
-            audio, grid, MaskOptions(), options.crops, options.seconds, training.seed, checkpoint.normalise, options.distort,
+            audio, grid, MaskOptions(), options.crops, options.seconds, training.seed, normalise, options.distort,
             horizon=training.horizon or training.steps, accumulation=training.accumulation, silence=options.silence, second=voices,
         )  # fmt: skip
         result = fit(model, cropper, training, out / "checkpoints", cropper.audio_seconds)
         with main_first():
             if is_main():
-                save_encoder(model.encoder, out / "encoder", checkpoint.normalise)
+                save_encoder(model.encoder, out / "encoder", normalise)
                 encoder = load_encoder(out / "encoder")
                 made = {
                     "encoder": encoder.hash, "layer": model.layer, "smooth": 1, "frame_rate": grid.frame_rate, "padding": PADDING,
@@ -243,3 +251,14 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
                 made_of = {"targets": targets, "files": file_hashes(out / "encoder")}
                 write_json(out / "encoder" / "card.json", card | made_of)
         return load_encoder(out / "encoder")
+
+
+def _start(options: SpinOptions) -> tuple[Any, bool]:
+    """The model to train, and whether its input is normalised."""
+    if options.size:
+        torch.manual_seed(options.training.seed)
+        return HubertModel(HUBERT[options.size].config()), HUBERT[options.size].normalise
+    name = options.start or ""
+    checkpoint = load_checkpoint(name)
+    check_known(checkpoint.model, name)
+    return checkpoint.model, checkpoint.normalise

@@ -277,16 +277,16 @@ class Evaluate:
     """measure and draw units: usage, bit rate, purity, PNMI, unit edit distance (UED) under distortions, same-text distance, ABX
 
     Purity and PNMI need phones, from the corpus or from --alignment. The same-text distance of a corpus needs MiniSQA and
-    speechssl[synth]. SOURCE can also be a list, a .csv file with the columns audio, text and speaker, and perhaps group (who
-    belongs together: a synthesiser, people): then the same-text distance and its AUC are measured across speakers in and between
-    groups, ABX within and across speakers, and how well a linear probe finds the speaker.
+    speechssl[synth]. SOURCE can also be a list, a .csv or .tsv file with the columns audio, text and speaker, and perhaps group
+    (who belongs together: a synthesiser, people): then the same-text distance and its AUC are measured across speakers in and
+    between groups, ABX within and across speakers, and how well a linear probe finds the speaker.
 
       speechssl units evaluate recordings/ people-en/encoder people-en/units.safetensors --picture units.png
       speechssl units evaluate digits.csv people-en/encoder people-en/units.safetensors --violins distances.svg
       speechssl units evaluate corpus people-en/encoder people-en/units.safetensors --split dev --out quality.json
     """
 
-    source: Path = argument(SOURCE)
+    source: Path = argument(f"{SOURCE}; or list (.csv, .tsv) of audio, text and speaker")
     encoder: str = argument(f"{ENCODERS}; mfcc; fbank; or phones, to measure the manifest's phones as units")
     codebook: Path | None = argument(f"{CODEBOOK}; none for phones", optional=True)
     out: Path | None = option(None, "write the measurements to this JSON file")

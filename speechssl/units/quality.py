@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.data.files import Recording, list_recordings, number_of, read_csv, read_tiers
+from speechssl.data.files import Recording, id_of, list_recordings, number_of, open_csv, read_csv, read_tiers
 from speechssl.data.records import Corpus, check_inside, load_corpus
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
@@ -80,7 +80,7 @@ def evaluate_units(
         distorter.check(conditions[-1])
     for path in filter(None, (options.picture, options.violins)):
         check_picture(path)
-    labelled = read_labelled(source) if source.suffix.lower() == ".csv" else None
+    labelled = read_labelled(source) if _is_labelled(source) else None
     if options.violins and labelled is None:
         raise InputError("--violins draws the same-text distances of a list; give a .csv with the columns audio, text and speaker")
     with single_threaded(len(os.sched_getaffinity(0))) as pool:
@@ -108,22 +108,33 @@ def evaluate_units(
     return values
 
 
+COLUMNS = {"audio", "text", "speaker"}
+
+
+def _is_labelled(path: Path) -> bool:
+    """A .csv, or a .tsv that begins with these columns: others are manifests."""
+    if path.suffix.lower() != ".tsv":
+        return path.suffix.lower() == ".csv"
+    with open_csv(path, delimiter="\t") as rows:
+        return COLUMNS.issubset(name.strip() for name in next(rows, []))
+
+
 def read_labelled(path: Path) -> dict[str, dict[str, str]]:
-    """The lines of a list with the columns audio, text and speaker, and perhaps id and group, by id (the path without one).
+    """The lines of a list with the columns audio, text and speaker, and perhaps id and group, by id (default: as of a manifest).
 
     audio is relative to the list. Raises InputError for a file that is no such list.
     """
-    lines = read_csv(path)
+    lines = read_csv(path, "\t" if path.suffix.lower() == ".tsv" else ",")
     if not lines:
         raise InputError(f"{path} has no rows; give it a line audio,text,speaker and below it a line for each recording")
-    if missing := {"audio", "text", "speaker"}.difference(*lines):
+    if missing := COLUMNS.difference(*lines):
         raise InputError(f"{path} has no column {', '.join(sorted(missing))}; begin it with the line audio,text,speaker")
     found: dict[str, dict[str, str]] = {}
-    for number, line in enumerate(lines, 2):
+    for number, line in enumerate(({k: v.strip() for k, v in line.items()} for line in lines), 2):
         if not all(line.get(name) for name in ("audio", "text", "speaker")):
             raise InputError(f"line {number} of {path} lacks audio, text or speaker; complete it or delete it")
         check_inside(path.parent, line["audio"], f"line {number} of {path}")
-        name = line.get("id") or line["audio"]
+        name = line.get("id") or id_of(line["audio"])
         if name in found:
             raise InputError(f"line {number} of {path} has {name} again; list every recording once")
         found[name] = {k: v for k, v in line.items() if k and v}

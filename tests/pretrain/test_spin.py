@@ -256,6 +256,15 @@ def test_a_layer_that_is_not_there_is_refused(mini_corpus, hubert_folder, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+def test_random_weights_are_trained_as_a_whole_with_a_teacher(mini_corpus, tmp_path):
+    scratch = replace(options("x"), start=None, size="small")
+    for wrong, message in ((scratch, "give --trained-layers 0"), (options("x", size="small"), "one of the two")):
+        with pytest.raises(InputError, match=message):
+            spin(mini_corpus(), tmp_path / "out", wrong)
+    spin(mini_corpus(), tmp_path / "out", replace(scratch, trained=None, teacher="mfcc", clusters=8))
+    assert load_encoder(tmp_path / "out/encoder").layers == 5 and load_codebook(tmp_path / "out/labels.safetensors").size == 8
+
+
 def test_adapters_stay_in_the_encoder(mini_corpus, hubert_folder, adapted, tmp_path):
     spin(mini_corpus(), tmp_path / "out", options(adapted(hubert_folder("layer"))))
     assert added(load_checkpoint(tmp_path / "out/encoder").model) == {"adapters": 4}

@@ -513,13 +513,18 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
     assert any("AUC, machine - people" in line for line in lines(found)) and "stability" not in found
 
 
-def test_why_a_value_of_a_list_is_missing_is_said(folder, tmp_path, capsys):
+@pytest.mark.parametrize(("suffix", "between"), [(".csv", ","), (".csv", ", "), (".tsv", "\t")])
+def test_why_a_value_of_a_list_is_missing_is_said(suffix, between, folder, tmp_path, capsys):
     rows = [("r0", "low", "ann", "a"), ("r1", "high", "ann", "a"), ("r2", "low", "bob", "b")]
-    listed = ["audio,text,speaker,group", *(f"audio/{name}.flac,{text},{who},{group}" for name, text, who, group in rows)]
-    (tmp_path / "list.csv").write_text("\n".join(listed) + "\n")
-    assert main(["units", "evaluate", str(tmp_path / "list.csv"), "mfcc", str(tmp_path / "book.safetensors"), "--conditions"]) == 0
+    cells = [("audio", "text", "speaker", "group"), *((f"audio/{name}.flac", *rest) for name, *rest in rows)]
+    listed, phones = tmp_path / f"list{suffix}", tmp_path / "phones.jsonl"
+    listed.write_text("".join(f"{between.join(row)}\n" for row in cells))
+    phones.write_text('{"id": "audio/r0", "phones": [["a", 0, 0.1], ["b", 0.1, 0.3]]}\n')  # ids are those of a manifest
+    typed = ["units", "evaluate", str(listed), "mfcc", str(tmp_path / "book.safetensors"), "--alignment", str(phones)]
+    assert main([*typed, "--conditions"]) == 0
     printed, told = capsys.readouterr()
     assert "abx_within  nan (no speaker says a text twice" in printed and "abx_across  nan" not in printed
+    assert "pnmi  0." in printed and "2 of 3 recordings have no --alignment" in told
     assert printed.count("nan (fewer than two speakers have five recordings)") == 2
     assert "same-text distance, a: nan (no text is said by two" in told and "same-text distance, a - b" not in told
 
@@ -541,7 +546,7 @@ def test_a_recording_that_is_too_short_when_it_is_faster_is_set_aside(folder, tm
     [
         ("audio,text\na.wav,b\n", "has no column speaker; begin it with the line audio,text,speaker"),
         ("audio,text,speaker\na.wav,,c\n", "line 2 of .* lacks audio, text or speaker"),
-        ("audio,text,speaker\na.wav,b,c\na.wav,b,c\n", "line 3 of .* has a.wav again"),
+        ("audio,text,speaker\na.wav,b,c\na.wav,b,c\n", "line 3 of .* has a again"),
         ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,c\n", "all recordings have the speaker c; list several texts"),
         ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,b,d\n", "all recordings have the text b; list several texts"),
         ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,e\n", "no text is said by two speakers, who say another"),
