@@ -143,14 +143,15 @@ def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[st
 
 
 def given_of(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
-    """Those that were given: neither None nor a switch that was left alone, which is True for a --no-... and else False."""
+    """Those that were given, as they are typed: not None, nor a switch left alone, which is True for a --no-... and else False."""
     off = {"reference": True}
-    return [name for name in names if given.get(name) is not None and given[name] is not off.get(name, False)]
+    found = (name for name in names if given.get(name) is not None and given[name] is not off.get(name, False))
+    return [f"no_{name}" if name in off else name for name in found]
 
 
 def flags(names: Iterable[str]) -> str:
     """Options as they are typed."""
-    return " and ".join("--no-reference" if name == "reference" else f"--{name.replace('_', '-')}" for name in names)
+    return " and ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
 def use_device(name: str) -> None:

@@ -463,12 +463,12 @@ class Spin:
         from speechssl.pretrain.spin import SpinOptions, spin
 
         values = flat(self)
-        if self.labels.teacher is None and (self.labels.codebook or self.labels.teacher_layer):
-            raise InputError(
-                "--codebook and --teacher-layer are of a teacher's pseudo-labels; name the --teacher, or leave them out"
-            )
-        if self.labels.label_loss == "ctc" and self.labels.teacher is None:
-            raise InputError("--label-loss is of a teacher's pseudo-labels; name the --teacher, or leave it out")
+        labels, default = flat(self.labels), flat(PseudoLabels())
+        changed = [name for name, value in labels.items() if value != default[name]]
+        if self.labels.teacher is None and changed:
+            raise InputError(f"{flags(changed)} would have no effect without a --teacher; name one, or leave it out")
+        if self.labels.codebook and (stray := {"teacher_layer", "clusters"} & set(changed)):
+            raise InputError(f"{flags(sorted(stray))} would have no effect, since the codebook determines it; leave it out")
         if self.labels.label_loss == "ctc" and self.training.steps <= self.training.warmup_steps:
             raise InputError(
                 f"--label-loss ctc begins after {self.training.warmup_steps} --warmup-steps, and there are {self.training.steps} "

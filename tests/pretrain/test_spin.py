@@ -235,12 +235,24 @@ def test_the_defaults_are_the_authors():
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ([], "--label-loss is of a teacher's pseudo-labels; name the --teacher"),
+        ([], "--label-loss would have no effect without a --teacher; name one"),
         (["--teacher", "mfcc", "--steps", "9", "--warmup-steps", "9"], "begins after 9 --warmup-steps, and there are 9 --steps"),
     ],
 )
 def test_an_order_of_labels_that_would_never_count_is_refused(typed, message, tmp_path, capsys):
     command = ["pretrain", "spin", str(tmp_path), str(tmp_path / "out"), "--start", "x", "--label-loss", "ctc"]
+    assert main([*command, *typed]) == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["--clusters", "50", "--reference"], "--clusters and --reference would have no effect without a --teacher"),
+        (["--teacher", "x", "--codebook", "c", "--teacher-layer", "3"], "--teacher-layer would have no effect, since the codebook"),
+    ],
+)
+def test_options_of_pseudo_labels_that_would_do_nothing_are_refused(typed, message, tmp_path, capsys):
+    command = ["pretrain", "spin", str(tmp_path), str(tmp_path / "out"), "--start", "x"]
     assert main([*command, *typed]) == 2 and message in capsys.readouterr().err
 
 
