@@ -11,7 +11,7 @@ exp = Path(sys.argv[1])
 lists = [*sorted(p.stem for p in (exp / "lists").glob("*.csv")), "test-voices"]
 USED = (  # words or phones, in the training of an arm or of what it began with
     ("mfcc|fbank|hubert", "no"),
-    ("start", "texts of espeak-ng"),
+    ("start", "as its card says (minisqa-en-robust: texts of espeak-ng)"),
     ("teacher-clusters|r-spin-teacher", "by the teacher; by its start"),
     ("teacher|whisper", "by the teacher"),
     ("r-spin-(reference|ctc|frames)", "by the teacher; texts of espeak-ng"),

@@ -448,7 +448,7 @@ class Spin:
     source: Path = argument(f"{SOURCE}; of a prepared corpus its training passages")
     out: Path = argument(f"folder for encoder/, units.safetensors, labels.safetensors and checkpoints/; {BESIDE}")
     start: str | None = option(None, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
-    size: Size | None = option(None, "in the place of --start: a HuBERT of this size with random weights")
+    size: Size | None = option(None, "in the place of --start, with --trained-layers 0: a HuBERT of this size with random weights")
     trained_layers: Whole = option(2, "layers that are trained, up to the one that is clustered; 0: the whole encoder")
     recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")
     device: str = option("auto", DEVICE)

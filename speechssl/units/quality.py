@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import cache, partial
@@ -82,7 +83,9 @@ def evaluate_units(
         check_picture(path)
     labelled = read_labelled(source) if _is_labelled(source) else None
     if options.violins and labelled is None:
-        raise InputError("--violins draws the same-text distances of a list; give a .csv with the columns audio, text and speaker")
+        raise InputError(
+            "--violins draws the same-text distances of a list; give a .csv or .tsv with the columns audio, text and speaker"
+        )
     with single_threaded(len(os.sched_getaffinity(0))) as pool:
         torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
         extractor = None
@@ -115,6 +118,8 @@ def _is_labelled(path: Path) -> bool:
     """A .csv, or a .tsv that begins with these columns: others are manifests."""
     if path.suffix.lower() != ".tsv":
         return path.suffix.lower() == ".csv"
+    if not path.is_file():
+        return False
     with open_csv(path, delimiter="\t") as rows:
         return COLUMNS.issubset(name.strip() for name in next(rows, []))
 
@@ -130,11 +135,13 @@ def read_labelled(path: Path) -> dict[str, dict[str, str]]:
     if missing := COLUMNS.difference(*lines):
         raise InputError(f"{path} has no column {', '.join(sorted(missing))}; begin it with the line audio,text,speaker")
     found: dict[str, dict[str, str]] = {}
+    stems = Counter(id_of(line["audio"].strip()) for line in lines)
     for number, line in enumerate(({k: v.strip() for k, v in line.items()} for line in lines), 2):
         if not all(line.get(name) for name in ("audio", "text", "speaker")):
             raise InputError(f"line {number} of {path} lacks audio, text or speaker; complete it or delete it")
         check_inside(path.parent, line["audio"], f"line {number} of {path}")
-        name = line.get("id") or id_of(line["audio"])
+        name = id_of(line["audio"])
+        name = line.get("id") or (name if stems[name] == 1 else line["audio"])  # a.wav and a.mp3: as of a folder
         if name in found:
             raise InputError(f"line {number} of {path} has {name} again; list every recording once")
         found[name] = {k: v for k, v in line.items() if k and v}

@@ -34,6 +34,7 @@ from speechssl.units.quality import (
     phone_frames,
     purity,
     read_alignment,
+    read_labelled,
     read_textgrid,
     same_text,
     speaker_probe,
@@ -494,6 +495,11 @@ def test_a_folder_is_inspected(folder, tmp_path, capsys):
     assert measured(folder, first=1, conditions=("pink@0",))["stability"][0]["recordings"] == 1
 
 
+def test_two_formats_of_a_recording_are_two_lines_of_a_list(tmp_path):
+    (tmp_path / "list.csv").write_text("audio,text,speaker\nd/a.wav,one,x\nd/a.mp3,one,x\nd/b.wav,two,x\n")
+    assert list(read_labelled(tmp_path / "list.csv")) == ["d/a.wav", "d/a.mp3", "d/b"]
+
+
 @pytest.mark.slow
 def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
     from speechssl.audio import read_audio, write_flac
@@ -546,7 +552,7 @@ def test_a_recording_that_is_too_short_when_it_is_faster_is_set_aside(folder, tm
     [
         ("audio,text\na.wav,b\n", "has no column speaker; begin it with the line audio,text,speaker"),
         ("audio,text,speaker\na.wav,,c\n", "line 2 of .* lacks audio, text or speaker"),
-        ("audio,text,speaker\na.wav,b,c\na.wav,b,c\n", "line 3 of .* has a again"),
+        ("audio,text,speaker\na.wav,b,c\na.wav,b,c\n", "line 3 of .* has a.wav again"),
         ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,c\n", "all recordings have the speaker c; list several texts"),
         ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,b,d\n", "all recordings have the text b; list several texts"),
         ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,e\n", "no text is said by two speakers, who say another"),
@@ -611,7 +617,7 @@ def test_a_picture_is_drawn(folder, tmp_path):
         ({"conditions": ("nothing.wav@5",)}, "there is no noise nothing.wav"),
         ({"conditions": ("stretch@x",)}, "stretch@x is no time-stretch; write one like stretch@1.2"),
         ({"conditions": ("codec@aac:8",)}, "aac"),
-        ({"violins": Path("v.svg")}, "give a .csv with the columns audio, text and speaker"),
+        ({"violins": Path("v.svg")}, "give a .csv or .tsv with the columns audio, text and speaker"),
         ({"pairs": 4}, "is not a MiniSQA corpus"),
         ({"split": "dev"}, "is not a prepared corpus and has no split dev"),
         ({"span": (0.0, 1.0)}, "need --picture; give the file"),
