@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What faults do: broken files, kills, full disks, flipped bits; and a manifest of a million lines.
 # Run from the repository root. It trains nothing and needs no data.
-#   bash recipes/faults/run.sh                                            the published run (half an hour of 1 core)
+#   bash recipes/faults/run.sh                                            the published run (an hour and a half of 1 core)
 #   bash recipes/faults/run.sh recipes/faults/smoke.yaml exp/faults-smoke the same in minutes, only to show that it runs
 set -euo pipefail
 . recipes/options.sh
