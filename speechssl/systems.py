@@ -24,7 +24,7 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Recogniser
-from speechssl.cascade.found import below, knows, languages_of, place_of, readers, recognisers, trained_on
+from speechssl.cascade.found import below, known_languages, languages_of, place_of, readers, recognisers, trained_on
 from speechssl.cascade.readers import TextQa, find_reader, load_text_qa
 from speechssl.cascade.system import (
     SIMULATED,
@@ -43,7 +43,7 @@ from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.checkpoints import BUNDLE
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import SharedEncoder, load_encoder, remember_last, shared_encoder
-from speechssl.errors import InputError
+from speechssl.errors import InputError, one_line
 from speechssl.io import (
     DEFAULT,
     SHIPPED,
@@ -95,6 +95,7 @@ def load_systems(
     seed: int = 0,
     reading: ReaderOptions = ReaderOptions(),
     language: str | None = None,
+    loaded: Mapping[str, Any] | None = None,
 ) -> list[System]:
     """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<model>`, and
     `cascade-ctc-NAME` for the CTC head of that name; `speechbert` and `speechbert-aligned`; and what needs no audio: `text`,
@@ -104,8 +105,9 @@ def load_systems(
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
     encoder: of these models, where it has been loaded already. errors: of `evaluate confusions`; None: those of the models; seed:
     of simulated errors. reading: what reads in the systems that read words, which are called after it where it is not that of the
-    models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper. Raises InputError for a system that
-    there is not, for parts that are missing or do not fit each other, and for a reader where no system reads words.
+    models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper. loaded: recognisers and readers by name, as
+    far as they have been loaded already. Raises InputError for a system that there is not, for parts that are missing or do not
+    fit each other, and for a reader where no system reads words.
     """
     for name in names:
         if not NAMES.fullmatch(FEW.sub(r"\1", name)):
@@ -121,14 +123,15 @@ def load_systems(
     if encoder is None and any(map(needs_encoder, names)):
         encoder = shared_encoder(models)
     shared: Any = encoder
+    loaded = loaded or {}
 
     @cache
     def text_qa() -> TextQa:
-        return load_text_qa(models, reading, bf16)
+        return loaded.get(str(reading.reader)) or load_text_qa(models, reading, bf16)
 
     @cache
     def recogniser(engine: str) -> Recogniser:
-        found = load_recogniser(models, engine, shared, language)
+        found = loaded.get(engine) or load_recogniser(models, engine, shared, language)
         # systems with one recogniser get one and the same array: the first decodes it, the others get what it found
         found.transcribe = remember_last(found.transcribe)  # type: ignore[assignment, method-assign]
         return found
@@ -220,31 +223,38 @@ class QA:
         null_threshold: float | None = None,
     ) -> None:
         """models: a shipped set or a folder of models. systems: names as in `load_systems`, or one; None: DUAL, and the best
-        cascade that is there (`best_systems`). reader: of the cascades' words, in the place of that of `models`: a
-        question-answering model of Hugging Face, or text QA. language: en or zh. null_threshold: of `ReaderOptions`; None: there
-        always is an answer. Where systems is None, and there is none that knows people's voices, stderr says what is missing.
+        cascade that is there (`best_systems`) and can be loaded: stderr names what cannot. reader: of the cascades' words, in the
+        place of that of `models`: a question-answering model of Hugging Face, or text QA. language: en or zh. null_threshold: of
+        `ReaderOptions`; None: there always is an answer. Where systems is None, and there is none that knows people's voices,
+        stderr says what is missing.
 
         Raises InputError for a system that there is not, and for parts that are missing or do not fit each other.
         """
         self.language = language_of(language)
         systems = [systems] if isinstance(systems, str) else systems
-        folder, missing = Path(models), [A_RECOGNISER, A_READER[self.language]]
-        if systems is not None or not {*map(str, below(folder))} & {*_there(folder, self.language)}:
+        reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
+        folder, loaded = Path(models), {}
+        there = _there(folder, self.language) if systems is None else ([], [])
+        if {*map(str, below(folder))}.isdisjoint(there[0] + there[1]):
             folder = model_folder(models)  # a folder of recognisers and readers alone does without
         if systems is None:
-            there = zip(missing, _there(folder, self.language), (None, reader), strict=True)
-            missing = [part for part, best, given in there if not (best or given)]
+            ears = _first_that_loads(there[0], lambda name: load_recogniser(folder, name, None, self.language))
+            eyes: dict[str, Any] = dict.fromkeys(there[1])  # not loaded where nothing would read with them
+            if ears and not reader:
+                eyes = _first_that_loads(there[1], lambda name: load_text_qa(folder, replace(reading, reader=name)))
+            parts = ((A_RECOGNISER, ears), (A_READER[self.language], eyes or reader))
+            missing = " and ".join(part for part, found in parts if not found)
             if missing and not any((folder / part).is_dir() for part in ("dual", "ctc", "text-qa")):
-                raise InputError(f"the cascade of {models} lacks {' and '.join(missing)}; add it, or name systems with --systems")
+                raise InputError(f"the cascade of {models} lacks {missing}; add it")
             if missing and "(speech by" in trained_on(folder / "encoder"):
-                tqdm.write(FOR_PEOPLE.format(" and ".join(missing)), file=sys.stderr)
-            systems, reader = best_systems(folder, self.language, reader)
+                tqdm.write(FOR_PEOPLE.format(missing), file=sys.stderr)
+            loaded, (systems, reader) = ears | eyes, best_systems(folder, self.language, reader, ([*ears], [*eyes]))
         if not systems:
             raise InputError("there are no systems to ask; name some")
         if textual := [name for name in systems if name in TEXT_SYSTEMS or name.startswith(SIMULATED)]:
             raise InputError(f"{textual[0]} reads transcripts and cannot listen; choose dual, speechbert, or cascade-ENGINE")
-        reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
-        self.systems: list[System] = load_systems(folder, systems, reading=reading, language=self.language)
+        reading = replace(reading, reader=str(reader) if reader else None)
+        self.systems: list[System] = load_systems(folder, systems, reading=reading, language=self.language, loaded=loaded)
         named = {system.name.partition("@")[0] for system in self.systems}
         used = [folder / part for name, part in OWN.items() if name in named]
         if any(isinstance(system, CascadeSystem) for system in self.systems):
@@ -331,27 +341,39 @@ class QA:
         return found
 
 
-def best_systems(models: Path, language: str = "en", reader: Path | str | None = None) -> tuple[list[str], Path | str | None]:
+def best_systems(
+    models: Path, language: str = "en", reader: Path | str | None = None, there: tuple[list[str], list[str]] | None = None
+) -> tuple[list[str], Path | str | None]:
     """What is there, the best first: the cascade of the best recogniser and the best reader of questions that lie on this machine
     (`cascade.found`), and DUAL of `models`. Without such a reader DUAL comes first, and that recogniser has the reader of `models`;
     without a recogniser it is DUAL and the cascade of `models`. Also the reader, None for that of `models`.
-    language: of the speech; models of another language alone are no choice. reader: takes the best one's place.
+    language: of the speech; models of another language alone are no choice. reader: takes the best one's place. there: recognisers
+    and readers, the best first, where they have been looked for already.
 
     Raises InputError for no system.
     """
-    recogniser, best = _there(models, language)
-    dual = ["dual"] * knows(models / "dual", language)
+    recogniser, best = (next(iter(names), None) for names in there or _there(models, language))
+    dual = ["dual"] * (language in known_languages(models / "dual"))
     if recogniser and (reader or best):
         return [f"cascade-{recogniser}", *dual], reader or best
-    if recogniser and knows(models / "text-qa", language):
+    if recogniser and language in known_languages(models / "text-qa"):
         return [*dual, f"cascade-{recogniser}"], None
     return default_systems(models), reader
 
 
-def _there(models: Path, language: str) -> tuple[str | None, str | None]:
-    """The best recogniser and the best reader of a language that lie on this machine."""
-    recogniser, reader = (next(iter(found(models, language)), None) for found in (recognisers, readers))
-    return recogniser, reader
+def _there(models: Path, language: str) -> tuple[list[str], list[str]]:
+    """The recognisers and the readers of a language that lie on this machine, the best first."""
+    return recognisers(models, language), readers(models, language)
+
+
+def _first_that_loads(names: Sequence[str], load: Callable[[str], Any]) -> dict[str, Any]:
+    """Name -> what was loaded, of the first that can be; empty where none can. stderr names those before it, and why."""
+    for name in names:
+        try:
+            return {name: load(name)}
+        except (InputError, OSError) as error:
+            tqdm.write(one_line(f"{name} is left out: {error}"), file=sys.stderr)
+    return {}
 
 
 def answer(

@@ -40,10 +40,11 @@ def write_corpus(root, split, **kinds):
 
 
 def write_checkpoint(folder, config, vocabulary="", readme="", depth=2):
-    """What tells the kind of a Hugging Face checkpoint, and weights that nobody can load."""
+    """What tells the kind of a Hugging Face checkpoint, and weights that nobody can load. config: of fields, or as it is."""
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"num_hidden_layers": depth} | config))
-    for name, text in (("model.safetensors", ""), ("vocab.txt", vocabulary), ("README.md", readme)):
+    config = config if isinstance(config, str) else json.dumps({"num_hidden_layers": depth} | config)
+    files = {"config.json": config, "preprocessor_config.json": "{}", "model.safetensors": "", "vocab.txt": vocabulary}
+    for name, text in (files | {"README.md": readme}).items():
         (folder / name).write_text(text, encoding="utf-8")
 
 

@@ -18,6 +18,7 @@ from speechssl.cli import main
 from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import SharedEncoder
+from speechssl.errors import InputError
 from speechssl.io import differing, model_folder, read_json, write_json
 from speechssl.report.build import evaluated_split
 from speechssl.results import read_rows
@@ -199,6 +200,17 @@ def test_the_range_of_levels_is_that_of_the_loud_and_the_soft_parts_but_not_of_a
     assert systems.level_range(np.concatenate([sound, 0.1 * sound])) == pytest.approx(20, abs=1)
     sound[80_000] = 1.0
     assert systems.level_range(sound) < 1 and systems.level_range(np.resize(sound, 130 * SAMPLE_RATE)) < 1
+
+
+def test_the_first_that_loads_is_taken_and_those_before_it_get_a_line_each(capsys) -> None:
+    def load(name: str) -> str:
+        if name == "c":
+            return "loaded"
+        raise InputError("broken\nat 1") if name == "a" else PermissionError("locked")
+
+    assert systems._first_that_loads(["a", "b", "c", "d"], load) == {"c": "loaded"}
+    assert capsys.readouterr().err == "a is left out: broken\\nat 1\nb is left out: locked\n"
+    assert systems._first_that_loads(["a"], load) == systems._first_that_loads([], load) == {}
 
 
 # ---- a folder of models from its parts: copied, or linked for one evaluation

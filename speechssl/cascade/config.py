@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,10 @@ class ReaderOptions:
     )
 
     named: bool = True  # whether systems are called after the reader
+
+    def __post_init__(self) -> None:
+        if self.null_threshold is not None and not math.isfinite(self.null_threshold):
+            raise InputError(f"--null-threshold {self.null_threshold} is no threshold; give a number, or leave it out")
 
     @property
     def lengths(self) -> tuple[int, int, int]:

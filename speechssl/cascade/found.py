@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from speechssl.errors import InputError
 from speechssl.io import WEIGHTS, found_checkpoint, models_root, read_json
 from speechssl.text import language_of
 
-INVENTED = "minisqa"  # a corpus whose questions nobody asked
+SYNTHETIC = "minisqa"  # a corpus whose questions nobody asked
 TOKENISERS = ("vocab.txt", "vocab.json", "tokenizer.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
 TELLING = {"en": "whose", "zh": "谁"}  # a question word that only vocabularies of the language have whole
 NAMES = {"en": "english", "zh": "chinese"}  # as a Whisper that was fine-tuned has its language
@@ -57,12 +57,12 @@ def languages_of(folder: Path) -> set[str]:
     return {{"cmn": "zh"}.get(code, code) for code in codes if re.fullmatch("[a-z]{2,3}", code)}
 
 
-def knows(folder: Path, language: str) -> bool:
-    """Whether a model is there that is of a language: as stated, else as far as its vocabulary shows."""
-    if stated := languages_of(folder):
-        return language in stated
+def known_languages(folder: Path) -> set[str]:
+    """Of a model: as stated, else as far as its vocabulary shows; none where there is no model."""
+    if (stated := languages_of(folder)) or not folder.is_dir():
+        return stated
     vocabulary = b"".join((folder / name).read_bytes() for name in TOKENISERS if (folder / name).is_file())
-    return folder.is_dir() and (len(vocabulary) < JUDGED or TELLING[language].encode() in vocabulary)
+    return {code for code, word in TELLING.items() if len(vocabulary) < JUDGED or word.encode() in vocabulary}
 
 
 def trained_on(folder: Path | None, name: str = "") -> str:
@@ -79,7 +79,10 @@ def trained_on(folder: Path | None, name: str = "") -> str:
 
 
 def _best(models: Path, worth: Callable[[Path, Any], tuple[Any, ...] | None]) -> list[str]:
-    """Names by descending worth, those below a folder of models first. worth: of a folder with a config; None: it is no choice."""
+    """Names by descending worth, those below a folder of models first. worth: of a folder with a config; None: it is no choice.
+
+    Folders without weights or tokeniser are none either, nor are those that cannot be read: anyone may have written them.
+    """
     from huggingface_hub import constants
 
     root, own = models_root(), below(models)
@@ -88,47 +91,51 @@ def _best(models: Path, worth: Callable[[Path, Any], tuple[Any, ...] | None]) ->
         places.setdefault(folder, folder.relative_to(root).as_posix() if folder.parent != root else str(folder))
     for entry in sorted(Path(constants.HF_HUB_CACHE).glob("models--*")):
         name = entry.name.removeprefix("models--").replace("--", "/")
-        if cached := found_checkpoint(name):
-            places.setdefault(cached, name)
+        with suppress(ValueError):  # what the hub would not call a model
+            if cached := found_checkpoint(name):
+                places.setdefault(cached, name)
     found = []
     for folder, name in places.items():
         try:
             value = worth(folder, read_json(folder / "config.json"))
-        except (InputError, AttributeError, TypeError, ValueError):  # broken, or not as transformers writes it
+        except Exception:  # broken, locked, or not as transformers writes it
             continue
-        if value and any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
+        if value and all(any(True for name in names for _ in folder.glob(name)) for names in (WEIGHTS, TOKENISERS)):
             found.append(((folder in own, *value), name))
     return [name for _, name in sorted(found, key=lambda item: item[0], reverse=True)]
 
 
 def _recogniser(folder: Path, config: Any, language: str) -> tuple[Any, ...] | None:
-    size, kind, stated = _size(config), (config.get("architectures") or [""])[0], languages_of(folder)
+    kind, stated = (config.get("architectures") or [""])[0], languages_of(folder)
+    if not any(folder.glob("*processor_config.json")):  # of its features; processor_config.json has them and the tokeniser's
+        return None
     if config.get("model_type") == "whisper":
         made = read_json(folder / "generation_config.json")
         spoken = {code.strip("<|>") for code in made.get("lang_to_id") or {}} if made.get("is_multilingual") else {"en"}
         tuned = str(made.get("language") or language).strip("<|>").lower() in (language, NAMES[language])
         known = tuned and language in spoken and language in (stated or spoken)
-        return (True, size, len(spoken) == 1) if known and made.get("alignment_heads") else None
+        return (True, _size(config), len(spoken) == 1) if known and made.get("alignment_heads") else None
     if kind.endswith("ForCTC") and "conv_kernel" in config:
         letters = [symbol for symbol in read_json(folder / "vocab.json") if symbol.isalpha()]
         spelt = all(map(str.isascii, letters)) if language == "en" else any("一" <= symbol <= "龥" for symbol in letters)
-        return (False, size, True) if (language in stated if stated else spelt) else None
+        return (False, _size(config), True) if (language in stated if stated else spelt) else None
     return None
 
 
 def _reader(folder: Path, config: Any, language: str) -> tuple[Any, ...] | None:
     kind, card = (config.get("architectures") or [""])[0], _card(folder)
     if "symbols" in config:  # trained here
-        asked = card.get("what") == "text QA" and (card.get("corpus") or {}).get("corpus") != INVENTED
+        asked = card.get("what") == "text QA" and (card.get("corpus") or {}).get("corpus") != SYNTHETIC
     else:
         asked = "ForQuestionAnswering" in kind and not NO_TEXT.search(config.get("model_type", ""))
-    return (_size(config), not all(knows(folder, code) for code in TELLING)) if asked and knows(folder, language) else None
+    known = known_languages(folder) if asked else set()
+    return (_size(config), not known >= {*TELLING}) if language in known else None
 
 
 def _size(config: Any) -> int:
     """Weights of the layers, about: not of the vocabulary, of which models of many languages have most."""
     width, depth = (next((config[name] for name in names if name in config), 0) for names in (WIDTHS, DEPTHS))
-    depth = depth if "encoder_layers" not in config else config["encoder_layers"] + config["decoder_layers"]
+    depth = depth if "encoder_layers" not in config else config["encoder_layers"] + config.get("decoder_layers", 0)
     return int(width) ** 2 * int(depth)
 
 

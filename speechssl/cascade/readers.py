@@ -79,8 +79,6 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
 
     Raises InputError where it cannot be found, loaded whole, or used, and for lengths that a reader trained here has in its card.
     """
-    if options.null_threshold is not None and not math.isfinite(options.null_threshold):
-        raise InputError(f"--null-threshold {options.null_threshold} is no threshold; give a number, or leave it out")
     folder = find_reader(models, options.reader)
     card: dict[str, Any] = {"reader": options.reader} if options.reader else {}
     card |= {"bf16": True} if bf16 else {}

@@ -1,9 +1,14 @@
 """Which recogniser and which reader are taken of those that lie on a machine."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 import speechssl
-from speechssl.cascade.found import knows, languages_of, readers, recognisers, trained_on
+from speechssl import systems
+from speechssl.cascade import found
+from speechssl.cascade.found import known_languages, languages_of, readers, recognisers, trained_on
 from speechssl.io import write_json
 from speechssl.systems import best_systems
 
@@ -44,8 +49,6 @@ def test_the_largest_whisper_that_knows_the_language_is_the_first_and_ctc_models
         write_checkpoint(root / f"me/ctc-{name}", {"architectures": ["XForCTC"], "conv_kernel": [1], "hidden_size": 99}, depth=1)
         write_json(root / f"me/ctc-{name}/vocab.json", {"<pad>": 0, "|": 1} | {letter: 2 for letter in letters})
     write_checkpoint(root / "me/hubert", {"architectures": ["HubertModel"]})
-    (root / "me/broken").mkdir()
-    (root / "me/broken/config.json").write_text("[")
     assert recognisers(tmp_path / "mine", "en") == ["me/small.en", "me/small", str(root / "turbo"), "me/ctc-a"]
     assert recognisers(tmp_path / "mine", "zh") == ["me/small", str(root / "turbo"), "me/ctc-c"]
     whisper(tmp_path / "mine/tiny", 4)  # small, but in the folder of models that was asked for
@@ -71,6 +74,68 @@ def test_the_largest_reader_that_learnt_from_questions_is_the_first(root, tmp_pa
     assert readers(tmp_path, "zh") == ["me/both", "me/stated"]
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        "[",
+        "[]",
+        '{"encoder_layers": 12, "hidden_size": 768}',
+        '{"model_type": "whisper", "architectures": {"a": 1}}',
+        '{"architectures": ["XForQuestionAnswering"], "hidden_size": 1, "num_hidden_layers": 1e999}',
+        '{"architectures": ["XForCTC"], "conv_kernel": [], "hidden_size": "wide"}',
+        '{"architectures": ["XForQuestionAnswering"], "model_type": 1}',
+        '{"a": ' * 100_000,
+    ],
+)
+def test_whatever_else_lies_there_is_no_choice_and_no_matter(config, root, tmp_path):
+    write_checkpoint(root / "me/broken", config)
+    write_json(root / "me/broken/vocab.json", {"A": 0})
+    (tmp_path / "cache/models--a--b--c").mkdir(parents=True)  # the hub's client refuses the name a/b/c
+    whisper(root / "me/ears")
+    reader(root / "me/eyes")
+    assert (recognisers(tmp_path, "en"), readers(tmp_path, "en")) == (["me/ears"], ["me/eyes"])
+
+
+def test_a_size_without_a_decoder_is_that_of_the_encoder(root, tmp_path):
+    ctc = {"architectures": ["XForCTC"], "conv_kernel": [1], "hidden_size": 8, "encoder_layers": 2}
+    write_checkpoint(root / "me/ctc", ctc)
+    write_json(root / "me/ctc/vocab.json", {"A": 0})
+    assert recognisers(tmp_path, "en") == ["me/ctc"]
+
+
+def test_a_folder_that_cannot_be_read_is_no_choice(root, tmp_path, monkeypatch):
+    reader(root / "me/locked")
+    read = Path.read_bytes
+
+    def locked(path):
+        if path.parent.name == "locked":
+            raise PermissionError(13, "Permission denied")
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", locked)
+    assert readers(tmp_path, "en") == []
+
+
+@pytest.mark.parametrize("name", ["preprocessor_config.json", "vocab.txt", "model.safetensors"])
+def test_what_is_not_whole_is_no_choice(name, root, tmp_path):
+    whisper(root / "me/ears")
+    reader(root / "me/eyes")
+    for folder in ("ears", "eyes"):
+        (root / "me" / folder / name).unlink()
+    assert recognisers(tmp_path, "en") == []
+    assert readers(tmp_path, "en") == ["me/eyes"] * (name == "preprocessor_config.json")
+    if name == "preprocessor_config.json":  # transformers 5 has it in the other
+        (root / "me/ears/processor_config.json").write_text("{}")
+        assert recognisers(tmp_path, "en") == ["me/ears"]
+
+
+def test_a_vocabulary_is_read_once(root, tmp_path, monkeypatch):
+    reader(root / "me/eyes", vocabulary=ENGLISH)
+    read, paths = Path.read_bytes, []
+    monkeypatch.setattr(Path, "read_bytes", lambda path: paths.append(path.name) or read(path))
+    assert readers(tmp_path, "en") == ["me/eyes"] and paths.count("vocab.txt") == 1
+
+
 def test_what_lies_in_the_cache_of_the_hub_is_found_by_its_name(root, tmp_path, monkeypatch):
     reader(tmp_path / "cache/models--me--mine/snapshots/0")
     config = str(tmp_path / "cache/models--me--mine/snapshots/0/config.json")
@@ -81,7 +146,7 @@ def test_what_lies_in_the_cache_of_the_hub_is_found_by_its_name(root, tmp_path, 
 def test_a_readme_says_language_and_data_and_a_damaged_one_nothing(tmp_path):
     reader(tmp_path / "a", readme="---\nlanguage: [en-GB, multilingual]\ndatasets:\n- squad\n- mine\n---\n# A\n")
     assert languages_of(tmp_path / "a") == {"en"} and trained_on(tmp_path / "a") == ", trained on squad and mine"
-    assert knows(tmp_path / "a", "en") and not knows(tmp_path / "a", "zh")
+    assert known_languages(tmp_path / "a") == {"en"} and known_languages(tmp_path / "nowhere") == set()
     for number, text in enumerate(("---\n: [\n---\n", "---\n", "# A\n---\nlanguage: de\n---\n", "")):
         reader(tmp_path / f"b{number}", readme=text)
         assert not languages_of(tmp_path / f"b{number}") and trained_on(tmp_path / f"b{number}") == ""
@@ -103,10 +168,44 @@ def test_folders_made_on_the_spot_answer_under_any_name_and_need_no_models_besid
     assert speechssl.QA(only).about == made
     (only / "eyes").unlink()
     (only / "ears").symlink_to(whisper_folder)
-    refused("only lacks a reader of real questions .*; add it", speechssl.QA, only)
+    refused("only lacks a reader of real questions .*; add it$", speechssl.QA, only)
+    assert speechssl.QA(only, reader=qa).systems  # as it says
     german = tmp_path / "german"
     german.mkdir()
     for path in qa.iterdir():
         (german / path.name).symlink_to(path)
     (german / "README.md").write_text("---\nlanguage: de\n---\n")
     refused("german was trained on the language de, not on en", speechssl.QA, systems="cascade-ctc", reader=german)
+
+
+@pytest.mark.slow
+def test_what_cannot_be_loaded_is_left_out_with_a_line_and_what_was_named_is_refused(
+    root, whisper_folder, checkpoint, tmp_path, capsys, monkeypatch
+):
+    (tmp_path / "only").mkdir()
+    calls = []
+    for module, name in ((found, "_best"), (systems, "load_recogniser"), (systems, "load_text_qa")):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, name=name, function=function: calls.append(name) or function(*a))
+    eyes = checkpoint("BERT", "AutoModelForQuestionAnswering")
+    for name, folder in (("ears", whisper_folder), ("eyes", eyes)):
+        shutil.copytree(folder, root / f"me/{name}")
+        broken = tmp_path / f"only/{name}"  # which come first
+        shutil.copytree(folder, broken)
+        (broken / "model.safetensors").write_bytes((broken / "model.safetensors").read_bytes()[:-9])
+    qa = speechssl.QA(tmp_path / "only")
+    assert "words by me/ears" in qa.about["cascade-ears"] and "answers by me/eyes" in qa.about["cascade-ears"]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+    for line, name in zip(lines, ("ears", "eyes"), strict=True):
+        assert line.startswith(f"{tmp_path / 'only' / name} is left out: cannot load the ")
+    assert calls == ["_best"] * 2 + ["load_recogniser"] * 2 + ["load_text_qa"] * 2  # nothing is looked for or loaded again
+    refused("nan is no threshold", speechssl.QA, tmp_path / "only", null_threshold=float("nan"))  # whatever reader it is for
+    for named in ({"systems": f"cascade-{tmp_path}/only/ears"}, {"reader": tmp_path / "only/eyes"}):
+        refused("cannot load the (weights|reader)", speechssl.QA, **named)
+    shutil.rmtree(root / "me")
+    refused("only lacks a recogniser [^;]*; add it$", speechssl.QA, tmp_path / "only", reader=eyes)
+    capsys.readouterr()
+    assert set(speechssl.QA().about) == {"dual", "cascade-ctc"} and "is left out" not in capsys.readouterr().err
+    shutil.copytree(tmp_path / "only", root / "me")
+    assert set(speechssl.QA().about) == {"dual", "cascade-ctc"}  # what ships
+    assert "me/ears is left out: cannot load the weights of" in capsys.readouterr().err
