@@ -34,7 +34,7 @@ from speechssl.processes import agreed, is_main, main_first
 if TYPE_CHECKING:  # every verb imports this file, and most can print their help without torch
     import torch
 
-CARD, MADE_FROM, RECIPE, CHECKSUM = "card.json", "made_from.json", "settings.json", "checksum"
+CARD, MADE_FROM, CORPUS_RECORD, CHECKSUM = "card.json", "made_from.json", "settings.json", "checksum"
 SLOW = 1 << 30  # bytes of a file whose hash takes seconds
 LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
 TRIES = 5  # a tenth of a second apart, to take a lock that others hold for as long as they append a row
@@ -419,7 +419,7 @@ def stage(
     grows: str | None = None,
     card: str = CARD,
     record: str = MADE_FROM,
-    lasting: str = "",
+    lasting: tuple[str, ...] = (),
 ) -> Iterator[Stage]:
     """Begin, resume or skip a step of work: the protocol of folders that commands make (single files of results: `ResultFile`).
 
@@ -431,7 +431,7 @@ def stage(
 
     inputs and settings (as "options") are written to `made_from.json` before anything else goes into the folder, and the folder is
     locked until the block is left. A folder that is begun here is removed again (one that was empty: emptied) on InputError, lest
-    it refuse the mended command, except where `lasting` is in it, which took long to make.
+    it refuse the mended command, except where something in it matches a pattern of `lasting`: what takes long to make.
     wait: for another run that holds the folder, as several do that share a cache. Under torchrun the first process writes.
     grows: the dotted name of a number that may be greater than it was when the folder was made, such as "options.training.steps":
     the stage is not done then, and goes on from what is there; where that ends in InputError, the folder is as it was before.
@@ -462,24 +462,22 @@ def stage(
                     raise InputError(f"{folder} was made with {done} {what}, and {wanted} is fewer; {remedy}")
                 elif names:
                     remedy = "choose another folder or delete it"
-                    raise InputError(f"{folder} was made from other inputs ({unlike(names)}); {remedy}")
+                    raise InputError(f"{folder} was made from other inputs ({unlike(names)}), see {record} in it; {remedy}")
             elif any(folder.iterdir()):
-                remedy = "choose another folder or delete it"
-                raise InputError(f"{folder} is not empty and has no card that names its inputs; {remedy}")
+                raise InputError(f"{folder} holds other files; choose another folder")
             else:
                 write_json(path, made_from)
         try:
             yield Stage(folder, made_from, bool(agreed((folder / card).is_file())))
         except InputError:
-            if begun and not (lasting and (folder / lasting).exists()):
-                shutil.rmtree(folder)
-                if not new:
-                    folder.mkdir()
-                with suppress(OSError):  # the first that is not empty
-                    for parent in new[1:]:
-                        parent.rmdir()
-            for path, text in reversed(before.items()):
-                write_text(path, text)
+            with suppress(OSError):  # the InputError says more; and the first folder that is not empty
+                if begun and not any(any(folder.glob(pattern)) for pattern in lasting):
+                    for path in folder.iterdir():
+                        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                    for made in new:
+                        made.rmdir()
+                for path, text in reversed(before.items()):
+                    write_text(path, text)
             raise
 
 

@@ -234,18 +234,42 @@ def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(tmp
 def test_a_refused_command_leaves_what_was_there_and_what_took_long_to_make(tmp_path):
     (tmp_path / "empty").mkdir()
     for folder in ("empty", "a/b/c", "a/long"):
-        with pytest.raises(InputError), stage(tmp_path / folder, {"x": 1}, record="settings.json", lasting="unpacked"):
+        with pytest.raises(InputError), stage(tmp_path / folder, {"x": 1}, record="settings.json", lasting=("x", "*/parts")):
             assert json.loads((tmp_path / folder / "settings.json").read_text()) == {"x": 1}
             if folder == "a/long":
-                (tmp_path / folder / "unpacked").mkdir()
+                (tmp_path / folder / "test/parts").mkdir(parents=True)
             raise InputError("damaged")
         assert (tmp_path / "a").exists() == (folder == "a/long")
     assert not list((tmp_path / "empty").iterdir()) and (tmp_path / "a/long/settings.json").is_file()
+    with pytest.raises(
+        InputError, match=r"other inputs \(x differs\), see settings.json in it; choose another folder or delete it$"
+    ):
+        stage(tmp_path / "a/long", {"x": 2}, record="settings.json").__enter__()
+
+
+@pytest.mark.parametrize("place", ["empty", "link", "."])
+def test_a_refused_command_leaves_an_empty_folder_as_it_was_and_says_why(place, tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty").chmod(0o2770)
+    (tmp_path / "link").symlink_to("empty")
+    monkeypatch.chdir(tmp_path / "empty" if place == "." else tmp_path)
+    before = os.stat(place)
+    with pytest.raises(InputError, match="damaged"), stage(place, {}):
+        Path(place, "made").symlink_to(".")
+        Path(place, "parts/a").mkdir(parents=True)
+        raise InputError("damaged")
+    after = os.stat(place)
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode) and not os.listdir(place)
+    assert (tmp_path / "link").is_symlink()
+    monkeypatch.setattr(shutil, "rmtree", lambda _: Path("nowhere").unlink())
+    with pytest.raises(InputError, match="damaged"), stage(place, {}):
+        Path(place, "parts").mkdir()
+        raise InputError("damaged")
 
 
 def test_a_folder_that_does_not_say_what_it_holds_is_left_alone(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(InputError, match="not empty and has no card"), stage(tmp_path, {}):
+    with pytest.raises(InputError, match="holds other files; choose another folder$"), stage(tmp_path, {}):
         pytest.fail("it holds something else")
     assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
 

@@ -244,12 +244,11 @@ anything is written; --any-count takes a part of the corpus."""
 
     def run(self) -> None:
         from speechssl.data import superb_sets
-        from speechssl.data.superb import SPLITS
+        from speechssl.data.superb import counted
 
         options = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("source", "out")}
         for folder, card in getattr(superb_sets, f"prepare_{self.CORPUS}")(self.source, self.out, **options).items():
-            counts = sorted(card["sizes"].items(), key=lambda size: [*SPLITS, size[0]].index(size[0]))  # a card has them by name
-            print(f"{self.out / folder}: {', '.join(f'{n:,} {split}' for split, n in counts)} recordings")
+            print(f"{self.out / folder}: {counted(card)} recordings")
 
 
 @dataclass(frozen=True, kw_only=True)

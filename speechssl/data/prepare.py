@@ -26,7 +26,7 @@ from speechssl.audio import SAMPLE_RATE, duration
 from speechssl.data.files import archives_in, safe_name, write_joined
 from speechssl.data.records import INVENTED, Passage, Question, data_hash, locate, write_records
 from speechssl.errors import InputError
-from speechssl.io import RECIPE, hash_files, read_json, stage, write_json, write_lines
+from speechssl.io import CORPUS_RECORD, hash_files, read_json, stage, write_json, write_lines
 from speechssl.text import answer_tokens, language_of
 from speechssl.timing import shown_length
 
@@ -276,7 +276,7 @@ def prepared(
     """
     out = Path(out)
     made = {"corpus": corpus, "source": str(source), **wanted.settings, **settings}
-    with stage(out, made, record=RECIPE, lasting="unpacked") as step:
+    with stage(out, made, record=CORPUS_RECORD, lasting=("unpacked", f"*/{PARTS}")) as step:
         if step.done:
             tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
             return dict(read_json(out / "data_report.json"))

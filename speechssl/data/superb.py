@@ -35,6 +35,12 @@ WITH_DEV = ("asv", "qbe")  # tasks whose dev.jsonl cannot be taken from train.js
 SPLITS_OF = {"qbe": (DOCUMENTS, "dev", "test")}  # task -> its manifests, where they are not SPLITS
 
 
+def counted(card: Mapping[str, Any]) -> str:
+    """ "18 train, 2 dev, 4 test": the sizes in a card, which has them by name."""
+    counts = sorted(card["sizes"].items(), key=lambda size: [*SPLITS, size[0]].index(size[0]))
+    return ", ".join(f"{number:,} {split}" for split, number in counts)
+
+
 @dataclass(frozen=True)
 class Slot:
     """A piece of a command that fills a slot (SF)."""

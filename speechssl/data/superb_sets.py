@@ -1,7 +1,7 @@
 """The published sets of SUPERB's tasks, read from their own folders.
 
 Layouts, counts and their sources, and what differs from s3prl, are in data/NAME/README.md. Recordings stay where they are:
-manifests have their absolute paths, and no audio is copied but what has to be cut. Nothing is written before all counts are right.
+manifests have their absolute paths, and no audio is copied but what has to be cut. Where a count is wrong, no folder stays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, writ
 from speechssl.data.files import read_csv
 from speechssl.data.superb import DOCUMENTS, SILENCE, SPLITS, TOGETHER, Slot, Trial, Turn, Utterance, to_record
 from speechssl.errors import InputError
-from speechssl.io import RECIPE, hash_files, read_json, read_text, stage, write_json, write_lines
+from speechssl.io import CARD, CORPUS_RECORD, hash_files, read_json, read_text, stage, write_json, write_lines
 
 VERSION = 1  # of what is written; part of the card
 THREADS = 32  # headers at a time: opening a file is waiting, most of all on a network
@@ -78,7 +78,7 @@ def prepare(order: Order, read: Read) -> Cards:
     named = {"corpus": order.corpus, "version": VERSION, "source": str(order.source), "any_count": order.any_count}
     settings = {folder: named | dict(order.options.get(folder, {})) for folder in order.folders}
     with ExitStack() as stack:
-        steps = {f: stack.enter_context(stage(order.out / f, settings[f], record=RECIPE)) for f in order.folders}
+        steps = {f: stack.enter_context(stage(order.out / f, settings[f], record=CORPUS_RECORD)) for f in order.folders}
         made = {} if all(step.done for step in steps.values()) else read(order)
         for prepared in made.values():
             for split, found in prepared.splits.items():
@@ -365,26 +365,25 @@ def prepare_fsdd(source: Path | str, out: Path | str) -> dict[str, dict[str, Any
             f"{folder} has no recordings for {empty[0]} (test: 0 to 4, dev: 5 to 9, train: the rest); give the whole dataset"
         )
     made_from = {"corpus": "fsdd", "recordings": hash_files(paths)}
-    with stage(out, made_from, record=RECIPE):
+    cards = {task: out / task / CARD for task in LABELS}
+    with stage(out, made_from, record=CORPUS_RECORD, card=f"{[*LABELS][-1]}/{CARD}") as step:
+        if step.done:
+            return {task: read_json(card) for task, card in cards.items()}
+        recordings = {path: read_audio(path) for path in tqdm(paths, "resampling FSDD", unit="file")}  # all, before one is written
         splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
-        for path in tqdm(paths, "resampling FSDD", unit="file"):
-            digit, speaker, _ = path.stem.split("_")
-            samples, target = read_audio(path), out / "audio" / f"{path.stem}.flac"
+        for path, samples in recordings.items():
+            (digit, speaker, _), target = path.stem.split("_"), out / "audio" / f"{path.stem}.flac"
             if not target.is_file():
                 write_flac(target, samples)
             seconds, text = len(samples) / SAMPLE_RATE, DIGITS[int(digit)]
             splits[where[path]].append(Utterance(path.stem, f"../audio/{target.name}", seconds, speaker, {}, text))
-        cards: dict[str, dict[str, Any]] = {}
         for task, labels in LABELS.items():
-            card = out / task / "card.json"
-            if not card.is_file():
-                manifests = {split: out / task / f"{split}.jsonl" for split in SPLITS}
-                for split, path in manifests.items():
-                    write_lines(path, [to_record(u) | {"labels": labels(u)} for u in splits[split]])
-                hashes = {split: hash_files([path]) for split, path in manifests.items()}
-                write_json(card, made_from | {"task": task, "manifests": hashes})
-            cards[task] = read_json(card)
-        return cards
+            manifests = {split: out / task / f"{split}.jsonl" for split in SPLITS}
+            for split, path in manifests.items():
+                write_lines(path, [to_record(u) | {"labels": labels(u)} for u in splits[split]])
+            hashes = {split: hash_files([path]) for split, path in manifests.items()}
+            write_json(cards[task], made_from | {"task": task, "manifests": hashes})
+        return {task: read_json(card) for task, card in cards.items()}
 
 
 ENGLISH = "nnenglish"

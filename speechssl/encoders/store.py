@@ -15,6 +15,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -179,13 +180,18 @@ def store_features(
 def _write_shard(
     path: Path, recordings: Mapping[str, T], encode: Callable[[T], tuple[Tensor, Any]], pool: ThreadPoolExecutor, bar: tqdm
 ) -> None:
-    """What is in the shard already is kept."""
+    """What is in the shard already is kept, unless it is damaged."""
     there = FeatureStore.of([path] if path.is_file() else [])
+
+    def kept(name: str) -> tuple[Tensor, Any] | None:
+        with suppress(KeyError, InputError):
+            return there[name], there.facts.get(name)
+        return None
 
     def features(name: str) -> tuple[Tensor, Any, str | None]:
         """Of a recording, what else is known of it, and why there are none."""
         try:
-            rows, more = (there[name], there.facts.get(name)) if name in there else encode(recordings[name])
+            rows, more = kept(name) or encode(recordings[name])
             if not len(rows) or not torch.isfinite(rows).all():
                 raise ValueError("the encoder gives features that are not finite" if len(rows) else "it is too short")
         except (InputError, ValueError) as error:

@@ -69,10 +69,11 @@ class MiniSuperb:
     workers: Count = option(CORES, PROCESSES)
 
     def run(self) -> None:
+        from speechssl.data.superb import counted
         from speechssl.synth.minisuperb import MiniSuperbSettings, prepare, some_of
 
         for task, card in prepare(self.out, MiniSuperbSettings(some_of(self.tasks, self.share), self.seed), self.workers).items():
-            print(f"{self.out / task}: {', '.join(f'{n} {split}' for split, n in card['sizes'].items())} utterances")
+            print(f"{self.out / task}: {counted(card)} utterances")
 
 
 @dataclass(frozen=True, kw_only=True)

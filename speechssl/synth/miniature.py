@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -366,9 +367,10 @@ def make_miniature(out: Path, corpus: str, passages: Mapping[str, int], question
     language, write = CORPORA[name]
     content = {split: list(invent(language, split, count, seed, questions)) for split, count in passages.items()}
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as temporary:
-        root = Path(temporary) / "tree"
-        write(content, root, random.Random(f"{name} {seed}"))
-        write_text(root / "README.md", readme)
-        root.replace(out)
+    with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}-") as temporary:
+        write(content, Path(temporary), random.Random(f"{name} {seed}"))
+        out.mkdir(exist_ok=True)  # one that is there stays: it may be a link, or that which the command is given in
+        for path in Path(temporary).iterdir():
+            shutil.move(path, out)
+    write_text(out / "README.md", readme)
     return True

@@ -30,7 +30,7 @@ from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.prepare import in_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, compact, data_hash
 from speechssl.errors import InputError
-from speechssl.io import RECIPE, read_json, stage, write_json, write_lines
+from speechssl.io import CORPUS_RECORD, read_json, stage, write_json, write_lines
 from speechssl.synth.synthesisers import Voice, speak, voices
 
 LANGUAGES = {"en": "en-us", "zh": "cmn"}  # code -> espeak-ng's name
@@ -316,7 +316,7 @@ def prepare(out: Path | str, settings: MiniSqaSettings, workers: int = 1) -> dic
     if settings.synthesiser == ESPEAK:
         del decisive["synthesiser"]
     wanted = {"corpus": "minisqa", "version": VERSION, "settings": decisive}
-    with stage(out, wanted, record=RECIPE) as step:
+    with stage(out, wanted, record=CORPUS_RECORD, lasting=("*/audio",)) as step:
         if step.done:
             return dict(step.card)
         for split in SPLITS:

@@ -29,7 +29,7 @@ from speechssl.data.prepare import in_parallel
 from speechssl.data.superb import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
 from speechssl.data.superb_sets import KEYWORDS
 from speechssl.errors import InputError
-from speechssl.io import RECIPE, hash_files, stage, write_lines, write_text
+from speechssl.io import CORPUS_RECORD, hash_files, stage, write_lines, write_text
 from speechssl.signal import active_level, rms_level
 from speechssl.synth.minisqa import generate_passage, listed, load_language, occurrences, speakers, split_of, vocabulary
 from speechssl.synth.synthesisers import Spoken, Voice, speak
@@ -572,8 +572,9 @@ def _prepare_task(out: Path, task: str, settings: MiniSuperbSettings, workers: i
     wanted = made_from | {"task": task, "sizes": sizes}
     with ExitStack() as stack:
         if name := SHARED.get(task):
-            stack.enter_context(stage(out.parent / name, made_from | {"recordings": name}, record=RECIPE))
-        step = stack.enter_context(stage(out, wanted, record=RECIPE))
+            shared = stage(out.parent / name, made_from | {"recordings": name}, record=CORPUS_RECORD, lasting=("audio",))
+            stack.enter_context(shared)
+        step = stack.enter_context(stage(out, wanted, record=CORPUS_RECORD, lasting=("parts",)))
         if not step.done:
             planned = plan(task, sizes, settings.seed)
             jobs = {p.id: (out, p) for split in sizes for p in planned[split] if not _part(out, p).is_file()}

@@ -10,7 +10,8 @@ from speechssl.cli import main
 from speechssl.data.prepare import PrepareReport, SplitRecords, Take, Takes, Wanted, described, take_of
 from speechssl.data.records import Passage, Question, load_corpus
 from speechssl.data.squad import prepare_squad
-from speechssl.io import read_json
+from speechssl.errors import InputError
+from speechssl.io import read_json, write_json
 
 from ..files import read_lines, refused, same_files, untouched
 
@@ -48,8 +49,19 @@ def test_a_folder_of_something_else_or_of_nothing_stays_as_it_was(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "full/mine.txt").write_text("mine")
     refused("is not SQuAD", prepare_squad, tmp_path / "dev.json", tmp_path / "empty")
-    refused("is not empty and has no card that names its inputs", prepare_squad, tmp_path / "dev.json", tmp_path / "full")
+    refused("holds other files; choose another folder$", prepare_squad, tmp_path / "dev.json", tmp_path / "full")
     assert not list((tmp_path / "empty").iterdir()) and [p.name for p in (tmp_path / "full").iterdir()] == ["mine.txt"]
+
+
+def test_what_was_spoken_before_a_late_error_is_kept(tmp_path, squad_json, monkeypatch):
+    def failing(out, *_):
+        write_json(out / "dev/parts/1.json", {})
+        raise InputError("festival has gone")
+
+    source = squad_json(tmp_path / "dev.json", ("In Rome.", [("1", "Where?", [("Rome", 3)])]))
+    monkeypatch.setattr("speechssl.synth.speak.speak_drafts", failing)
+    refused("has gone", prepare_squad, source, tmp_path / "out", Wanted(speak=True))
+    assert (tmp_path / "out/dev/parts/1.json").is_file() and (tmp_path / "out/settings.json").is_file()
 
 
 def test_answers_that_could_be_aligned_are_counted_and_the_verb_is_named(tmp_path, squad_json, recording, capsys):

@@ -107,7 +107,7 @@ def test_a_folder_that_holds_something_else_is_refused_before_reading(source, tm
     (tmp_path / "out/se").mkdir(parents=True)
     (tmp_path / "out/se/thesis.txt").write_text("mine")
     monkeypatch.setattr(superb_sets, "measured", lambda *_: pytest.fail("this is in vain"))
-    refused("is not empty and has no card that names its inputs", prepare_voicebank_demand, source, tmp_path / "out")
+    refused("holds other files; choose another folder$", prepare_voicebank_demand, source, tmp_path / "out")
 
 
 def test_dev_is_two_speakers_and_every_noisy_recording_knows_its_clean_one_of_16_khz_where_there_are_such(source, tmp_path):
@@ -285,7 +285,7 @@ def fsdd(tmp_path):
     return folder.parent
 
 
-def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path):
+def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path, monkeypatch):
     first = prepare_fsdd(fsdd, tmp_path / "out")
     ks, sid = (load_labelled(tmp_path / "out" / task) for task in ("ks", "sid"))
     assert ks.classes == {"keyword": ("seven", "zero")} and sid.classes == {"speaker": ("jackson", "theo")}
@@ -296,17 +296,24 @@ def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path):
     samples = read_audio(ks.path(one))
     assert len(samples) == 2 * 2_011 and one.seconds == len(samples) / 16_000
     assert ks.path(one).samefile(sid.path(next(u for u in sid.splits["train"] if u.id == one.id)))
-    with untouched(tmp_path / "out"):
+    with untouched(tmp_path / "out"), monkeypatch.context() as patched:
+        patched.setattr(superb_sets, "read_audio", lambda _: pytest.fail("this was read before"))
         assert prepare_fsdd(fsdd / "recordings", tmp_path / "out") == first  # made once, from either folder
     (fsdd / "recordings/0_theo_3.wav").unlink()
     refused(r"made from other inputs \(recordings differs", prepare_fsdd, fsdd, tmp_path / "out")
 
 
-def test_what_is_not_fsdd_is_one_sentence(fsdd, tmp_path, unmade):
+def test_what_is_not_fsdd_is_one_sentence(fsdd, tmp_path, unmade, monkeypatch):
     for folder in (tmp_path / "nowhere", tmp_path):
         refused("has no recordings like 7_jackson_32.wav", prepare_fsdd, folder, unmade)
-    (fsdd / "recordings/0_theo_3.wav").write_bytes(b"nothing")
-    refused("0_theo_3.wav", prepare_fsdd, fsdd, tmp_path / "other")
+    last = fsdd / "recordings/7_theo_9.wav"
+    sound = last.read_bytes()
+    last.write_bytes(b"nothing")
+    with monkeypatch.context() as patched:
+        patched.setattr(superb_sets, "write_flac", lambda *_: pytest.fail("not all have been read"))
+        refused("7_theo_9.wav", prepare_fsdd, fsdd, tmp_path / "other")
+    last.write_bytes(sound)
+    assert set(prepare_fsdd(fsdd, tmp_path / "other")) == {"ks", "sid"}  # the mended command
     for path in (fsdd / "recordings").glob("*_[5-9].wav"):
         path.unlink()
     refused("has no recordings for dev", prepare_fsdd, fsdd, unmade)

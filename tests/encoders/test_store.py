@@ -53,6 +53,21 @@ def test_what_failed_is_tried_again_and_nothing_else(tmp_path, capsys):
     assert all(torch.equal(store[name], rows) for name, rows in ROWS.items())
 
 
+def test_what_is_damaged_in_a_shard_that_is_written_again_is_computed_again(tmp_path):
+    def failing(name):
+        if name == "b":
+            raise InputError("no sound")
+        return ROWS[name], {"of": name}
+
+    stored(tmp_path / "f", failing, shard_mb=1)
+    (path,) = (tmp_path / "f").glob("shard-*")
+    path.write_bytes(path.read_bytes()[:-1] + b"!")  # of d
+    tried = []
+    store = stored(tmp_path / "f", lambda name: (tried.append(name) or ROWS[name], {"of": name}), shard_mb=1)
+    assert tried == ["b", "d"] and list(store.places) == list(store.facts) == list(LENGTHS) and not store.failed
+    assert all(torch.equal(store[name], rows) for name, rows in ROWS.items())
+
+
 def test_a_killed_run_loses_one_shard(tmp_path):
     def dying(name):
         if name == "d":

@@ -109,6 +109,20 @@ def test_the_same_seed_gives_the_same_tree_and_what_is_there_is_left_alone(made:
     assert (tmp_path / "other" / story).read_text() != (there / story).read_text()
 
 
+def test_an_empty_folder_is_filled_whatever_it_is_called(
+    made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("there")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for place in (Path("../link"), Path()):
+        inode = place.stat().st_ino
+        assert make_miniature(place, "toefl-qa", FEW, 2) and not make_miniature(place, "toefl-qa", FEW, 2)
+        assert place.stat().st_ino == inode and same_files(made["toefl-qa"], place)
+    assert (tmp_path / "link").is_symlink() and len(list(tmp_path.iterdir())) == 3
+
+
 def test_bad_requests_are_one_sentence_and_leave_nothing(made: dict[str, Path], tmp_path: Path) -> None:
     refused("no miniature of squad; choose from nmsqa, odsqa", make_miniature, tmp_path / "out", "squad", FEW)
     refused("at least one passage a split", make_miniature, tmp_path / "out", "nmsqa", FEW | {"train": 0})

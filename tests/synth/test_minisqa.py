@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.data.records import load_corpus
+from speechssl.errors import InputError
 from speechssl.io import hash_json, read_json
 from speechssl.synth import minisqa as speech
 from speechssl.synth.minisqa import (
@@ -292,6 +293,31 @@ def test_a_killed_run_speaks_no_passage_again_and_ends_with_the_same_bytes(corpo
     assert contents(root) == contents(corpora["en"])
 
 
+def test_what_was_spoken_before_a_late_error_is_kept_and_the_same_command_goes_on(corpora, tmp_path, monkeypatch):
+    root, spoken, speak_one = tmp_path / "corpus", [], speech._speak_passage
+
+    def failing(out, split, *job):
+        if split == "test" and len(spoken) == 4:
+            raise InputError("festival has gone")
+        spoken.append(split)
+        speak_one(out, split, *job)
+
+    for failed in (tmp_path / "first", root):  # the first of all: nothing stays
+        with monkeypatch.context() as patched:
+            patched.setattr(speech, "_speak_passage", failing if failed == root else raising)
+            refused("has gone", prepare, failed, corpus_settings(reference=True))
+        assert failed.exists() == (failed == root)
+    assert spoken == ["train", "train", "train", "dev"]
+    refused(r"\(settings.seed differs\), see settings.json in it", prepare, root, corpus_settings(reference=True, seed=4))
+    monkeypatch.setattr(speech, "_speak_passage", lambda *job: (spoken.append(job[1]), speak_one(*job)))
+    prepare(root, corpus_settings(reference=True))
+    assert spoken[4:] == ["test"] and contents(root) == contents(corpora["en"])
+
+
+def raising(*job):
+    raise InputError("festival has gone")
+
+
 def test_a_finished_corpus_is_left_alone_and_one_of_other_settings_or_something_else_refused(corpora, tmp_path, monkeypatch):
     before = contents(corpora["en"])
     monkeypatch.setattr(speech, "speak", lambda *_: pytest.fail("this was spoken before"))
@@ -301,7 +327,7 @@ def test_a_finished_corpus_is_left_alone_and_one_of_other_settings_or_something_
         refused(r"made from other inputs \(.*; choose another folder", prepare, corpora["en"], other)
     assert contents(corpora["en"]) == before
     (tmp_path / "notes.txt").write_text("mine")
-    refused("is not empty and has no card that names its inputs; choose another folder", prepare, tmp_path, corpus_settings())
+    refused("holds other files; choose another folder$", prepare, tmp_path, corpus_settings())
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
 
 

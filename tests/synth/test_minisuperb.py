@@ -184,6 +184,28 @@ def test_a_finished_corpus_is_left_alone_and_its_card_names_all_manifests(corpus
     assert {t.same for t in load_trials(load_set(corpus / "asv"), "dev")} == {True, False}
 
 
+def test_what_was_spoken_before_a_late_error_is_kept(tmp_path, monkeypatch):
+    settings, make, made = MiniSuperbSettings({"asr": (2, 1, 1)}, seed=5), speech._make, []
+
+    def failing(out, planned):
+        if len(made) == 3:
+            raise InputError("espeak-ng has gone")
+        made.append(planned.id)
+        make(out, planned)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(speech, "_make", failing)
+        refused("has gone", prepare, tmp_path, settings)
+    monkeypatch.setattr(speech, "_make", lambda out, planned: (made.append(planned.id), make(out, planned)))
+    prepare(tmp_path, settings)
+    assert len(made) == len(set(made)) == 4
+
+
+def test_the_command_prints_counts_in_the_order_of_splits(tmp_path, capsys):
+    MiniSuperb(out=tmp_path, tasks=("ks",), share=1e-6, workers=1).run()
+    assert capsys.readouterr().out == f"{tmp_path / 'ks'}: 1 train, 1 dev, 1 test utterances\n"
+
+
 def test_sentences_of_another_seed_are_refused(tmp_path):
     prepare(tmp_path, MiniSuperbSettings({"asr": (1, 1, 1)}, seed=5))
     with pytest.raises(InputError, match=r"sentences was made from other inputs"):
