@@ -146,6 +146,7 @@ def onnxruntime(path: Path) -> Run:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # else its threads are in the way of whoever is next
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
 
