@@ -29,8 +29,9 @@ class AnswerQuestions:
     or in the hub's cache, the largest Whisper that knows the language (`speechssl models get whisper-base`), else the largest CTC
     model, and the largest reader that learnt from questions: a question-answering model of Hugging Face, or text QA trained on
     other questions than MiniSQA's (recipes/real_questions). Their config.json says what they are, not their names; languages are
-    those of the card or README, else what the vocabulary shows; of two as large, one of this language alone comes first. With such
-    a reader the cascade comes before dual; without a recogniser it is cascade-ctc.
+    those of the card or README, else what the vocabulary shows; of two as large, one of this language alone comes first. What
+    cannot be loaded is left out, as stderr says, and the next is taken. With such a reader the cascade comes before dual; without a
+    recogniser it is cascade-ctc.
 
     The confidence, 0 to 1, is the share of the chosen span in a softmax over the best span of every window of the passage and "no
     answer". It is no probability of being right: in a short passage, which is one window, wrong answers are often near 1 as well.
