@@ -175,7 +175,7 @@ def _of_list(
 def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Distances of pairs of recordings, of the same text beside other texts, a pair of violins for each row of `same_text`."""
     with styled(svg_hashsalt="units") as Figure:
-        figure = Figure(figsize=(1.5 + 1.6 * len(rows), 3.6), layout="constrained")
+        figure = Figure(figsize=(max(4.8, 1.5 + 1.6 * len(rows)), 3.6), layout="constrained")  # at least as wide as the title
         ax = figure.subplots()
         for place, row in enumerate(rows):
             for side, (distances, fill) in enumerate(zip(row["distances"], ("#2f6fab", "#b9bec6"), strict=True)):
