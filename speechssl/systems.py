@@ -238,17 +238,18 @@ class QA:
         if {*map(str, below(folder))}.isdisjoint(there[0] + there[1]):
             folder = model_folder(models)  # a folder of recognisers and readers alone does without
         if systems is None:
-            ears = _first_that_loads(there[0], lambda name: load_recogniser(folder, name, None, self.language))
-            eyes: dict[str, Any] = dict.fromkeys(there[1])  # not loaded where nothing would read with them
-            if ears and not reader:
-                eyes = _first_that_loads(there[1], lambda name: load_text_qa(folder, replace(reading, reader=name)))
-            parts = ((A_RECOGNISER, ears), (A_READER[self.language], eyes or reader))
+            recogniser = _first_that_loads(there[0], lambda name: load_recogniser(folder, name, None, self.language))
+            best: dict[str, Any] = dict.fromkeys(there[1])  # not loaded where nothing would read with them
+            if recogniser and not reader:
+                best = _first_that_loads(there[1], lambda name: load_text_qa(folder, replace(reading, reader=name)))
+            parts = ((A_RECOGNISER, recogniser), (A_READER[self.language], best or reader))
             missing = " and ".join(part for part, found in parts if not found)
             if missing and not any((folder / part).is_dir() for part in ("dual", "ctc", "text-qa")):
                 raise InputError(f"the cascade of {models} lacks {missing}; add it")
             if missing and "(speech by" in trained_on(folder / "encoder"):
                 tqdm.write(FOR_PEOPLE.format(missing), file=sys.stderr)
-            loaded, (systems, reader) = ears | eyes, best_systems(folder, self.language, reader, ([*ears], [*eyes]))
+            loaded = recogniser | best
+            systems, reader = best_systems(folder, self.language, reader, ([*recogniser], [*best]))
         if not systems:
             raise InputError("there are no systems to ask; name some")
         if textual := [name for name in systems if name in TEXT_SYSTEMS or name.startswith(SIMULATED)]:

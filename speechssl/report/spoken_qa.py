@@ -109,6 +109,12 @@ def qa_section(
         "Each point is one condition: along, what the recogniser of the cascade does to the words; up, what is left of "
         "the answer. A dotted upright joins the systems in one condition. Hollow: a condition outside the noise series."
     )
+    cells = [(series.label, cell.n or 0) for (series, metric, _), cell in results.cells.items() if metric == "ff1"]
+    asked = {label: max(n for other, n in cells if other == label) for label, _ in cells}
+    if fewer := [f"{label} {n}" for label, n in asked.items() if n < max(asked.values())]:
+        crossing += (
+            f" Of the {max(asked.values())} questions some systems answered fewer: {listed(fewer)}; compare them by the table."
+        )
     what = "as written" if ShownCondition("written") in results.conditions("ff1") else "clean speech"
     figures: list[tuple[str, str, Drawing | None]] = [
         ("FF1 against the signal-to-noise ratio (SNR)", snr, score_against_snr(results)),
@@ -142,10 +148,12 @@ def summarise(results: Results) -> str:
 
     def scores(condition: ShownCondition) -> str:
         found, parts = ranked(condition), []
+        most = max(cell.n or 0 for _, cell in found)
         for i, (series, cell) in enumerate(found[:MOST]):
             interval = "" if cell.low is None or cell.high is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
             reaches = f"reaches {metric_name(metric)} " if not i else ""
-            parts.append(f"{series.label} {reaches}{cell.value:.1f}{interval}")
+            fewer = f" on {cell.n} of the {most} questions" if cell.n and cell.n < most else ""
+            parts.append(f"{series.label} {reaches}{cell.value:.1f}{interval}{fewer}")
         more = f" ({len(found) - MOST} more in the table)" if len(found) > MOST else ""
         where = _where(condition)
         return f"{where[0].upper()}{where[1:]} {listed(parts)}{more}."
@@ -158,7 +166,7 @@ def summarise(results: Results) -> str:
     if len(before) > 1 and len(after) > 1:
         (leader, a), (_, b) = after[:2]
         overlap = None not in (a.low, a.high, b.low, b.high) and not (a.low > b.high or b.low > a.high)  # type: ignore[operator]
-        sure = ", though the intervals of the first two overlap" if overlap else ""
+        sure = f", though {_where(hard)} the intervals of the first two overlap" if overlap else ""
         first = before[0][0]
         if leader == first:
             sentences.append(f"{leader.label} leads at both ends{sure}.")

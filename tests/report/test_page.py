@@ -237,10 +237,19 @@ def test_the_summary_says_who_leads():
     # summary admits overlap
     pairs = (("a", 50.0, "clean"), ("b", 40.0, "clean"), ("a", 30.0, "reverb"), ("b", 29.0, "reverb"))
     close = [Row(s, "h", c, None, "ff1", v, v - 3, v + 3, 9, 0, "") for s, v, c in pairs]
-    assert "a leads at both ends, though the intervals of the first two overlap." in summarise(arrange(close))
+    assert "a leads at both ends, though with reverberation the intervals of the first two overlap." in summarise(arrange(close))
+    # and that a system was run on fewer questions
+    some = [Row(s, "h", "clean", None, "ff1", v, None, None, n, 0, "") for s, v, n in (("a", 50.0, 9), ("b", 40.0, 4))]
+    assert summarise(arrange(some)) == "In clean speech a reaches FF1 50.0 and b 40.0 on 4 of the 9 questions."
     # summary of many systems stays short
     many = [Row(f"s{i}", "h", "clean", None, "ff1", 90.0 - i, None, None, 9, 0, "") for i in range(7)]
     assert "and s3 87.0 (3 more in the table)." in summarise(arrange(many))
+
+
+def test_the_crossing_figure_says_who_answered_fewer_questions(tmp_path: Path):
+    fewer = [replace(row, n=18) if row.system == "cascade-ctc" else row for row in rows()]
+    assert "some systems answered fewer: Cascade (CTC) 18;" in page(tmp_path, fewer)
+    assert "answered fewer" not in page(tmp_path, rows())
 
 
 def test_what_only_readers_answered_is_no_speech(tmp_path: Path):
