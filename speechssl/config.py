@@ -49,7 +49,7 @@ SnrOver = Literal["active", "signal"]
 
 ENCODERS = "encoder folder, .pt file, hub id, shipped name, torchaudio:NAME or s3prl:NAME"
 CHECKPOINTS = "encoder folder, .pt file, hub id, shipped name or torchaudio:NAME"  # that can be trained
-SOURCE = "prepared corpus, manifest (.jsonl with `audio`, .txt or .tsv of paths) or folder of audio"
+SOURCE = "prepared corpus, manifest (.jsonl or .csv with `audio`, .txt or .tsv of paths) or folder of audio"
 # families of text encoders and of Hugging Face's QA models that the tests cover; others may work, and are tried before use
 TEXT_FAMILIES = (
     *("ALBERT", "BERT", "BigBird", "ByT5", "DeBERTa", "DeBERTa-v2", "DistilBERT", "ELECTRA", "Longformer", "ModernBERT", "mT5"),

@@ -40,7 +40,7 @@ from speechssl.processes import is_main
 
 COMMON = (".wav", ".flac", ".mp3", ".ogg")  # of recordings in published corpora and of noise
 SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")
-MANIFESTS = (".jsonl", ".txt", ".tsv")
+MANIFESTS = (".jsonl", ".csv", ".txt", ".tsv")
 _TOLD: set[tuple[Path, int]] = set()  # lists of which it was written that they lead elsewhere
 SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
 Item = TypeVar("Item")
@@ -64,8 +64,9 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
     """All recordings of a source, with unique ids. No file is opened, so some may turn out not to be audio.
 
     source: with `split`, a prepared corpus: its passages (None: all; else the first so many), then their questions. Else
-    a manifest: .jsonl with `audio` and perhaps `id` and `seconds` in every line; .txt with a path a line; .tsv with a path in the
-    first column, under the root in the first line where there is one (fairseq's). Paths are relative to the manifest; in its order.
+    a manifest: .jsonl with `audio` and perhaps `id` and `seconds` in every line; .csv with a column `audio` and perhaps `id`; .txt
+    with a path a line; .tsv with a path in the first column, under the root in the first line where there is one (fairseq's). Paths
+    are relative to the manifest; in its order.
     a folder: every file in it that ends in one of SUFFIXES, however deep (other audio is counted on stderr); the id is the path
     below the folder without its suffix, except where two files would share it. In the order of their ids.
     an audio file: that file.
@@ -185,10 +186,11 @@ def _of_folder(folder: Path) -> list[Recording]:
 
 
 def read_manifest(path: Path) -> Iterator[Recording]:
-    """The recordings of a .jsonl, .txt or .tsv, see `list_recordings`; ids may occur twice. Raises InputError for damage."""
-    if path.suffix.lower() == ".jsonl":
+    """The recordings of a .jsonl, .csv, .txt or .tsv, see `list_recordings`; ids may occur twice. Raises InputError for damage."""
+    if (kind := path.suffix.lower()) in (".jsonl", ".csv"):
         outside = total = 0
-        for number, values in read_lines(path):
+        cells = ({k: v.strip() for k, v in row.items() if v.strip()} for row in read_csv(path)) if kind == ".csv" else ()
+        for number, values in enumerate(cells, 2) if kind == ".csv" else read_lines(path):
             audio, seconds = values.get("audio"), values.get("seconds")
             if not isinstance(audio, str) or not audio:
                 wanted = "give every line the path of its recording, relative to the manifest"

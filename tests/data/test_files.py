@@ -279,9 +279,23 @@ def test_the_manifests_of_fairseq(tmp_path, root):
     assert ids(path) == ["a", "b"]
 
 
+def test_a_table_with_a_column_of_audio_is_a_manifest(folder, tmp_path):
+    folder("a.wav", "b.wav")
+    path = tmp_path / "words.csv"
+    path.write_text("audio,text,speaker,id\ndata/a.wav,one,x,\n data/b.wav ,two,y,second\n")
+    assert [(r.id, r.path.name, r.line) for r in list_recordings(path)] == [("data/a", "a.wav", 2), ("second", "b.wav", 3)]
+    path.write_text("path,text\ndata/a.wav,one\n")
+    refused(r"words\.csv:2 has no `audio`", list_recordings, path)
+
+
 def test_a_byte_order_mark_is_no_part_of_a_manifest(folder, tmp_path):
     folder("a.wav")
-    for name, content in (("m.jsonl", '{"audio": "data/a.wav"}'), ("m.txt", "data/a.wav"), ("m.tsv", "data\na.wav\t1")):
+    for name, content in (
+        ("m.jsonl", '{"audio": "data/a.wav"}'),
+        ("m.txt", "data/a.wav"),
+        ("m.tsv", "data\na.wav\t1"),
+        ("m.csv", "audio\ndata/a.wav"),
+    ):
         (tmp_path / name).write_text(content + "\n", encoding="utf-8-sig")
         assert [r.path for r in list_recordings(tmp_path / name)] == [tmp_path / "data/a.wav"]
 

@@ -260,6 +260,7 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
 
     return {
         "manifest .jsonl": Kind("m.jsonl", listed.encode(), json_lines, units),
+        "manifest .csv": Kind("m.csv", f"audio,id\n{audio}/q0.flac,a\n{audio}/q1.flac,b\n".encode(), other_bytes, units),
         "manifest .txt": Kind("m.txt", f"{audio}/q0.flac\n{audio}/q1.flac\n".encode(), other_bytes, units),
         "manifest .tsv": Kind("m.tsv", f"{audio}\nq0.flac\t4800\nq1.flac\t4800\n".encode(), other_bytes, units),
         "passages.jsonl": of(corpus, "test/passages.jsonl", json_lines, lambda folder: units(folder, "--split", "test")),
@@ -294,7 +295,8 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
 
 
 NAMES = (
-    *("manifest .jsonl", "manifest .txt", "manifest .tsv", "passages.jsonl", "questions.jsonl", "card of a corpus", "predictions"),
+    *("manifest .jsonl", "manifest .csv", "manifest .txt", "manifest .tsv", "passages.jsonl", "questions.jsonl"),
+    *("card of a corpus", "predictions"),
     *("card of a codebook", "safetensors of a codebook", "config of an encoder", "safetensors of an encoder", "card of a reader"),
     *("safetensors of a reader", "card of units", "Parquet of units", "YAML", "TextGrid", "CSV of passages", "CSV of words"),
     *("results.jsonl", "scores of the text side", "continuations", *(f"audio .{name}" for name in FORMATS)),
