@@ -35,18 +35,13 @@ PALETTE = (
     ("#666666", "#b5b5b5"),  # grey, in the place of black
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-SYSTEMS = {
-    "dual": "DUAL",
-    "cascade": "Cascade",
-    "cascade-ctc": "Cascade (CTC)",
-    "cascade-pocketsphinx": "Cascade (PocketSphinx)",
-    "speechbert": "SpeechBERT",
+SYSTEMS = {  # in the order of pages; those of question answering have the names that commands take
+    **{name: name for name in ("dual", "cascade", "cascade-ctc", "cascade-pocketsphinx", "speechbert", "units")},
     "ks": "KS (keywords)",
     "ic": "IC (intents)",
     "sid": "SID (speakers)",
     "style": "Style",
     "asr": "ASR (CTC)",
-    "units": "Units",
     "pr": "PR (phones)",
     "qbe": "QbE (spoken terms)",
     "asv": "ASV (verification)",
