@@ -172,6 +172,8 @@ def test_the_switch_shows_the_scores_of_the_common_questions(page, folder):
     mean = np.mean([100 * frame_f1(tuple(answers_of("dual", i)), [GOLD]) for i in common])
     assert row.locator("td").first.inner_text().split("\n")[0] == f"{mean:.1f}" and row.locator(".count").inner_text() == "25"
     assert status(page).startswith("150 of 180 predictions")
+    drawn = [card.get_attribute("aria-label") for card in page.locator("figure .card:visible").all()]
+    assert len(drawn) == page.locator("figure").count() > 1 and f"dual: Pink noise, 0\u00a0dB {mean:.1f}" in drawn[0]
     _, text = exported(page, "#panel-1", "csv")
     assert {line["System"]: line["n"] for line in csv.DictReader(text.splitlines())} == {"dual": "25", "cascade-x": "25"}
 
