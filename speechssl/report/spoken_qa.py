@@ -57,15 +57,12 @@ ABREAST = 3  # panels of the crossing figure
 SIMULATED = "cascade-simulated"
 DUAL_PAPER = "https://arxiv.org/abs/2203.04911"
 METHODS = {  # by what the names of its systems begin with
-    "dual": Method("dual: ", "DUAL", DUAL_PAPER, " finds the answer in discrete units of the speech, without a transcript."),
+    "dual": Method("", "dual", DUAL_PAPER, " finds the answer in discrete units of the speech, without a transcript."),
     "cascade": Method(
-        "cascade-…: a ", "cascade", DUAL_PAPER, " recognises the speech first and finds the answer in the words of its transcript."
+        "A ", "cascade", DUAL_PAPER, " recognises the speech first and finds the answer in the words of its transcript."
     ),
     "speechbert": Method(
-        "speechbert: ",
-        "SpeechBERT",
-        "https://arxiv.org/abs/1910.11559",
-        " reads a vector for every word that a recogniser cuts out.",
+        "", "speechbert", "https://arxiv.org/abs/1910.11559", " reads a vector for every spoken word that a recogniser cuts out."
     ),
 }
 
