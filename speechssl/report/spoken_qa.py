@@ -128,8 +128,9 @@ def qa_section(
         ("FF1 against the recognition errors of the cascade", crossing, on_errors),
         (f"FF1 by the length of the answer, {what}", interval_note("Upright lines", drawn), by_length),
     ]
+    about = " FF1, from 0 to 100, says how well the time of the answer is found." if "ff1" in results.metrics else ""
     return Section(
-        summary=summarise(results),
+        summary=summarise(results) + about,
         grids=[grid_of(results, metric, more=synthetic, common=common) for metric in results.metrics],
         figures=figures,
         examples=[(example, lanes_of(example, results)) for example in examples],
