@@ -11,7 +11,7 @@ from speechssl.io import read_json
 from speechssl.report.figures import MARKERS, PALETTE
 from speechssl.results import save_figure, styled
 
-SYSTEMS = ("dual", "speechbert", "cascade-ctc")
+SYSTEMS = ("dual", "cascade-ctc", "speechbert")  # in the order of pages, and so in their colours
 WHISPERS = ("cascade-whisper-tiny.en", "cascade-whisper-base")  # beside their own WER
 Scores = dict[tuple[str, str, str], dict[str, float]]  # by system, metric and condition
 
