@@ -334,7 +334,8 @@ class QA:
         DUAL comes last: a CTC head asks the encoder that they share for all layers, among which DUAL then finds its own.
         """
         found = {}
-        for system in sorted(self.systems, key=lambda s: isinstance(s, DualSystem)):
+        order = sorted(self.systems, key=lambda s: isinstance(s, DualSystem))
+        for system in tqdm(order, f"encoding {Path(what).name}", unit="system", leave=False, disable=None):  # on a terminal alone
             try:
                 found[system.name] = system.encode(None, samples)
             except ValueError as error:
