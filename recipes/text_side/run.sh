@@ -24,8 +24,9 @@ encoder() { echo "$EXP/encoders/$1/encoder"; }
 
 # Fine-tune on every sentence task from one start, with every seed.
 classify() { # ARM ENCODER [OPTION ...]
-  local task seed
-  for task in "$EXP"/tasks/*/ $( [ -z "${GLUE:-}" ] || setting glue | tr ' ' '\n' | sed "s,^,$GLUE/,"); do
+  local task seed tasks=("$EXP"/tasks/*/)
+  [ -z "${GLUE:-}" ] || for task in $(setting glue); do tasks+=("$GLUE/$task"); done
+  for task in "${tasks[@]}"; do
     for seed in $SEEDS; do
       speechssl text classify "$task" "$2" "$EXP" --arm "$1" "${@:3}" --seed "$seed" $(with classify)
     done
