@@ -150,6 +150,13 @@ def test_help_lists_the_stages_in_order(run: str) -> None:
     assert numbers == list(range(1, len(numbers) + 1)) and (len(numbers) > 2 or run == "recipes/demo/run.sh")
 
 
+@pytest.mark.parametrize("run", RUNS)
+def test_no_recipe_sets_a_variable_of_the_options(run: str) -> None:
+    """text_side had FIRST for its first seed: stages with smaller numbers were passed over."""
+    assigned = [set(re.findall(r"(?<![\w.])([A-Z_]+)=", (ROOT / path).read_text())) for path in ("recipes/options.sh", run)]
+    assert set.intersection(*assigned) <= {"CONFIG"} and {"FIRST", "STAGE"} <= assigned[0]
+
+
 def test_what_commands_took_becomes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPEECHSSL_USAGE", str(tmp_path / "usage.jsonl"))
     for stage in ("1 shells", "1 shells", "2 again"):
