@@ -268,3 +268,9 @@ def test_tables_keep_the_decimals_that_matter_and_ragged_ones_are_refused(tmp_pa
     text = page(tmp_path, [], tables=[*TABLES, Table("More", ("x", "y"), ((41.26, None), (3.0, float("nan"))))])
     assert ">0.603<" in text and ">64<" in text and ">41.3<" in text and text.count(">–<") == 2
     refused("'Ragged' has 2 columns", Table, "Ragged", ("a", "b"), ((1,),))
+
+
+def test_a_number_beside_scores_with_intervals_stands_where_they_do(tmp_path: Path):
+    rows = (("frozen", "75.0 [25.0, 100.0]", 4.0), ("frozen, published", 100.0, 12.0))
+    text = page(tmp_path, [], tables=[Table("Frozen", ("start", "xor", "layers"), rows)])
+    assert "<td>100.0</td>" in text and '<td class="num">12.0</td>' in text
