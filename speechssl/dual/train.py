@@ -129,44 +129,31 @@ def best_of(out: Path) -> str:
     return f"; the best checkpoint, of step {best['step']} of {made['steps']}: {score}"
 
 
-# ---- --sweep: one training a learning rate
+# ---- --learning-rates: one training a learning rate
 # OUT/sweep/learning-rate=1e-05 and so on are finished runs, which a killed sweep finds again. OUT gets a copy of the best, and is
 # then a run as any other, with the scores of all on its card.
 
 FOLDER = "sweep"
 
 
-def learning_rates(sweep: str) -> list[float]:
-    """Of `learning-rate=1e-5,3e-5,1e-4`, in their order. Raises InputError for anything else."""
-    name, _, typed = sweep.partition("=")
-    try:
-        rates = [float(value) for value in typed.split(",")]
-    except ValueError:
-        rates = []
-    if name.replace("_", "-") != "learning-rate" or not all(0 < rate < float("inf") for rate in rates) or not rates:
-        raise InputError(f"--sweep {sweep} is no list of learning rates; write for example --sweep learning-rate=1e-5,3e-5,1e-4")
-    return list(dict.fromkeys(rates))
-
-
-def swept(out: Path, sweep: str | None, options: Any, train: Callable[[Path, Any], None]) -> None:
-    """Train into `out`: once with these options, or once with every learning rate of the sweep.
+def swept(out: Path, rates: Sequence[float], options: Any, train: Callable[[Path, Any], None]) -> None:
+    """Train into `out`: once with these options, or once with every one of these learning rates.
 
     options: with `training` and `evaluation`, as `QaOptions`; train: folder, options -> a finished run in the folder.
     Raises InputError where `out` holds something else than a sweep, and what `train` raises.
     """
     begun, whole = (out / FOLDER).is_dir(), (out / MADE_FROM).is_file()
-    if sweep is None:
+    if not rates:
         if begun and not whole:
-            raise InputError(f"{out} holds a sweep that is not finished; give its --sweep, or choose another folder")
+            raise InputError(f"{out} holds a sweep that is not finished; give its --learning-rates, or choose another folder")
         train(out, options)
         return
-    rates = learning_rates(sweep)
     if whole and not begun:
         raise InputError(f"{out} holds a run that is no sweep; choose another folder or delete it")
     every = options.evaluation.eval_every or options.training.steps  # at least at the end
     options = replace(options, evaluation=replace(options.evaluation, eval_every=every))
     found: list[dict[str, Any]] = []
-    for rate in rates:
+    for rate in dict.fromkeys(rates):
         folder = out / FOLDER / f"learning-rate={rate:g}"
         try:
             train(folder, replace(options, training=replace(options.training, learning_rate=rate)))
