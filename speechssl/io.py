@@ -41,8 +41,8 @@ TRIES = 5  # a tenth of a second apart, to take a lock that others hold for as l
 RACES = 100  # in a row that are lost to those who remove the folder of a lock
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
-_TOLD: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
 _HELD: dict[Path, int] = {}  # how often each of them is held
+_WARNED: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
 _CHECKED = re.compile("[0-9a-f]{16}")  # of what is no card; files of others may have something else by the name
 _REFUSED = re.compile(r"\(os error (\d+)\)$")
 
@@ -195,8 +195,8 @@ def read_json(path: Path | str) -> Any:
     card.path = Path(path)
     stated = card.pop(CHECKSUM, None)
     found = hash_json(card)
-    if stated not in (None, found) and (str(path), found) not in _TOLD:  # cards of others and older ones have none
-        _TOLD.add((str(path), found))
+    if stated not in (None, found) and (str(path), found) not in _WARNED:  # cards of others and older ones have none
+        _WARNED.add((str(path), found))
         tell_edited(path)
     return card if is_card else dict(card)
 

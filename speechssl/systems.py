@@ -24,7 +24,7 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Recogniser
-from speechssl.cascade.found import below, known_languages, languages_of, place_of, readers, recognisers, trained_on
+from speechssl.cascade.local import below, known_languages, languages_of, place_of, readers, recognisers, trained_on
 from speechssl.cascade.readers import TextQa, find_reader, load_text_qa
 from speechssl.cascade.system import (
     SIMULATED,
@@ -347,7 +347,7 @@ def best_systems(
     models: Path, language: str = "en", reader: Path | str | None = None, there: tuple[list[str], list[str]] | None = None
 ) -> tuple[list[str], Path | str | None]:
     """What is there, the best first: the cascade of the best recogniser and the best reader of questions that lie on this machine
-    (`cascade.found`), and DUAL of `models`. Without such a reader DUAL comes first, and that recogniser has the reader of `models`;
+    (`cascade.local`), and DUAL of `models`. Without such a reader DUAL comes first, and that recogniser has the reader of `models`;
     without a recogniser it is DUAL and the cascade of `models`. Also the reader, None for that of `models`.
     language: of the speech; models of another language alone are no choice. reader: takes the best one's place. there: recognisers
     and readers, the best first, where they have been looked for already.

@@ -62,7 +62,7 @@ class TrainSpeechBert:
     corpus: Path = argument("prepared corpus")
     encoder: str = argument(f"encoder for the features of audio words: {ENCODERS}; or mfcc, as published")
     out: Path = argument("folder for the trained model")
-    layer: Whole | None = option(None, "layer of the encoder, which mfcc has not")
+    layer: Whole | None = option(None, "layer of the encoder; mfcc has none")
     ctc: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments words")
     start: Path | None = option(None, "reader of `speechssl train text-qa` to start from; default: the text encoder")
     word_steps: Count = option(WORDS.steps, "number of updates of the autoencoder")
