@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,6 +174,25 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield number, values
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
+
+
+def check_inside(root: Path, audio: str, place: str) -> bool:
+    """Whether a path leads out of the root all the same: absolute, or through a folder that is a link.
+
+    Raises InputError for a relative path that leads out by `..`: of a list that came from elsewhere it could be any file of this
+    machine. Who means such a file writes its absolute path.
+    """
+    if ".." in audio and not os.path.isabs(audio) and os.path.normpath(audio).split(os.sep)[0] == "..":
+        raise InputError(f"{place} names {audio}, which leads out of {root}; move the file there, or give its absolute path")
+    return not _real(os.path.dirname(os.path.join(root, audio))).startswith(_real(str(root)))
+
+
+@lru_cache(10_000)  # a list names few folders
+def _real(folder: str) -> str:
+    try:
+        return os.path.join(os.path.realpath(folder), "")
+    except ValueError:  # a name with a null byte, which no file has
+        return folder
 
 
 def read_json(path: Path | str) -> Any:

@@ -33,9 +33,9 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, UNREAD, check_audio, read_audio, read_native, resample, write_flac
-from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus
+from speechssl.data.records import data_hash, first_passages, load_corpus
 from speechssl.errors import InputError, first_line, printable
-from speechssl.io import hash_bytes, hash_json, parse_json, read_json, read_lines, read_text, replacing, write_json
+from speechssl.io import check_inside, hash_bytes, hash_json, parse_json, read_json, read_lines, read_text, replacing, write_json
 from speechssl.processes import is_main
 
 COMMON = (".wav", ".flac", ".mp3", ".ogg")  # of recordings in published corpora and of noise

@@ -22,9 +22,9 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE, length, resample, write_flac
 from speechssl.data.files import decoded, read_csv, read_parquet, safe_name
 from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, Wanted, prepared, write_corpus
-from speechssl.data.records import TOLERANCE, Answer, Passage, Question, Span, check_inside, span_of
+from speechssl.data.records import TOLERANCE, Answer, Passage, Question, Span, span_of
 from speechssl.errors import InputError
-from speechssl.io import hash_files, parse_json, read_lines, stage
+from speechssl.io import check_inside, hash_files, parse_json, read_lines, stage
 from speechssl.text import language_of
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")  # "": a folder of `datasets.Dataset.save_to_disk`

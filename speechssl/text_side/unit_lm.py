@@ -34,9 +34,9 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
-from speechssl.data.records import check_inside, data_hash, load_corpus
+from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import CARD, hash_files, read_json, read_lines, stage, tell_edited, write_json, write_text
+from speechssl.io import CARD, check_inside, hash_files, read_json, read_lines, stage, tell_edited, write_json, write_text
 from speechssl.processes import is_main, main_first
 from speechssl.results import Table
 from speechssl.stats import BootstrapUnits
