@@ -250,7 +250,7 @@ def word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.nd
     return ends - sizes, ends
 
 
-def spelt_words(transcript: Transcript) -> list[str]:
+def written_words(transcript: Transcript) -> list[str]:
     """Its words as they are written; small letters where all are capitals, which some recognisers write and no one else."""
     words = [word.text for word in transcript.words]
     return [word.lower() for word in words] if "".join(words).isupper() else words
@@ -279,7 +279,7 @@ class HuggingFaceReader:
         """
         positions = longest_sequence(self.model)
         length = min(self.options.max_seq_length, positions or self.options.max_seq_length)
-        texts = [[spelt_words(transcript) for transcript in item] for item in items]
+        texts = [[written_words(transcript) for transcript in item] for item in items]
         joined = [
             join_text(self.tokenizer, question.separator.join(asked), words, passage.separator)
             for (question, passage), (asked, words) in zip(items, texts, strict=True)

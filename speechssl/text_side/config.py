@@ -452,10 +452,10 @@ class TextContinue:
     device: str = option("auto", DEVICE)
 
     def run(self) -> dict[str, str]:
-        from speechssl.text_side.unit_lm import go_on
+        from speechssl.text_side.unit_lm import continuations
 
         use_device(self.device)
-        print("\n\n".join(table.text for table in go_on(self)))
+        print("\n\n".join(table.text for table in continuations(self)))
         return {"out": str(self.results / "continuations")}
 
 

@@ -9,9 +9,9 @@ DUAL gives rows to units, and `scratch`. OUT/model is a checkpoint of transforme
     make_spoken_words  real words and non-words, spoken, for spot-the-word (sWUGGY, arXiv 2011.11588) and its kin. sWUGGY's
                        non-words are Wuggy's; here a word of a corpus and its non-word differ in one phone, by the rule in
                        `SpokenWords`. Both go to the synthesiser as phones, so that nothing but the phone tells them apart
-    go_on              continuations of the beginnings of recordings, as units; nothing is synthesised. Measured are the model's own
-                       perplexity of them; how many of their pairs of units are different ones, which falls where it repeats itself;
-                       and how many of their runs of FIVE units occur in training; beside the same of what really followed
+    continuations      of the beginnings of recordings, as units; nothing is synthesised. Measured are the model's own perplexity of
+                       them; how many of their pairs of units are different ones, which falls where it repeats itself; and how many
+                       of their runs of NGRAM units occur in training; beside the same of what really followed
 
 Letters: K units, U units of a recording, H width of the model, N items, W words, V voices.
 """
@@ -22,7 +22,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -43,6 +43,7 @@ from speechssl.stats import BootstrapUnits
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.minisuperb import trimmed
 from speechssl.synth.synthesisers import Voice, pronounce, speak_phones
+from speechssl.text import ngrams
 from speechssl.text_side.config import ProbeOptions, SpokenWords, TextContinue, UnitLmOptions
 from speechssl.text_side.data import load_vocabulary
 from speechssl.text_side.objectives import (
@@ -167,7 +168,7 @@ def check_same(card: dict[str, Any], model: dict[str, Any], place: Path, what: s
 
 
 class UnitLm:
-    """A trained model that scores and goes on. Sequences are units without id K, which is put before them."""
+    """A trained model that scores and generates. Sequences are units without id K, which is put before them."""
 
     def __init__(
         self,
@@ -249,7 +250,7 @@ class UnitLm:
         return np.stack([found[i] for i in range(len(sequences))])
 
     @torch.inference_mode()
-    def go_on(self, prompt: np.ndarray, count: int, temperature: float, generator: torch.Generator) -> np.ndarray:
+    def generate(self, prompt: np.ndarray, count: int, temperature: float, generator: torch.Generator) -> np.ndarray:
         """At most `count` units behind a prompt (U,), drawn at a temperature (0: the likeliest); fewer where the recording ends.
 
         A unit does not follow itself: runs are one symbol.
@@ -630,10 +631,10 @@ def read_spoken_words(folder: Path) -> list[SpokenWord]:
 
 # ---- how a model goes on
 
-FIVE = 5
+NGRAM = 5
 
 
-def go_on(o: TextContinue) -> list[Table]:
+def continuations(o: TextContinue) -> list[Table]:
     """Write RESULTS/continuations/ARM-SEED.json, and return its tables.
 
     Raises InputError for units of another codebook, or recordings that are all shorter than the prompt.
@@ -641,7 +642,7 @@ def go_on(o: TextContinue) -> list[Table]:
     lm = load_unit_lm(o.model)
     recordings = utterances(o.units / o.split, lm, o.model)
     grid = FrameGrid(**units_card(o.units / o.split)["grid"])
-    known = {run for u in iterate_units(o.units / "train") for run in runs_of_five(u.runs.units)}
+    known = {run for u in iterate_units(o.units / "train") for run in ngrams(u.runs.units.tolist(), NGRAM)}
     frames = grid.frames(round(o.prompt_seconds * grid.sample_rate))
     long = [u for u in recordings if u.runs.frames > frames > 0][: o.recordings]
     if not long:
@@ -658,7 +659,7 @@ def go_on(o: TextContinue) -> list[Table]:
             line["measures"] = {REAL: measures(lm, prompt, followed, known)}
             for temperature in o.temperature:
                 generator = torch.Generator().manual_seed(1_000_003 * o.seed + number)
-                found = lm.go_on(prompt, o.count, temperature, generator)
+                found = lm.generate(prompt, o.count, temperature, generator)
                 line["drawn"][f"{temperature:g}"] = found.tolist()
                 if len(found):
                     line["measures"][f"{temperature:g}"] = measures(lm, prompt, found, known)
@@ -670,15 +671,11 @@ def go_on(o: TextContinue) -> list[Table]:
     return continuation_tables([made])
 
 
-def runs_of_five(units: np.ndarray) -> list[tuple[int, ...]]:
-    return [tuple(map(int, units[i : i + FIVE])) for i in range(len(units) - FIVE + 1)]
-
-
-def measures(lm: UnitLm, prompt: np.ndarray, units: np.ndarray, known: set[tuple[int, ...]]) -> dict[str, float | None]:
-    """surprise: mean negative log-likelihood, in nats; different: of the pairs of units; known: of the runs of five."""
+def measures(lm: UnitLm, prompt: np.ndarray, units: np.ndarray, known: set[Hashable]) -> dict[str, float | None]:
+    """surprise: mean negative log-likelihood, in nats; different: of the pairs of units; known: of the runs of NGRAM."""
     (scores,) = lm.log_probs([np.concatenate([prompt, units])])
     pairs = list(pairwise(map(int, units)))
-    runs = runs_of_five(units)
+    runs = ngrams(units.tolist(), NGRAM)
     return {
         "units": float(len(units)),
         "surprise": -float(scores[len(prompt) :].mean()),
