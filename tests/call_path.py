@@ -1,7 +1,8 @@
 """Which files of the package a call passes: python tests/call_path.py VERB ARGUMENT ... (as `speechssl` takes them)
 
 Prints those in which a function runs, in the order of the first call. What runs while a module is imported does not count, nor what
-runs in other processes (give --workers 1), nor __getattr__, by which jsonargparse asks every package for what it may be.
+runs in other processes (give --workers 1), nor __getattr__: jsonargparse looks for names
+in this package.
 """
 
 import sys
