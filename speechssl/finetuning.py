@@ -87,11 +87,11 @@ def add(encoder: nn.Module, what: dict[str, Any]) -> None:
     there = added(encoder)
     if (width := what.get("adapters")) and "adapters" not in there:
         _check_called(encoder, "adapters")
-        found = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and _TO_RESIDUAL.search(n)]
-        if not found or len(found) != 2 * (own := _own_layers(encoder.config)):
-            places = f"{len(found)} places, not two in each of {own} layers," if found else "no place"
+        matrices = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and _TO_RESIDUAL.search(n)]
+        if not matrices or len(matrices) != 2 * (own := _own_layers(encoder.config)):
+            places = f"{len(matrices)} places, not two in each of {own} layers," if matrices else "no place"
             raise InputError(f"adapters find {places} in {type(encoder).__name__}; choose {OTHERS}, or try biases or lora")
-        for matrix in found:
+        for matrix in matrices:
             matrix.adapter = Bottleneck(matrix.out_features, width)
             matrix.register_forward_hook(_adapt)
     if what.get("weighted_sum") and "weighted_sum" not in there:

@@ -172,10 +172,10 @@ def needs_encoder(name: str) -> bool:
 
 def default_systems(models: Path) -> list[str]:
     """DUAL and the cascade with the CTC head, as far as a folder of models has them. Raises InputError where it has neither."""
-    found = [name for name, part in (("dual", "dual"), ("cascade-ctc", "ctc")) if (models / part).is_dir()]
-    if not found:
+    names = [name for name, part in (("dual", "dual"), ("cascade-ctc", "ctc")) if (models / part).is_dir()]
+    if not names:
         raise InputError(f"{models} has neither dual/ nor ctc/; name what it has with --systems")
-    return found
+    return names
 
 
 # ---- questions asked of recordings
@@ -333,14 +333,14 @@ class QA:
 
         DUAL comes last: a CTC head asks the encoder that they share for all layers, among which DUAL then finds its own.
         """
-        found = {}
+        encoded = {}
         order = sorted(self.systems, key=lambda s: isinstance(s, DualSystem))
         for system in tqdm(order, f"encoding {Path(what).name}", unit="system", leave=False, disable=None):  # on a terminal alone
             try:
-                found[system.name] = system.encode(None, samples)
+                encoded[system.name] = system.encode(None, samples)
             except ValueError as error:
                 raise InputError(f"{what} cannot be processed ({error}); give a longer recording") from error
-        return found
+        return encoded
 
 
 def best_systems(

@@ -94,15 +94,15 @@ def _best(models: Path, worth: Callable[[Path, Any], tuple[Any, ...] | None]) ->
         with suppress(ValueError):  # what the hub would not call a model
             if cached := found_checkpoint(name):
                 places.setdefault(cached, name)
-    found = []
+    ranked = []
     for folder, name in places.items():
         try:
             value = worth(folder, read_json(folder / "config.json"))
         except Exception:  # broken, locked, or not as transformers writes it
             continue
         if value and all(any(True for name in names for _ in folder.glob(name)) for names in (WEIGHTS, TOKENISERS)):
-            found.append(((folder in own, *value), name))
-    return [name for _, name in sorted(found, key=lambda item: item[0], reverse=True)]
+            ranked.append(((folder in own, *value), name))
+    return [name for _, name in sorted(ranked, key=lambda item: item[0], reverse=True)]
 
 
 def _recogniser(folder: Path, config: Any, language: str) -> tuple[Any, ...] | None:

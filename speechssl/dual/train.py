@@ -112,10 +112,10 @@ def mean_f1(data: Corpus, answers: Mapping[str, str | None]) -> float:
 
 def answer_in_batches(ask: Callable[[Sequence[Any]], Sequence[Any]], items: Mapping[str, Any], size: int = 64) -> dict[str, Any]:
     """What a system answers to every item, by its id."""
-    names, found = list(items), list[Any]()
+    names, answers = list(items), list[Any]()
     for start in range(0, len(names), size):
-        found += ask([items[name] for name in names[start : start + size]])
-    return dict(zip(names, found, strict=True))
+        answers += ask([items[name] for name in names[start : start + size]])
+    return dict(zip(names, answers, strict=True))
 
 
 def best_of(out: Path) -> str:
@@ -152,7 +152,7 @@ def swept(out: Path, rates: Sequence[float], options: Any, train: Callable[[Path
         raise InputError(f"{out} holds a run that is no sweep; choose another folder or delete it")
     every = options.evaluation.eval_every or options.training.steps  # at least at the end
     options = replace(options, evaluation=replace(options.evaluation, eval_every=every))
-    found: list[dict[str, Any]] = []
+    scores: list[dict[str, Any]] = []
     for rate in dict.fromkeys(rates):
         folder = out / FOLDER / f"learning-rate={rate:g}"
         try:
@@ -163,12 +163,12 @@ def swept(out: Path, rates: Sequence[float], options: Any, train: Callable[[Path
                 out.rmdir()
             raise
         made = read_json(folder / CARD)["training"]
-        found.append({"learning_rate": rate} | made.get("spans", made)["best"])
-    best = max(found, key=lambda row: row["score"])
+        scores.append({"learning_rate": rate} | made.get("spans", made)["best"])
+    best = max(scores, key=lambda row: row["score"])
     with main_first():
         if is_main():
             run = out / FOLDER / f"learning-rate={best['learning_rate']:g}"
-            card = read_json(run / CARD) | {"sweep": found}
+            card = read_json(run / CARD) | {"sweep": scores}
             if not (out / CARD).is_file() or read_json(out / CARD) != card:
                 with locked(out, wait=False):
                     for path in out.iterdir():  # what an earlier sweep of fewer rates left
@@ -179,7 +179,7 @@ def swept(out: Path, rates: Sequence[float], options: Any, train: Callable[[Path
                     write_json(out / CARD, card)  # last: without it, the copy is not whole
             score = f"{SHOWN[best['metric']]}, {best['split']}"
             print(f"learning rate  {score}  step")
-            for row in found:
+            for row in scores:
                 mark = " (best)" if row is best else ""
                 print(f"{row['learning_rate']:<13g}  {100 * row['score']:<{len(score)}.1f}  {row['step']}{mark}")
 

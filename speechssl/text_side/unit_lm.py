@@ -102,9 +102,9 @@ def train_unit_lm(units: Path, out: Path, o: UnitLmOptions) -> str:
 
             def perplexity() -> float:
                 lm = UnitLm(trained, symbols, longest_sequence(model) or o.length, window=o.length)
-                found = lm.log_probs(held_out)
+                scores = lm.log_probs(held_out)
                 trained.train()
-                return float(np.exp(-np.concatenate(found).mean()))
+                return float(np.exp(-np.concatenate(scores).mean()))
 
             batches = CausalBatches(whole(stream), None, symbols, o.batch, o.length, seed)
             every = o.evaluate_every if held_out else 0
@@ -241,13 +241,13 @@ class UnitLm:
 
     def states(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         """(N, H): the mean of the outputs over the units of each of N sequences."""
-        found: dict[int, np.ndarray] = {i: outputs[1:].mean(0).numpy() for i, _, outputs in self.read(sequences)}
-        return np.stack([found[i] for i in range(len(sequences))])
+        means: dict[int, np.ndarray] = {i: outputs[1:].mean(0).numpy() for i, _, outputs in self.read(sequences)}
+        return np.stack([means[i] for i in range(len(sequences))])
 
     def next_units(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         """(N, K + 1) log-likelihoods of what follows each of N sequences."""
-        found = {i: logits[-1].log_softmax(-1).numpy() for i, logits, _ in self.read(sequences)}
-        return np.stack([found[i] for i in range(len(sequences))])
+        rows = {i: logits[-1].log_softmax(-1).numpy() for i, logits, _ in self.read(sequences)}
+        return np.stack([rows[i] for i in range(len(sequences))])
 
     @torch.inference_mode()
     def generate(self, prompt: np.ndarray, count: int, temperature: float, generator: torch.Generator) -> np.ndarray:
@@ -256,12 +256,12 @@ class UnitLm:
         A unit does not follow itself: runs are one symbol.
         """
         assert not isinstance(self.model, CausalModel)
-        ids, cache, found = torch.tensor([[self.symbols, *prompt]]), None, list[int]()
+        ids, cache, drawn = torch.tensor([[self.symbols, *prompt]]), None, list[int]()
         place = next(self.model.parameters()).device
-        while len(found) < min(count, self.positions - 1 - len(prompt)):
+        while len(drawn) < min(count, self.positions - 1 - len(prompt)):
             read = self.model(input_ids=ids.to(place), past_key_values=cache, use_cache=True)
             cache, logits = read.past_key_values, read.logits[0, -1].float().cpu()
-            last = found[-1] if found else int(prompt[-1]) if len(prompt) else self.symbols
+            last = drawn[-1] if drawn else int(prompt[-1]) if len(prompt) else self.symbols
             logits[last] = -torch.inf
             if temperature > 0:
                 unit = int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator))
@@ -269,9 +269,9 @@ class UnitLm:
                 unit = int(logits.argmax())
             if unit == self.symbols:
                 break
-            found.append(unit)
+            drawn.append(unit)
             ids = torch.tensor([[unit]])
-        return np.array(found, np.int64)
+        return np.array(drawn, np.int64)
 
 
 class Bigram:
@@ -616,7 +616,7 @@ def spoken(phones: Sequence[str], voice: Voice) -> np.ndarray:
 
 def read_spoken_words(folder: Path) -> list[SpokenWord]:
     """The manifest; stderr says where it is not the one that was made. Raises InputError where there is none, or it is damaged."""
-    found, card = [], read_json(folder / CARD) if (folder / CARD).is_file() else {}
+    words, card = [], read_json(folder / CARD) if (folder / CARD).is_file() else {}
     if (folder / MANIFEST).is_file() and card.get("manifest", made := hash_files([folder / MANIFEST])) != made:
         tell_edited(folder / MANIFEST)
     for number, values in read_lines(folder / MANIFEST):
@@ -625,8 +625,8 @@ def read_spoken_words(folder: Path) -> list[SpokenWord]:
             place = f"{folder / MANIFEST}:{number}"
             raise InputError(f"{place} is no line of `speechssl prepare spoken-words`; make the words again")
         check_inside(folder, fields["audio"], f"{folder / MANIFEST}:{number}")
-        found.append(SpokenWord(**fields))
-    return found
+        words.append(SpokenWord(**fields))
+    return words
 
 
 # ---- how a model goes on
@@ -659,10 +659,10 @@ def continuations(o: TextContinue) -> list[Table]:
             line["measures"] = {REAL: measures(lm, prompt, followed, known)}
             for temperature in o.temperature:
                 generator = torch.Generator().manual_seed(1_000_003 * o.seed + number)
-                found = lm.generate(prompt, o.count, temperature, generator)
-                line["drawn"][f"{temperature:g}"] = found.tolist()
-                if len(found):
-                    line["measures"][f"{temperature:g}"] = measures(lm, prompt, found, known)
+                drawn = lm.generate(prompt, o.count, temperature, generator)
+                line["drawn"][f"{temperature:g}"] = drawn.tolist()
+                if len(drawn):
+                    line["measures"][f"{temperature:g}"] = measures(lm, prompt, drawn, known)
             lines.append(line)
     seed = int(lm.card["options"]["training"]["seed"])
     options = asdict(o) | {name: Path(getattr(o, name)).name for name in ("model", "units", "results")}
