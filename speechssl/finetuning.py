@@ -88,7 +88,10 @@ def add(encoder: nn.Module, what: dict[str, Any]) -> None:
     if (width := what.get("adapters")) and "adapters" not in there:
         _check_called(encoder, "adapters")
         matrices = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and _TO_RESIDUAL.search(n)]
-        if not matrices or len(matrices) != 2 * (own := _own_layers(encoder.config)):
+        config = getattr(encoder, "config", None)
+        groups = getattr(config, "num_hidden_groups", 0) * getattr(config, "inner_group_num", 1)  # layers that ALBERT repeats
+        own: int = groups or getattr(config, "num_hidden_layers", 0)
+        if not matrices or len(matrices) != 2 * own:
             places = f"{len(matrices)} places, not two in each of {own} layers," if matrices else "no place"
             raise InputError(f"adapters find {places} in {type(encoder).__name__}; choose {OTHERS}, or try biases or lora")
         for matrix in matrices:
@@ -106,12 +109,6 @@ def _check_called(encoder: nn.Module, method: str) -> None:
     if getattr(getattr(encoder, "config", None), "model_type", None) in _READS_WEIGHTS:
         name = type(encoder).__name__
         raise InputError(f"{method} would train nothing in the attention of {name}; choose {OTHERS}, or try biases")
-
-
-def _own_layers(config: Any) -> int:
-    """Layers with weights of their own: all, but of ALBERT, which goes through the same ones again, those of its groups."""
-    shared: int = getattr(config, "num_hidden_groups", 0) * getattr(config, "inner_group_num", 1)
-    return shared or config.num_hidden_layers  # type: ignore[no-any-return]
 
 
 def merged(encoder: nn.Module) -> nn.Module:

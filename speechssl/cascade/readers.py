@@ -165,11 +165,6 @@ class TrainedReader:
 HEADS = {"qa_outputs", "qa_classifier", "head", "classifier"}  # what answers: of most families, of BigBird, of ModernBERT
 
 
-def _untrained(lacking: Sequence[str]) -> bool:
-    """Whether the weights that a checkpoint lacks are those that answer, which only fine-tuning makes."""
-    return {name.partition(".")[0] for name in lacking} <= HEADS and any(name.endswith(".weight") for name in lacking)
-
-
 def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -> HuggingFaceReader:
     """Raises InputError for a checkpoint that cannot be loaded whole, or cannot find a span in a line of text."""
     remedy = "give one that was fine-tuned for extractive question answering (AutoModelForQuestionAnswering), with its tokeniser"
@@ -190,7 +185,8 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
             raise InputError(f"the reader {folder} ({family}) {untrained}; {remedy}") from error
         raise InputError(f"cannot load the reader {folder} ({reason_of(error)}); {remedy}") from error
     if lacking := sorted(info["missing_keys"]):
-        if _untrained(lacking):
+        # what answers, which only fine-tuning makes
+        if {name.partition(".")[0] for name in lacking} <= HEADS and any(name.endswith(".weight") for name in lacking):
             raise InputError(f"the reader {folder} ({config.model_type}) {untrained}; {remedy}")
         raise InputError(f"the reader {folder} lacks {len(lacking)} weights ({', '.join(lacking[:3])}); {remedy}")
     tokenizer = read_tokenizer(folder, remedy)
