@@ -29,8 +29,8 @@ from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     answer_in_batches,
-    asked,
     drawn,
+    evaluated_part,
     fit_spans,
     held_out,
     held_out_hash,
@@ -269,7 +269,7 @@ def word_evaluation(corpus: Path, model: SpanModel, layout: Layout, codec: TextC
     if (data := held_out(corpus, options.evaluation)) is None:
         return None
     usable = [q for q in data.answerable if q.text.strip() and data.passages[q.passage].text.strip()]
-    data = asked(data, usable, options.evaluation, "a text")
+    data = evaluated_part(data, usable, options.evaluation, "a text")
     words = {r.id: given_words("text", r) for r in data.records}
     items = {q.id: (words[q.id], words[q.passage]) for q in data.questions}
 

@@ -80,9 +80,9 @@ class Layout:
 
     def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
         """Ids (S,) and the position of the window's first token."""
-        asked = question[: self.question]
-        ids = np.concatenate([[self.cls], asked, [self.sep], window, [self.sep]]).astype(np.int64)
-        return ids, len(asked) + 2
+        question = question[: self.question]
+        ids = np.concatenate([[self.cls], question, [self.sep], window, [self.sep]]).astype(np.int64)
+        return ids, len(question) + 2
 
     @property
     def symbols(self) -> int:
@@ -218,8 +218,8 @@ def unit_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid)
         elif missing := [name for name in (question.id, question.passage) if name not in units]:
             left_out[question.id] = f"no units of {missing[0]}"
         else:
-            asked, passage = units[question.id], units[question.passage]
-            examples.append(Example(asked.units, passage.units, *units_of_interval(grid, passage, *times)))
+            question_runs, passage_runs = units[question.id], units[question.passage]
+            examples.append(Example(question_runs.units, passage_runs.units, *units_of_interval(grid, passage_runs, *times)))
     return examples, left_out
 
 

@@ -139,16 +139,16 @@ def run_model(
 
 
 def most_alike(
-    every: tuple[Window, ...], question: np.ndarray, passage: np.ndarray, count: int | None, ngram: int = 1
+    candidates: tuple[Window, ...], question: np.ndarray, passage: np.ndarray, count: int | None, ngram: int = 1
 ) -> tuple[Window, ...]:
     """Of more than `count` windows those that are most like the question, in their order (TF-IDF of n-grams, whose document
     frequencies are those of the windows). question, passage: token ids; count: None: all.
     """
-    if count is None or len(every) <= count:
-        return every
-    documents = [ngrams(passage[w.first : w.stop].tolist(), ngram) for w in every]
+    if count is None or len(candidates) <= count:
+        return candidates
+    documents = [ngrams(passage[w.first : w.stop].tolist(), ngram) for w in candidates]
     (scores,) = tfidf([ngrams(question.tolist(), ngram)], documents)
-    return tuple(every[i] for i in sorted(np.argsort(-scores, kind="stable")[:count]))
+    return tuple(candidates[i] for i in sorted(np.argsort(-scores, kind="stable")[:count]))
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,8 @@ class Reader:
             warnings.warn(f"{long} of {len(items)} questions lost what is beyond {layout.question} tokens", stacklevel=3)
         cut: list[tuple[int, Window]] = []
         for i, (question, passage) in enumerate(items):
-            every = windows(len(passage), layout.size, layout.stride)
-            cut += [(i, window) for window in most_alike(every, question, passage, self.retrieve, self.ngram)]
+            candidates = windows(len(passage), layout.size, layout.stride)
+            cut += [(i, window) for window in most_alike(candidates, question, passage, self.retrieve, self.ngram)]
         sequences = [layout.sequence(items[i][0], items[i][1][w.first : w.stop]) for i, w in cut]
         device = next(self.model.parameters()).device
         rows = run_model(self.model.logits, device, sequences, partial(collate, pad=layout.pad), self.batch, self.bf16)
@@ -184,7 +184,7 @@ class Reader:
         for (i, window), (_, offset), row in zip(cut, sequences, rows, strict=True):
             logits = row.double().numpy()
             scored[i].append((window, logits[offset : offset + window.length], logits[0]))
-        return [best_span_of_windows(some, layout.answer, layout.start_weight, layout.end_weight) for some in scored]
+        return [best_span_of_windows(of_passage, layout.answer, layout.start_weight, layout.end_weight) for of_passage in scored]
 
 
 @dataclass(frozen=True)
@@ -229,8 +229,8 @@ def load_dual(folder: Path, extractor: UnitExtractor, name: str = "dual", bf16: 
     """The reader in `folder`. Raises InputError where it was made for units that mean something else."""
     model, layout, card = load_reader(folder, answering=True)
     check_units_of(folder, card, extractor)
-    made = {"dual": card["weights"], "layout": card["layout"], **extractor.card} | ({"bf16": True} if bf16 else {})
-    return DualSystem(extractor, Reader(model, layout, bf16=bf16), made, name)
+    system_card = {"dual": card["weights"], "layout": card["layout"], **extractor.card} | ({"bf16": True} if bf16 else {})
+    return DualSystem(extractor, Reader(model, layout, bf16=bf16), system_card, name)
 
 
 def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor) -> None:

@@ -72,7 +72,7 @@ def drawn(items: Sequence[T], options: EvalOptions) -> list[T]:
     return [items[i] for i in sorted(np.random.default_rng(0).permutation(len(items))[:count].tolist())]
 
 
-def asked(data: Corpus, questions: Sequence[Question], options: EvalOptions, what: str) -> Corpus:
+def evaluated_part(data: Corpus, questions: Sequence[Question], options: EvalOptions, what: str) -> Corpus:
     """The split with those questions that are evaluated on, and their passages. what: they must have, for the message.
 
     Raises InputError where there are none.
@@ -83,13 +83,13 @@ def asked(data: Corpus, questions: Sequence[Question], options: EvalOptions, wha
             "--eval-split, or leave out --eval-every"
         )
     chosen = drawn(questions, options)
-    wanted = {q.passage for q in chosen}
-    return replace(data, passages={i: p for i, p in data.passages.items() if i in wanted}, questions=tuple(chosen))
+    passage_ids = {q.passage for q in chosen}
+    return replace(data, passages={i: p for i, p in data.passages.items() if i in passage_ids}, questions=tuple(chosen))
 
 
 def timed(data: Corpus, options: EvalOptions) -> Corpus:
     """`asked` of the questions whose answers have times."""
-    return asked(data, [q for q in data.answerable if answer_times(q) is not None], options, "times of its answer")
+    return evaluated_part(data, [q for q in data.answerable if answer_times(q) is not None], options, "times of its answer")
 
 
 def mean_ff1(data: Corpus, answers: Mapping[str, Any]) -> float:
@@ -121,12 +121,12 @@ def answer_in_batches(ask: Callable[[Sequence[Any]], Sequence[Any]], items: Mapp
 def best_of(out: Path) -> str:
     """ "; the best checkpoint ...", by the card of what was trained; "" where it was not evaluated while it was trained."""
     card = out / "card.json"
-    made = read_json(card).get("training", {}) if card.is_file() else {}
-    made = made.get("spans", made)  # SpeechBERT's last stage
-    if not (best := made.get("best")):
+    training = read_json(card).get("training", {}) if card.is_file() else {}
+    training = training.get("spans", training)  # SpeechBERT's last stage
+    if not (best := training.get("best")):
         return ""
     score = f"{SHOWN[best['metric']]} {100 * best['score']:.1f} on {best['items']} items of {best['split']}"
-    return f"; the best checkpoint, of step {best['step']} of {made['steps']}: {score}"
+    return f"; the best checkpoint, of step {best['step']} of {training['steps']}: {score}"
 
 
 # ---- --learning-rates: one training a learning rate
@@ -150,8 +150,8 @@ def swept(out: Path, rates: Sequence[float], options: Any, train: Callable[[Path
         return
     if whole and not begun:
         raise InputError(f"{out} holds a run that is no sweep; choose another folder or delete it")
-    every = options.evaluation.eval_every or options.training.steps  # at least at the end
-    options = replace(options, evaluation=replace(options.evaluation, eval_every=every))
+    interval = options.evaluation.eval_every or options.training.steps  # at least at the end
+    options = replace(options, evaluation=replace(options.evaluation, eval_every=interval))
     scores: list[dict[str, Any]] = []
     for rate in dict.fromkeys(rates):
         folder = out / FOLDER / f"learning-rate={rate:g}"
@@ -162,8 +162,8 @@ def swept(out: Path, rates: Sequence[float], options: Any, train: Callable[[Path
                 (out / FOLDER).rmdir()
                 out.rmdir()
             raise
-        made = read_json(folder / CARD)["training"]
-        scores.append({"learning_rate": rate} | made.get("spans", made)["best"])
+        training = read_json(folder / CARD)["training"]
+        scores.append({"learning_rate": rate} | training.get("spans", training)["best"])
     best = max(scores, key=lambda row: row["score"])
     with main_first():
         if is_main():
@@ -203,11 +203,11 @@ def train_dual(
     check_share(options.batch, options.short_batch)
     source, symbols, grid, codebooks = unit_source(units / options.split, corpus)
     begun = weights_of(start)
-    made: dict[str, Any] = {"data": data_hash(corpus, options.split), "units": source, "assignment": assignment}
-    made |= start_of(out, options.text_encoder, start)
-    made |= {} if passages is None else {"passages": passages}
-    made |= held_out_hash(corpus, options.evaluation)
-    with stage(out, made, settings(options), grows="options.training.steps") as step:
+    made_from: dict[str, Any] = {"data": data_hash(corpus, options.split), "units": source, "assignment": assignment}
+    made_from |= start_of(out, options.text_encoder, start)
+    made_from |= {} if passages is None else {"passages": passages}
+    made_from |= held_out_hash(corpus, options.evaluation)
+    with stage(out, made_from, settings(options), grows="options.training.steps") as step:
         if step.done:
             return
         layout = replace(layout_of(options, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT)
@@ -244,7 +244,7 @@ def unit_evaluation(
 
     def score() -> float:
         reader = Reader(model, layout, device=str(model.head.weight.device))
-        return mean_ff1(data, answer_in_batches(lambda some: answer_units(reader, grid, some), items))
+        return mean_ff1(data, answer_in_batches(lambda batch: answer_units(reader, grid, batch), items))
 
     return Evaluation(options.evaluation, "ff1", len(data.questions), score)
 
@@ -272,10 +272,10 @@ def start_of(out: Path, text_encoder: str, reader: Path | None) -> dict[str, Any
     """What `made_from.json` says of that which training begins from: a reader, or the weights of a text encoder, for its name may
     come to mean another. A folder that says nothing of these (they were fetched then) is gone on with as it is.
     """
-    made: dict[str, Any] = {"start": weights_of(reader)}
+    made_from: dict[str, Any] = {"start": weights_of(reader)}
     silent = (out / MADE_FROM).is_file() and not read_json(out / MADE_FROM).get("text_weights")
     weights = None if reader or silent else hash_of_weights(text_encoder)
-    return made | ({"text_weights": weights} if weights else {})
+    return made_from | ({"text_weights": weights} if weights else {})
 
 
 def unit_encoder(text_encoder: str, symbols: int, assignment: str, seed: int) -> tuple[PreTrainedModel, nn.Embedding]:

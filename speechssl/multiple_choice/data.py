@@ -56,8 +56,8 @@ class ChoiceTokens:
         Where question and option are too long, the question loses its tail first.
         """
         offered = self.options[option][: layout.question // 2]
-        asked = np.concatenate([self.question[: layout.question - 1 - len(offered)], [layout.sep], offered])
-        return layout.sequence(asked, self.passage[window.first : window.stop])
+        query = np.concatenate([self.question[: layout.question - 1 - len(offered)], [layout.sep], offered])
+        return layout.sequence(query, self.passage[window.first : window.stop])
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class ChoiceExample:
     correct: tuple[int, ...]
 
 
-def by_overlap(choice: ChoiceTokens, every: Sequence[Window]) -> tuple[Window, ...]:
+def by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
     """The windows by the weight of the n-grams that they share with the question and its options, the greatest first.
 
     An n-gram weighs the logarithm of (windows / windows that hold it): what stands everywhere weighs nothing.
@@ -78,24 +78,24 @@ def by_overlap(choice: ChoiceTokens, every: Sequence[Window]) -> tuple[Window, .
     def terms(tokens: np.ndarray) -> set[Hashable]:
         return {ngram for n in range(1, LONGEST + 1) for ngram in ngrams(tokens.tolist(), n)}
 
-    asked = set().union(*(terms(tokens) for tokens in (choice.question, *choice.options)))
-    shared = [asked & terms(choice.passage[w.first : w.stop]) for w in every]
-    held = Counter(ngram for some in shared for ngram in some)
-    weights = [math.fsum(math.log(len(every) / held[ngram]) for ngram in some) for some in shared]
-    return tuple(every[i] for i in sorted(range(len(every)), key=lambda i: -weights[i]))
+    query = set().union(*(terms(tokens) for tokens in (choice.question, *choice.options)))
+    shared = [query & terms(choice.passage[w.first : w.stop]) for w in windows]
+    counts = Counter(ngram for overlap in shared for ngram in overlap)
+    weights = [math.fsum(math.log(len(windows) / counts[ngram]) for ngram in overlap) for overlap in shared]
+    return tuple(windows[i] for i in sorted(range(len(windows)), key=lambda i: -weights[i]))
 
 
-def by_likeness(asked: np.ndarray, passage: np.ndarray, every: Sequence[Window]) -> tuple[Window, ...]:
+def by_likeness(query: np.ndarray, passage: np.ndarray, windows: Sequence[Window]) -> tuple[Window, ...]:
     """The windows by how like their audio words are to those of question and options, the likest first.
 
     No two audio words are the same, so that cosines stand for shared n-grams: of every word (A, E) that is asked, the greatest in a
     window of the passage (P, E), less its mean over the windows, for what stands everywhere says nothing.
     """
-    asked, passage = (codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9) for codes in (asked, passage))
-    likeness = asked @ passage.T
-    greatest = np.stack([likeness[:, w.first : w.stop].max(1) for w in every])  # (windows, A)
+    query, passage = (codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9) for codes in (query, passage))
+    likeness = query @ passage.T
+    greatest = np.stack([likeness[:, w.first : w.stop].max(1) for w in windows])  # (windows, A)
     weights = (greatest - greatest.mean(0)).sum(1)
-    return tuple(every[i] for i in np.argsort(-weights, kind="stable"))
+    return tuple(windows[i] for i in np.argsort(-weights, kind="stable"))
 
 
 Examples = tuple[list[ChoiceExample], dict[str, str]]  # and the questions left out: id -> why
@@ -108,23 +108,23 @@ def choice_examples(
     order: Callable[..., tuple[Window, ...]] = by_overlap,
 ) -> Examples:
     """One example a question. tokens: question -> its tokens, or why it has none; order: as `by_overlap`."""
-    found, left_out = [], {}
+    examples, left_out = [], {}
     for question in data.choices:
-        made = tokens(question)
-        if isinstance(made, str):
-            left_out[question.id] = made
+        choice = tokens(question)
+        if isinstance(choice, str):
+            left_out[question.id] = choice
         else:
-            found.append(ChoiceExample(made, order(made, made.windows(layout)), tuple(question.correct)))
-    return found, left_out
+            examples.append(ChoiceExample(choice, order(choice, choice.windows(layout)), tuple(question.correct)))
+    return examples, left_out
 
 
 def recorded(names: Mapping[str, Any], question: Question, what: str) -> ChoiceTokens | str:
     """A question from the tokens of its recordings. names: id of a recording -> tokens; what: they are, for the reason."""
-    wanted = (question.id, question.passage, *question.option_ids)
-    if missing := [name for name in wanted if name not in names]:
+    ids = (question.id, question.passage, *question.option_ids)
+    if missing := [name for name in ids if name not in names]:
         return f"no {what} of {missing[0]}"
-    asked, passage, *options = (names[name] for name in wanted)
-    return ChoiceTokens(asked, tuple(options), passage)
+    question_tokens, passage, *options = (names[name] for name in ids)
+    return ChoiceTokens(question_tokens, tuple(options), passage)
 
 
 def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> Examples:
@@ -137,8 +137,8 @@ def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -
     """One example a question, of its words; and the questions left out: id -> why. source: text (the reference) or given."""
 
     def tokens(question: Question) -> ChoiceTokens | str:
-        made = text_choice(codec, question, data.passages[question.passage], source)
-        return made or f"passage {question.passage} has no {'text' if source == 'text' else 'transcript'}"
+        choice = text_choice(codec, question, data.passages[question.passage], source)
+        return choice or f"passage {question.passage} has no {'text' if source == 'text' else 'transcript'}"
 
     return choice_examples(data, tokens, layout)
 
@@ -152,11 +152,11 @@ def written(record: Passage | Question, source: str) -> str:
 
 def text_choice(codec: TextCodec, question: Question, passage: Passage, source: str) -> ChoiceTokens | None:
     """Token ids of what is written; None for a passage of which nothing is. source: text, or given: the corpus's transcript."""
-    if not (read := written(passage, source)):
+    if not (passage_text := written(passage, source)):
         return None
-    texts = (written(question, source), *question.options, read)
-    asked, *offered, ids = (codec.encode([word for word, _ in pieces(text, question.language)])[0] for text in texts)
-    return ChoiceTokens(asked, tuple(offered), ids)
+    texts = (written(question, source), *question.options, passage_text)
+    question_ids, *option_ids, passage_ids = (codec.encode([w for w, _ in pieces(text, question.language)])[0] for text in texts)
+    return ChoiceTokens(question_ids, tuple(option_ids), passage_ids)
 
 
 def code_examples(
@@ -166,8 +166,8 @@ def code_examples(
     codes, ids = numbered(encoded, next(iter(encoded.values())).shape[1])
     rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])  # by id
 
-    def order(choice: ChoiceTokens, every: Sequence[Window]) -> tuple[Window, ...]:
-        return by_likeness(rows[np.concatenate([choice.question, *choice.options])], rows[choice.passage], every)
+    def order(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
+        return by_likeness(rows[np.concatenate([choice.question, *choice.options])], rows[choice.passage], windows)
 
     return codes, *choice_examples(data, lambda question: recorded(ids, question, "audio words"), layout, order)
 
@@ -177,16 +177,16 @@ def choice_recordings(data: Corpus) -> dict[str, Path]:
 
     Raises InputError where not one question has all of its recordings.
     """
-    asked = {q.passage for q in data.choices}
-    records: list[Passage | Question] = [*(p for p in data.passages.values() if p.id in asked), *data.choices]
+    passage_ids = {q.passage for q in data.choices}
+    records: list[Passage | Question] = [*(p for p in data.passages.values() if p.id in passage_ids), *data.choices]
     spoken = [q for q in data.choices if q.option_audio]
     if not any(q.audio and data.passages[q.passage].audio for q in spoken):
         where = data.root / data.split
         raise InputError(f"{where} has no multiple-choice question with recordings of all its parts; prepare it with --speak")
-    found = {record.id: record.audio for record in records if record.audio}
+    files = {record.id: record.audio for record in records if record.audio}
     for q in spoken:
-        found |= dict(zip(q.option_ids, q.option_audio, strict=True))
-    return {name: data.root / audio for name, audio in found.items()}
+        files |= dict(zip(q.option_ids, q.option_audio, strict=True))
+    return {name: data.root / audio for name, audio in files.items()}
 
 
 def encode_recordings(system: Any, paths: Mapping[str, Path], folder: Path) -> dict[str, np.ndarray]:
@@ -228,10 +228,10 @@ class ChoiceBatches:
             drawn.append((*first, *(rest[i] for i in rng.permutation(len(rest))[: count - len(first)])))
         options, windows = max(len(e.choice.options) for e in examples), max(map(len, drawn))
         places, sequences = [], []
-        for b, (example, some) in enumerate(zip(examples, drawn, strict=True)):
+        for b, (example, chosen) in enumerate(zip(examples, drawn, strict=True)):
             for o in range(len(example.choice.options)):
-                places += [(b * options + o) * windows + w for w in range(len(some))]
-                sequences += [example.choice.sequence(self.layout, o, window) for window in some]
+                places += [(b * options + o) * windows + w for w in range(len(chosen))]
+                sequences += [example.choice.sequence(self.layout, o, window) for window in chosen]
         for sequence, _ in sequences:
             replace_tokens(rng, sequence, self.noise, self.layout.symbols)
         batch = {}

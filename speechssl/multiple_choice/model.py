@@ -63,9 +63,9 @@ class ChoiceModel(nn.Module):
     def evidence(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """ids, mask, segments: (N, S). Returns (N, 1 or 2): of each sequence its evidence, and its logit for attention."""
         hidden = self.encoder(**self.inputs(self.embedding(ids), mask, segments)).last_hidden_state.float()
-        asked, read = _mean(hidden, (1 - segments) * mask), _mean(hidden, window_mask(mask, segments))
-        alike = self.likeness * functional.cosine_similarity(asked, read)[:, None]
-        return alike + self.head(torch.tanh(self.dense(torch.cat([asked, read, asked * read], -1)))).float()
+        question, window = _mean(hidden, (1 - segments) * mask), _mean(hidden, window_mask(mask, segments))
+        alike = self.likeness * functional.cosine_similarity(question, window)[:, None]
+        return alike + self.head(torch.tanh(self.dense(torch.cat([question, window, question * window], -1)))).float()
 
     def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
         """evidence: (B, O, W, 1 or 2), present: (B, O, W) bool. Returns (B, O) scores; IGNORED for options that are not there."""
@@ -84,8 +84,8 @@ class ChoiceModel(nn.Module):
         loss: the mean negative log-likelihood of the right options. exact: the share of questions whose options are all right.
         """
         present = mask.any(-1)
-        found = self.evidence(ids[present], mask[present], segments[present])  # (N, 1 or 2) of the N windows that are there
-        evidence = found.new_zeros(*present.shape, found.shape[-1]).masked_scatter(present[..., None], found)
+        rows = self.evidence(ids[present], mask[present], segments[present])  # (N, 1 or 2) of the N windows that are there
+        evidence = rows.new_zeros(*present.shape, rows.shape[-1]).masked_scatter(present[..., None], rows)
         scores, sizes = self.scores(evidence, present), correct.sum(-1)  # (B, O), and (B,): how many options are right
         loss = (log_sum_of_sets(scores, sizes) - (scores * correct).sum(-1)).mean()
         best = [torch.zeros_like(row).index_fill(0, row.topk(int(k)).indices, 1) for row, k in zip(scores, sizes, strict=True)]
@@ -134,11 +134,11 @@ class ChoiceReader:
         layout, device = self.layout, next(self.model.parameters()).device
         cut = [(item, o, w) for item in items for w in item.windows(layout) for o in range(len(item.options))]
         sequences = [item.sequence(layout, option, window) for item, option, window in cut]
-        found = iter(run_model(self.model.evidence, device, sequences, partial(collate, pad=layout.pad), self.batch, self.bf16))
+        outputs = iter(run_model(self.model.evidence, device, sequences, partial(collate, pad=layout.pad), self.batch, self.bf16))
         scores = []
         for item in items:
             sizes = len(item.windows(layout)), len(item.options)
-            evidence = torch.stack([next(found) for _ in range(sizes[0] * sizes[1])]).view(*sizes, -1)
+            evidence = torch.stack([next(outputs) for _ in range(sizes[0] * sizes[1])]).view(*sizes, -1)
             evidence = evidence.transpose(0, 1)[None].to(device)  # (1, O, W, 1 or 2)
             present = torch.ones(evidence.shape[:3], dtype=torch.bool, device=device)
             scores.append(np.asarray(self.model.scores(evidence, present)[0].log_softmax(-1).double().cpu()))

@@ -128,36 +128,36 @@ def load_choice_systems(
         return codec, reader, {"choice_text": card["weights"], "layout": card["layout"]} | precision
 
     precision = {"bf16": True} if bf16 else {}
-    found: list[ChoiceSystem] = []
+    systems: list[ChoiceSystem] = []
     for name in names:
         if name in BASELINES:
-            found.append(Baseline(name))
+            systems.append(Baseline(name))
             continue
         if name in WRITTEN:  # no encoder need be there
             folder = Path(models) if (Path(models) / "choice-text").is_dir() else model_folder(models)
             codec, reader, card = load_words(folder)
-            found.append(WrittenChoice(name, WRITTEN[name], codec, reader, card | {"source": WRITTEN[name]}))
+            systems.append(WrittenChoice(name, WRITTEN[name], codec, reader, card | {"source": WRITTEN[name]}))
             continue
         if name not in ("units", "speechbert") and not name.startswith("cascade-"):
-            known = ("units", "speechbert", "cascade-ctc", "cascade-pocketsphinx", "cascade-<folder>", *WRITTEN)
-            raise InputError(f"there is no system {name!r}; choose {', '.join((*known, *BASELINES))}")
+            choices = ("units", "speechbert", "cascade-ctc", "cascade-pocketsphinx", "cascade-<folder>", *WRITTEN)
+            raise InputError(f"there is no system {name!r}; choose {', '.join((*choices, *BASELINES))}")
         folder = model_folder(models)
         encoder = encoder or shared_encoder(folder)
         if name == "units":
             extractor = extractor_of(encoder, load_codebook(folder / "units.safetensors"))
             part, reader, card = load(folder, "units")
             check_units_of(part, card, extractor)
-            made = {"choice_units": card["weights"], "layout": card["layout"], **extractor.card} | precision
+            system_card = {"choice_units": card["weights"], "layout": card["layout"], **extractor.card} | precision
             encode = functools.partial(_encoded, extractor.units)
-            found.append(SpokenChoice(name, encode, lambda runs: runs.units, reader, made))
+            systems.append(SpokenChoice(name, encode, lambda runs: runs.units, reader, system_card))
         elif name == "speechbert":
             part, reader, card = load(folder, "speechbert")
             system = load_speechbert(folder / "speechbert", encoder, load_recogniser(folder, "ctc", encoder), bf16)
             if not isinstance(card.get("speechbert"), dict) or card["speechbert"].get("words") != system.card["words"]:
                 raise InputError(f"{part} was trained on other audio words than {folder / 'speechbert'} makes; train it again")
             reader.model.embedding = CodeEmbedding(reader.model.embedding)
-            made = {"choice_speechbert": card["weights"], **system.card, "layout": card["layout"]}  # SpeechBERT's reads nothing
-            found.append(SpokenChoice(name, system.encode, None, reader, made))
+            system_card = {"choice_speechbert": card["weights"], **system.card, "layout": card["layout"]}  # not SpeechBERT's
+            systems.append(SpokenChoice(name, system.encode, None, reader, system_card))
         else:
             recogniser = load_recogniser(folder, name.removeprefix("cascade-"), encoder, language)
             codec, reader, card = load_words(folder)
@@ -166,8 +166,8 @@ def load_choice_systems(
                 return codec.encode([word.text for word in transcript.words])[0]
 
             encode = functools.partial(_encoded, recogniser.transcribe)
-            found.append(SpokenChoice(f"cascade-{recogniser.name}", encode, ids, reader, {**recogniser.card, **card}))
-    return found
+            systems.append(SpokenChoice(f"cascade-{recogniser.name}", encode, ids, reader, {**recogniser.card, **card}))
+    return systems
 
 
 def _encoded(encode: Callable[[Any], Any], record: Any, samples: Any) -> Any:

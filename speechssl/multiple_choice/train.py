@@ -17,8 +17,8 @@ from speechssl.dual.data import Layout, codebooks_of, unit_source
 from speechssl.dual.model import load_reader
 from speechssl.dual.train import (
     answer_in_batches,
-    asked,
     check_positions,
+    evaluated_part,
     fit_reader,
     held_out,
     held_out_hash,
@@ -123,13 +123,13 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
     are kept in `out`/codes until it is done. Questions that lack a recording, or have one without words, are listed and
     left out. Raises InputError where `out` holds a model that was made from other inputs, or there is nothing to learn from.
     """
-    made = {name: value for name, value in system.card.items() if name != "layout"}  # of its spans, which are not used here
+    speechbert_card = {name: value for name, value in system.card.items() if name != "layout"}  # its spans are not used here
 
     def begin(train: Corpus) -> Begun:
         layout, model = _layout(options, CLS, SEP, PAD), _start_from(start, options)
         check_positions(model.encoder, layout, str(start))  # before hours of audio are encoded
         model.embedding = CodeEmbedding(model.embedding)
-        card: dict[str, Any] = {"what": "multiple choice on audio words", "speechbert": made}
+        card: dict[str, Any] = {"what": "multiple choice on audio words", "speechbert": speechbert_card}
         card |= {"text_encoder": read_json(start / "card.json").get("text_encoder")}  # not that of the options
 
         def read(data: Corpus) -> tuple[torch.Tensor, list[ChoiceExample], dict[str, str]]:
@@ -139,7 +139,7 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
 
         return Begun(model, layout, read, card | licences(corpus, start=start))
 
-    _train(corpus, out, options, {"speechbert": made}, begin)
+    _train(corpus, out, options, {"speechbert": speechbert_card}, begin)
 
 
 def _train(
@@ -183,7 +183,7 @@ def choice_evaluation(corpus: Path, options: ChoiceOptions, model: ChoiceModel, 
     """
     if (data := held_out(corpus, options.evaluation)) is None:
         return None
-    data = asked(data, data.choices, options.evaluation, "options and a right one")
+    data = evaluated_part(data, data.choices, options.evaluation, "options and a right one")
     codes, examples, left_out = read(data)
     tell_set_aside(left_out, "evaluation while training", "question")
     items = {str(n): example.choice for n, example in enumerate(examples)}

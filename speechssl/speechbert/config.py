@@ -148,6 +148,6 @@ class TransferSpeechBert:
         options = replace(self.options, training=replace(self.options.training, bf16=False))  # as WORDS
         speechbert = shipped(self.speechbert) or self.speechbert
         card = transfer_speechbert(self.corpus, load_encoder(self.encoder), speechbert, load_encoder(self.new), self.out, options)
-        made = card["transferred"]
-        distance = f"mean distance of the new codes from the old: {made['distance']:.0%} of that between two words"
-        print(f"{self.out}: SpeechBERT, transferred by {made['audio_words']} audio words; {distance}")
+        facts = card["transferred"]
+        distance = f"mean distance of the new codes from the old: {facts['distance']:.0%} of that between two words"
+        print(f"{self.out}: SpeechBERT, transferred by {facts['audio_words']} audio words; {distance}")

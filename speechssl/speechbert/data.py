@@ -48,15 +48,15 @@ def spans_of(words: Sequence[Any]) -> tuple[Span, ...]:
     return tuple(Span(w.text, w.start, w.end) for w in sorted(words, key=lambda w: (w.start, w.end)) if w.end > w.start)
 
 
-def matched(words: Sequence[Span], known: Sequence[Span]) -> tuple[Span, ...]:
-    """Words with the text of the known word each covers, "" where none is covered by half (intersection over union)."""
-    if not words or not known:
+def matched(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, ...]:
+    """Words with the text of the reference word each covers, "" where none is covered by half (intersection over union)."""
+    if not words or not reference:
         return tuple(Span("", w.start, w.end) for w in words)
-    a, b = (np.array([(w.start, w.end) for w in some], float) for some in (words, known))
+    a, b = (np.array([(w.start, w.end) for w in spans], float) for spans in (words, reference))
     shared = np.minimum(a[:, None, 1], b[None, :, 1]) - np.maximum(a[:, None, 0], b[None, :, 0])
     either = np.maximum(a[:, None, 1], b[None, :, 1]) - np.minimum(a[:, None, 0], b[None, :, 0])
     share = np.maximum(shared, 0.0) / either
-    texts = [known[k].text if share[i, k] >= SAME else "" for i, k in enumerate(share.argmax(1))]
+    texts = [reference[k].text if share[i, k] >= SAME else "" for i, k in enumerate(share.argmax(1))]
     return tuple(Span(text, w.start, w.end) for text, w in zip(texts, words, strict=True))
 
 
@@ -114,13 +114,13 @@ def word_table(
     texts: list[str] = []
     for name, ways in cuts.items():
         first, last = bounds[name]
-        found = []
+        of_recording = []
         for words in ways:
             times = np.array([(w.start, w.end) for w in words], float).reshape(-1, 2)
-            found.append(WordSequence(np.arange(len(texts), len(texts) + len(words)), times[:, 0], times[:, 1]))
+            of_recording.append(WordSequence(np.arange(len(texts), len(texts) + len(words)), times[:, 0], times[:, 1]))
             rows.append(word_rows(words, grid, last - first) + first)
             texts += [w.text for w in words]
-        sequences[name] = tuple(found)
+        sequences[name] = tuple(of_recording)
     return WordTable(features, np.concatenate(rows), tuple(texts), sequences)
 
 
@@ -135,8 +135,8 @@ def encode_corpus(data: Corpus, features: Features, recogniser: CtcRecogniser | 
     def encode(record: Passage | Question) -> tuple[Tensor, list[list[Any]]]:
         samples = read_audio(data.path(record))
         rows = torch.cat(list(features.stream(samples))).cpu().half()
-        known = known_words(record, samples, recogniser)
-        ways = [known] if recogniser is None else [known, matched(recognised(recogniser, samples), known)]
+        reference = known_words(record, samples, recogniser)
+        ways = [reference] if recogniser is None else [reference, matched(recognised(recogniser, samples), reference)]
         return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
 
     grid, width = features.grid, next(features.stream(np.zeros(SAMPLE_RATE, np.float32))).shape[1]
@@ -208,52 +208,52 @@ class MaskedBatches:
         for sentences, count in ((self.text, self.size - half), (self.speech, half)):
             lengths = np.array([len(ids) for ids, _ in sentences], float)
             chosen += [sentences[i] for i in rng.choice(len(sentences), count, p=lengths / lengths.sum())]
-        made = [self.masked(rng, sentence) for sentence in chosen]
-        ids = pad_sequence([torch.from_numpy(i) for i, _ in made], batch_first=True, padding_value=self.specials[2])
-        mask = pad_sequence([torch.ones(len(i), dtype=torch.long) for i, _ in made], batch_first=True)
-        targets = torch.full((*ids.shape, max(t.shape[1] for _, t in made)), NONE)
-        for row, (_, wanted) in enumerate(made):
-            targets[row, : len(wanted), : wanted.shape[1]] = torch.from_numpy(wanted)
+        examples = [self.masked(rng, sentence) for sentence in chosen]
+        ids = pad_sequence([torch.from_numpy(i) for i, _ in examples], batch_first=True, padding_value=self.specials[2])
+        mask = pad_sequence([torch.ones(len(i), dtype=torch.long) for i, _ in examples], batch_first=True)
+        targets = torch.full((*ids.shape, max(t.shape[1] for _, t in examples)), NONE)
+        for row, (_, labels) in enumerate(examples):
+            targets[row, : len(labels), : labels.shape[1]] = torch.from_numpy(labels)
         return {"ids": ids, "mask": mask, "targets": targets, "speech": (torch.arange(self.size) >= self.size - half).long()}
 
     def masked(self, rng: np.random.Generator, sentence: Sentence) -> tuple[np.ndarray, np.ndarray]:
         """Ids (S,) of a crop with [CLS] and [SEP], and targets (S, P). At least one position is chosen, if any can be."""
         cls, sep, _, mask = self.specials
         first = int(rng.integers(max(len(sentence[0]) - self.window, 0) + 1))
-        ids, wanted = sentence[0][first : first + self.window], sentence[1][first : first + self.window]
-        known = np.array([len(t) > 0 for t in wanted])
-        chosen = known & (rng.random(len(known)) < self.share)
-        if not chosen.any() and known.any():
-            chosen[rng.choice(np.flatnonzero(known))] = True
+        ids, labels = sentence[0][first : first + self.window], sentence[1][first : first + self.window]
+        predictable = np.array([len(t) > 0 for t in labels])
+        chosen = predictable & (rng.random(len(predictable)) < self.share)
+        if not chosen.any() and predictable.any():
+            chosen[rng.choice(np.flatnonzero(predictable))] = True
         draw, others = rng.random(len(ids)), ids.copy()  # masked, replaced by another of their kind, or kept
         spoken = ids >= self.vocabulary
         others[spoken] = self.vocabulary + rng.integers(max(self.words, 1), size=int(spoken.sum()))
         others[~spoken] = rng.integers(self.vocabulary, size=int((~spoken).sum()))
         masked = np.where(draw < KEEP, ids, np.where(draw < KEEP + REPLACE, others, mask))
         ids = np.concatenate([[cls], np.where(chosen, masked, ids), [sep]]).astype(np.int64)
-        targets = np.full((len(ids), max(map(len, wanted), default=1) or 1), NONE, np.int64)
+        targets = np.full((len(ids), max(map(len, labels), default=1) or 1), NONE, np.int64)
         for place in np.flatnonzero(chosen).tolist():
-            targets[place + 1, : len(wanted[place])] = wanted[place]
+            targets[place + 1, : len(labels[place])] = labels[place]
         return ids, targets
 
 
 def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, str]]:
     """Stage 3: for every answerable question one example a way of cutting; and the questions without any: id -> why."""
-    found, left_out = [], {}
+    examples, left_out = [], {}
     for question in data.answerable:
         times = answer_times(question)
         if times is None:
             left_out[question.id] = "no answer has times"
             continue
-        made = []
-        for asked, passage in zip(table.sequences.get(question.id, ()), table.sequences.get(question.passage, ()), strict=False):
+        of_question = []
+        for spoken, passage in zip(table.sequences.get(question.id, ()), table.sequences.get(question.passage, ()), strict=False):
             inside = passage.inside(*times)
-            if len(asked.numbers) and len(inside):
-                made.append(Example(asked.numbers + SPECIALS, passage.numbers + SPECIALS, int(inside[0]), int(inside[-1])))
-        if not made:
+            if len(spoken.numbers) and len(inside):
+                of_question.append(Example(spoken.numbers + SPECIALS, passage.numbers + SPECIALS, int(inside[0]), int(inside[-1])))
+        if not of_question:
             left_out[question.id] = f"it, or the answer in passage {question.passage}, has no audio word"
-        found += made
-    return found, left_out
+        examples += of_question
+    return examples, left_out
 
 
 def numbered(codes: Mapping[K, np.ndarray], width: int) -> tuple[Tensor, dict[K, np.ndarray]]:

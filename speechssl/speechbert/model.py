@@ -61,9 +61,9 @@ class WordEncoder(nn.Module):
 
     def fit_scale(self, table: WordTable) -> WordEncoder:
         """Take mean and scale from the features of a table. Returns itself."""
-        some = np.asarray(table.features[:: max(len(table.features) // 20_000, 1)], np.float32)
-        self.mean.copy_(torch.from_numpy(some.mean(0)))
-        self.scale.copy_(torch.from_numpy(some.std(0)).clamp(min=1e-5))
+        sample = np.asarray(table.features[:: max(len(table.features) // 20_000, 1)], np.float32)
+        self.mean.copy_(torch.from_numpy(sample.mean(0)))
+        self.scale.copy_(torch.from_numpy(sample.std(0)).clamp(min=1e-5))
         return self
 
     @torch.inference_mode()
@@ -94,8 +94,8 @@ class WordAutoencoder(nn.Module):
         have no nearer embedding in the batch than their own.
         """
         codes, steps = self.encoder(features, lengths), features.shape[1]
-        made = self.output(self.decoder(codes[:, None].expand(-1, steps, -1))[0])
-        errors = (made - self.encoder.standardised(features)).square().mean(-1)
+        decoded = self.output(self.decoder(codes[:, None].expand(-1, steps, -1))[0])
+        errors = (decoded - self.encoder.standardised(features)).square().mean(-1)
         real = torch.arange(steps, device=errors.device) < lengths.to(errors.device)[:, None]
         rebuilt = (torch.where(real, errors, 0.0).sum(1) / lengths.to(errors)).mean()
         distance = (codes - targets).abs().sum(-1).mean()
@@ -163,13 +163,13 @@ class MaskedWords(nn.Module):
         embedded = look_up(self.embeddings, self.codes, ids)
         hidden = self.reader.encoder(**self.reader.inputs(embedded, mask, None)).last_hidden_state
         row, column = torch.nonzero(targets[..., 0] != NONE, as_tuple=True)
-        wanted = targets[row, column]
+        labels = targets[row, column]
         logits = (self.transform(hidden[row, column]) @ self.embeddings.T.to(hidden) + self.bias).float()
-        real = wanted != NONE
-        each = -logits.log_softmax(-1).gather(1, wanted.clamp(min=0))
-        loss = torch.where(real, each, 0.0).sum(1) / real.sum(1)
+        real = labels != NONE
+        losses = -logits.log_softmax(-1).gather(1, labels.clamp(min=0))
+        loss = torch.where(real, losses, 0.0).sum(1) / real.sum(1)
         share = 1 / torch.bincount(row, minlength=len(ids))[row]
-        right = ((logits.argmax(-1)[:, None] == wanted) & real).any(1).float()
+        right = ((logits.argmax(-1)[:, None] == labels) & real).any(1).float()
         kinds = {"text": ~speech[row].bool(), "speech": speech[row].bool()}
         shares = {name: (right * which).sum() / which.sum().clamp(min=1) for name, which in kinds.items()}
         return {"loss": (loss * share).sum() / len(ids), **shares}

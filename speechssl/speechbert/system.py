@@ -95,24 +95,24 @@ def load_speechbert(folder: Path, encoder: Any, recogniser: Recogniser | None = 
     """
     words, model, layout, card = load_weights(folder)
     features = speechbert_features(folder, encoder, card)
-    made = {"speechbert": card["weights"], "words": card["words"]["weights"], "features": card["features"]}
-    made |= {"layout": card["layout"]}
-    made |= {"boundaries": recogniser.card["asr"] if recogniser else "those of the corpus"} | ({"bf16": True} if bf16 else {})
-    return SpeechBertSystem(features, words, Reader(model, layout, bf16=bf16), recogniser, made)
+    system_card = {"speechbert": card["weights"], "words": card["words"]["weights"], "features": card["features"]}
+    boundaries = recogniser.card["asr"] if recogniser else "those of the corpus"
+    system_card |= {"layout": card["layout"], "boundaries": boundaries} | ({"bf16": True} if bf16 else {})
+    return SpeechBertSystem(features, words, Reader(model, layout, bf16=bf16), recogniser, system_card)
 
 
 def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
     """What the SpeechBERT in `folder` makes audio words of. Raises InputError where that is of another encoder."""
-    made = card.get("features")
-    if not isinstance(made, dict):
+    trained_on = card.get("features")
+    if not isinstance(trained_on, dict):
         raise InputError(f"the card of {folder} does not record the features it was trained on; train it again")
-    layer, smooth = int(made.get("layer", 0)), int(made.get("smooth", 1))
-    mfcc = made.get("encoder") == "mfcc"
-    found = load_features("mfcc", 0, smooth) if mfcc else encoder_features(encoder, layer, smooth)
-    different = [name for name in ("encoder", "frame_rate", "settings") if made.get(name) != found.card.get(name)]
+    layer, smooth = int(trained_on.get("layer", 0)), int(trained_on.get("smooth", 1))
+    mfcc = trained_on.get("encoder") == "mfcc"
+    features = load_features("mfcc", 0, smooth) if mfcc else encoder_features(encoder, layer, smooth)
+    different = [name for name in ("encoder", "frame_rate", "settings") if trained_on.get(name) != features.card.get(name)]
     if different:
         raise InputError(
-            f"{folder} was trained on the encoder {made.get('encoder')} and this one is {found.encoder} ({different[0]} differs); "
-            f"load that encoder, transfer SpeechBERT to it (`speechssl train transfer-speechbert`) or train it again"
+            f"{folder} was trained on the encoder {trained_on.get('encoder')} and this one is {features.encoder} ({different[0]} "
+            f"differs); load that encoder, transfer SpeechBERT to it (`speechssl train transfer-speechbert`) or train it again"
         )
-    return found
+    return features

@@ -83,13 +83,13 @@ def text_model(options: QaOptions, start: Path | None) -> tuple[SpanModel, Tenso
     else:
         if not (start / "tokenizer.json").is_file():
             raise InputError(f"{start} has no tokenizer.json; --start takes a folder of `speechssl train text-qa`")
-        model, _, made = load_reader(start)
+        model, _, source = load_reader(start)
         if model.subwords is not None:
             raise InputError(f"{start} reads sub-word units, which speech does not have; give one trained with --subwords none")
         tokenizer = load_tokenizer(start, model.embedding.num_embeddings)
         embeddings = model.embedding.weight.detach().clone()
         encoder, head = model.encoder.train().requires_grad_(True), model.head
-        card = {"text_encoder": made.get("text_encoder"), "start": made["weights"], "start_corpus": made.get("corpus")}
+        card = {"text_encoder": source.get("text_encoder"), "start": source["weights"], "start_corpus": source.get("corpus")}
     if tokenizer.mask_token_id is None:
         raise InputError("the text encoder's tokeniser has no mask token; choose an encoder that was trained by masking")
     specials = nn.Embedding(SPECIALS, embeddings.shape[1])
@@ -116,14 +116,14 @@ def train_speechbert(
     Raises InputError where `out` was made from other inputs, or there is nothing to learn from.
     """
     check_share(options.qa.batch, options.qa.short_batch, options.word_batch, options.masked_batch)
-    made: dict[str, Any] = {"features": features.card, "recogniser": recogniser and recogniser.card["asr"]}
-    made |= {"start": weights_of(start)}
-    made |= {"data": data_hash(corpus, options.qa.split)} | held_out_hash(corpus, options.qa.evaluation)
+    made_from: dict[str, Any] = {"features": features.card, "recogniser": recogniser and recogniser.card["asr"]}
+    made_from |= {"start": weights_of(start)}
+    made_from |= {"data": data_hash(corpus, options.qa.split)} | held_out_hash(corpus, options.qa.evaluation)
     if options.qa.evaluation.eval_every and not options.spans:
         raise InputError("--eval-every evaluates answers, which --no-spans does not train; leave out one of them")
     if options.qa.trained != "all" and not options.spans:
         raise InputError(f"--trained {options.qa.trained} is of the third stage, which --no-spans skips; leave out one of them")
-    with stage(out, made, settings(options), grows="options.qa.training.steps") as step:
+    with stage(out, made_from, settings(options), grows="options.qa.training.steps") as step:
         if step.done:
             return
         dev = held_out(corpus, options.qa.evaluation)
@@ -149,16 +149,16 @@ def train_speechbert(
         checkpoints, results = out / "checkpoints", {}
 
         # 1: an autoencoder of the words whose text the tokeniser knows; a word of several pieces is drawn to their mean
-        known = {text: codec.encode([text])[0] for text in set(table.texts)}
-        word_pieces = [known[text] for text in table.texts]
+        ids_of = {text: codec.encode([text])[0] for text in set(table.texts)}
+        word_pieces = [ids_of[text] for text in table.texts]
         numbers = np.flatnonzero([len(ids) > 0 for ids in word_pieces])
         if not len(numbers):
             raise InputError("the tokeniser knows no text of an audio word of the corpus; check the language of the text encoder")
         torch.manual_seed(options.words.seed)
         encoder = WordEncoder(table.features.shape[1], embeddings.shape[1], options.word_width).fit_scale(table)
 
-        def targets(some: np.ndarray) -> Tensor:
-            return torch.stack([embeddings[torch.from_numpy(word_pieces[n])].mean(0) for n in some])
+        def targets(chosen: np.ndarray) -> Tensor:
+            return torch.stack([embeddings[torch.from_numpy(word_pieces[n])].mean(0) for n in chosen])
 
         batches: Any = WordBatches(table, numbers, targets, options.word_batch, options.words.seed)
         results["words"] = fit(WordAutoencoder(encoder, options.pull), batches, options.words, checkpoints / "words")
@@ -170,8 +170,8 @@ def train_speechbert(
             coded = (codec.encode([word for word, _ in pieces(r.written, r.language)])[0] for r in data.records)
             texts = [(ids, list(ids[:, None])) for ids in coded if len(ids)]
             sequences = [s.numbers for ways in table.sequences.values() for s in ways]
-            spoken = [(some + len(embeddings), [word_pieces[n] for n in some]) for some in sequences]
-            spoken = [(ids, wanted) for ids, wanted in spoken if any(map(len, wanted))]
+            spoken = [(sequence + len(embeddings), [word_pieces[n] for n in sequence]) for sequence in sequences]
+            spoken = [(ids, labels) for ids, labels in spoken if any(map(len, labels))]
             special = *special_tokens(tokenizer), tokenizer.mask_token_id
             sizes = len(embeddings), len(codes), options.masked_batch, options.masked_window
             batches = MaskedBatches(texts, spoken, special, *sizes, seed=options.masked.seed)
@@ -190,7 +190,7 @@ def train_speechbert(
                 results["spans"] = fit(reader, batches, options.qa.training, checkpoints / "spans", evaluation=evaluation)
         facts = {"audio_words": len(codes), "examples": len(examples), "left_out": len(left_out), "training": results}
         facts |= {"trained_parameters": trained_parameters(reader)} if options.spans else {}
-        card = made | text_card | facts | {"options": settings(options), "corpus": corpus_card(corpus)}
+        card = made_from | text_card | facts | {"options": settings(options), "corpus": corpus_card(corpus)}
         card |= licences(corpus, options.qa.text_encoder, start)
         with main_first():
             if is_main():
@@ -212,14 +212,14 @@ def spoken_evaluation(system: SpeechBertSystem, data: Corpus, options: QaOptions
         for record in tqdm(data.records, desc="audio words for evaluation", unit="file"):
             with suppress(InputError, ValueError):
                 words[record.id] = system.encode(record, read_audio(data.path(record)))
-        asked = (q for q in data.questions if q.id in words and q.passage in words)
-        return {q.id: (words[q.id], words[q.passage]) for q in asked}
+        questions = (q for q in data.questions if q.id in words and q.passage in words)
+        return {q.id: (words[q.id], words[q.passage]) for q in questions}
 
     def score() -> float:
         items, trained_on = encoded(), model.embedding.codes
         reader = Reader(model, layout, device=str(model.head.weight.device))
         try:
-            return mean_ff1(data, answer_in_batches(lambda some: answer_codes(reader, some), items))
+            return mean_ff1(data, answer_in_batches(lambda batch: answer_codes(reader, batch), items))
         finally:
             model.embedding.codes = trained_on
 
@@ -249,8 +249,8 @@ def transfer_speechbert(
     if sum(len(spans_of(r.words)) for r in data.records) < 2:
         raise InputError(f"{where} has no words with times; transfer SpeechBERT on a corpus that has them")
     old = hash_json([card["weights"], card["words"]["weights"], card["features"]])
-    made = {"transferred_from": old, "features": after.card, "data": data_hash(corpus, options.split)}
-    with stage(out, made, settings(options), grows="options.training.steps") as step:
+    made_from = {"transferred_from": old, "features": after.card, "data": data_hash(corpus, options.split)}
+    with stage(out, made_from, settings(options), grows="options.training.steps") as step:
         if step.done:
             return dict(step.card)
         table, new = (encode_corpus(data, f, None, out / "features" / n) for f, n in ((before, "old"), (after, "new")))
@@ -265,10 +265,10 @@ def transfer_speechbert(
         moved = (as_saved(words).codes_of(new) - codes).abs().sum(-1).mean()
         apart = (codes - codes[torch.from_numpy(np.random.default_rng(0).permutation(len(codes)))]).abs().sum(-1)
         facts = {"training": result, "audio_words": len(codes), "distance": round(float(moved / apart[apart > 0].mean()), 4)}
-        facts |= {"from": old, "options": settings(options), "data": made["data"]}
-        kept = {name: value for name, value in card.items() if name not in OF_THE_OLD}
+        facts |= {"from": old, "options": settings(options), "data": made_from["data"]}
+        unchanged = {name: value for name, value in card.items() if name not in OF_THE_OLD}
         with main_first():
             if is_main():
-                save_speechbert(out, words, reader, layout, kept | {"features": after.card, "transferred": facts})
+                save_speechbert(out, words, reader, layout, unchanged | {"features": after.card, "transferred": facts})
                 shutil.rmtree(out / "features")
     return dict(read_json(out / "card.json"))
