@@ -15,7 +15,7 @@ from speechssl.audio import duration, read_audio, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import decoded, load_json, read_parquet
 from speechssl.data.prepare import Attach, Attached, PrepareReport, SplitRecords, Takes, Wanted
-from speechssl.data.squad import Asked, Paragraph, Style, as_text, is_squad, read_golds, read_squad, records_of
+from speechssl.data.squad import Paragraph, SquadQa, Style, as_text, is_squad, read_golds, read_squad, records_of
 from speechssl.errors import InputError
 from speechssl.io import read_lines
 
@@ -40,49 +40,49 @@ TABLES = (".parquet", ".json", ".jsonl")
 
 def prepare_heysquad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Write `out` and return its data report. Raises InputError for what is not of HeySQuAD, or damaged."""
-    found = prepare.given(source, LAYOUT)
-    splits = _splits(found)
-    files = {path.relative_to(found).as_posix() if found.is_dir() else path.name: path for s in splits.values() for path in s}
+    source = prepare.given(source, LAYOUT)
+    splits = _splits(source)
+    files = {path.relative_to(source).as_posix() if source.is_dir() else path.name: path for s in splits.values() for path in s}
     # what the tables' card states, or what stands in the names of the JSON files
-    named = {split: COUNTED.fullmatch(paths[0].stem) for split, paths in splits.items() if paths[0].suffix == ".json"}
-    published = {split: {"questions": int(name[2])} for split, name in named.items() if name} or PUBLISHED
+    matches = {split: COUNTED.fullmatch(paths[0].stem) for split, paths in splits.items() if paths[0].suffix == ".json"}
+    published = {split: {"questions": int(match[2])} for split, match in matches.items() if match} or PUBLISHED
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         return {split: _read(split, paths, wanted.audio, report) for split, paths in splits.items()}
 
     options = {} if wanted.audio else {"audio": False}
-    return prepare.prepared_texts("heysquad", found, out, wanted, files, read, LAYOUT, published, ABOUT, options)
+    return prepare.prepared_texts("heysquad", source, out, wanted, files, read, LAYOUT, published, ABOUT, options)
 
 
 def _splits(source: Path) -> dict[str, list[Path]]:
     """Split -> the files that make it up, by what the name of a file, or else of its folder, begins with."""
-    found: dict[str, list[Path]] = {}
+    splits: dict[str, list[Path]] = {}
     for path in sorted(p for p in source.rglob("*") if p.suffix in TABLES) if source.is_dir() else [source]:
-        named = SPLIT.match(path.name) or SPLIT.match(path.parent.name)
-        if path.name.startswith(".") or not named:
+        match = SPLIT.match(path.name) or SPLIT.match(path.parent.name)
+        if path.name.startswith(".") or not match:
             continue
         if path.suffix == ".json" and (name := COUNTED.fullmatch(path.stem)):
             split = name[1]
         else:
-            split = named[1] if named[1] in ("train", "test") else "dev"
+            split = match[1] if match[1] in ("train", "test") else "dev"
             folders = [source.name, *path.relative_to(source).parts] if source.is_dir() else [source.parent.name, source.name]
             split += "-machine" * any("machine" in folder.lower() for folder in folders)
-        found.setdefault(split, []).append(path)
-    return found
+        splits.setdefault(split, []).append(path)
+    return splits
 
 
 def _read(split: str, paths: Sequence[Path], audio: bool, report: PrepareReport) -> tuple[SplitRecords, Attach]:
     if paths[0].suffix == ".json" and is_squad(paths[0]):
         style = Style("en", transcribed_questions="transcribed" in split)
         return records_of(split, [p for path in paths for p in read_squad(path)], style, report)[0], Takes().attach
-    asked: dict[str, list[Asked]] = {}  # context -> its questions
+    by_context: dict[str, list[SquadQa]] = {}  # context -> its questions
     places: dict[Path, dict[int, str]] = {}  # table -> number of the row -> id of its question
     taken: set[str] = set()
     for path in paths:
         for number, row in enumerate(read_rows(path, TEXTS)):
-            named = as_text(row["id"]) or f"{path.stem}-{number}"
-            name = prepare.numbered(named, taken)  # each row has a recording of its own
-            if name != named:
+            id_in_table = as_text(row["id"]) or f"{path.stem}-{number}"
+            name = prepare.numbered(id_in_table, taken)  # each row has a recording of its own
+            if name != id_in_table:
                 report.remark(split, "ids of questions that occur twice", "the later one has a number behind it")
             taken.add(name)
             try:
@@ -90,10 +90,10 @@ def _read(split: str, paths: Sequence[Path], audio: bool, report: PrepareReport)
             except TypeError as error:
                 raise InputError(f"{path}, row {number}: {error}; give the published table") from error
             impossible = None if row.get("is_impossible") is None else bool(row["is_impossible"])
-            one = Asked(name, as_text(row["question"]), golds, impossible, as_text(row.get("transcription")))
-            asked.setdefault(as_text(row["context"]), []).append(one)
+            question = SquadQa(name, as_text(row["question"]), golds, impossible, as_text(row.get("transcription")))
+            by_context.setdefault(as_text(row["context"]), []).append(question)
             places.setdefault(path, {})[number] = name
-    paragraphs = [Paragraph(0, n, "", "", context, tuple(some)) for n, (context, some) in enumerate(asked.items())]
+    paragraphs = [Paragraph(0, n, "", "", context, tuple(questions)) for n, (context, questions) in enumerate(by_context.items())]
     records, _ = records_of(split, paragraphs, Style("en"), report)
     return records, partial(_attach, places) if audio else Takes().attach
 
@@ -119,32 +119,32 @@ def _attach(
     places: Mapping[Path, Mapping[int, str]], out: Path, split: str, records: SplitRecords, report: PrepareReport, workers: int
 ) -> SplitRecords:
     """The questions with the recordings inside the tables. places: table -> number of the row -> id."""
-    wanted = {q.id for q in records.questions}
-    rows = {path: {n: i for n, i in some.items() if i in wanted} for path, some in places.items()}
-    jobs = {path: (out, split, path, some) for path, some in rows.items() if some}
+    question_ids = {q.id for q in records.questions}
+    rows = {path: {n: i for n, i in ids.items() if i in question_ids} for path, ids in places.items()}
+    jobs = {path: (out, split, path, ids) for path, ids in rows.items() if ids}
     written = prepare.in_parallel(_write_recordings, jobs, workers, f"writing {split}", "table").values()
-    return prepare.attach(split, "questions", records, {name: made for some in written for name, made in some.items()}, report)
+    return prepare.attach(split, "questions", records, {i: audio for by_id in written for i, audio in by_id.items()}, report)
 
 
-def _write_recordings(out: Path, split: str, table: Path, wanted: Mapping[int, str]) -> dict[str, Attached]:
-    """Id -> its recording, of the rows that have one. wanted: number of a row -> id.
+def _write_recordings(out: Path, split: str, table: Path, ids: Mapping[int, str]) -> dict[str, Attached]:
+    """Id -> its recording, of the rows that have one. ids: number of a row -> id.
 
     A cell is a dict of bytes and path, or a path alone; paths are below the folder of the table.
     """
-    found: dict[str, Attached] = {}
-    for number, row in zip(range(max(wanted) + 1), read_rows(table, ("audio",)), strict=False):
-        if number not in wanted or not (cell := row.get("audio")):
+    recordings: dict[str, Attached] = {}
+    for number, row in zip(range(max(ids) + 1), read_rows(table, ("audio",)), strict=False):
+        if number not in ids or not (cell := row.get("audio")):
             continue
-        name, audio = wanted[number], prepare.audio_name(split, "questions", wanted[number])
+        name, audio = ids[number], prepare.audio_name(split, "questions", ids[number])
         content, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, cell)
         try:
             if not (out / audio).is_file():
                 if content is None and not path:
-                    found[name] = prepare.NOT_RECORDED
+                    recordings[name] = prepare.NOT_RECORDED
                     continue
                 where = f"{table}: question {name}"
                 write_flac(out / audio, read_audio(table.parent / str(path)) if content is None else decoded(content, where))
-            found[name] = audio, duration(out / audio)
+            recordings[name] = audio, duration(out / audio)
         except InputError as error:
-            found[name] = prepare.damaged(error)
-    return found
+            recordings[name] = prepare.damaged(error)
+    return recordings

@@ -159,11 +159,11 @@ def segment_of(passage: str, number: int) -> str:
 
 def by_passage(names: Iterable[str]) -> dict[str, dict[int, str]]:
     """Passage -> number -> recording of its sentence, of all names that could be such."""
-    found: dict[str, dict[int, str]] = {}
+    segments: dict[str, dict[int, str]] = {}
     for name in names:
         if match := SEGMENT.fullmatch(name):
-            found.setdefault(match[1], {})[int(match[2])] = name
-    return found
+            segments.setdefault(match[1], {})[int(match[2])] = name
+    return segments
 
 
 def first(cells: Cells, names: Iterable[str]) -> str:
@@ -194,16 +194,16 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
         raise InputError(f"{path} has no {QUESTIONS[0]}, which a table of NMSQA has; give the published file")
     for cells in read_parquet(path):
         answers = _answers(cells)
-        found = answers or {}
+        by_field = answers or {}
         segment = stem(cells.get("content_segment_audio_path"))
-        passage = stem(cells.get("content_full_audio_path")) or (named[1] if (named := SEGMENT.fullmatch(segment)) else "")
+        passage = stem(cells.get("content_full_audio_path")) or (match[1] if (match := SEGMENT.fullmatch(segment)) else "")
         sentence = first(cells, ("content_segment_text", "content_segment_normalized_text"))
         context = first(cells, ("context", "passage", "content_full_text", "content_text"))
-        offsets = [number_of(value) for value in found.get("answer_start", ())]  # floating-point where one row lacks its offsets
+        offsets = [number_of(value) for value in by_field.get("answer_start", ())]  # floating-point where one row lacks its offsets
         whole = [int(n) if n is not None and n.is_integer() else None for n in offsets]
-        texts = tuple(zip(map(text_of, found.get("text", ())), whole + [None] * len(found.get("text", ())), strict=False))
-        within = intervals(found, "audio_segment_answer_start", "audio_segment_answer_end")
-        full = intervals(found, "audio_full_answer_start", "audio_full_answer_end")
+        texts = tuple(zip(map(text_of, by_field.get("text", ())), whole + [None] * len(by_field.get("text", ())), strict=False))
+        within = intervals(by_field, "audio_segment_answer_start", "audio_segment_answer_end")
+        full = intervals(by_field, "audio_full_answer_start", "audio_full_answer_end")
         yield NmsqaRow(
             first(cells, ("id", "question_id", "qid", "hash")),
             passage,
@@ -215,7 +215,7 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
             text_of(cells.get("content_audio_speaker")),
             text_of(cells.get("question_audio_speaker")),
             {segment: sentence} if segment and sentence else {},
-            len(found.get("audio_full_neg_answer_start", ())),
+            len(by_field.get("audio_full_neg_answer_start", ())),
         )
 
 
@@ -235,16 +235,16 @@ def _answers(cells: Cells) -> dict[str, list[Any]] | None:
     if isinstance(answers, list):
         # records or texts: texts and offsets stay side by side; a record may have several times, or none
         records = [a if isinstance(a, dict) else {"text": a} for a in map(_plain, answers) if isinstance(a, (dict, str))]
-        named: list[tuple[Any, Any]] = []
+        pairs: list[tuple[Any, Any]] = []
         for record in records:
             texts, starts = list_of(record.get("text")), list_of(record.get("answer_start"))
-            named += zip(texts, starts + [None] * len(texts), strict=False)
+            pairs += zip(texts, starts + [None] * len(texts), strict=False)
         times = {name: [v for record in records for v in list_of(record.get(name))] for name in TIMES}
-        return flat | {"text": [text for text, _ in named], "answer_start": [start for _, start in named]} | times
+        return flat | {"text": [text for text, _ in pairs], "answer_start": [start for _, start in pairs]} | times
     if isinstance(answers, dict):
-        found = {name: list_of(answers[name]) for name in FIELDS if answers.get(name) is not None}
-        if "text" in found or any(found.values()):
-            return flat | found
+        by_field = {name: list_of(answers[name]) for name in FIELDS if answers.get(name) is not None}
+        if "text" in by_field or any(by_field.values()):
+            return flat | by_field
     return flat or None
 
 
@@ -270,7 +270,7 @@ PASSAGES = ("context_id", "name_id", "passage_id", "utterance_id")
 
 
 @dataclass(frozen=True)
-class About:
+class Meta:
     """The entry of a recording in a meta table."""
 
     text: str
@@ -278,50 +278,50 @@ class About:
     seconds: float | None
 
 
-def read_about(paths: Iterable[Path]) -> dict[str, About]:
+def read_meta(paths: Iterable[Path]) -> dict[str, Meta]:
     """By recording. Raises InputError for a file that is no CSV."""
-    found: dict[str, About] = {}
+    by_recording: dict[str, Meta] = {}
     for cells in (cells for path in paths for cells in read_csv(path)):
         text = first(cells, ("text", "transcription", "normalized_text"))
-        found.setdefault(stem(first(cells, NAME)), About(text, cells.get("speaker", ""), number_of(cells.get("duration"))))
-    return found
+        by_recording.setdefault(stem(first(cells, NAME)), Meta(text, cells.get("speaker", ""), number_of(cells.get("duration"))))
+    return by_recording
 
 
-def csv_rows(files: Files, about: Mapping[str, About]) -> Iterator[NmsqaRow]:
+def csv_rows(files: Files, meta: Mapping[str, Meta]) -> Iterator[NmsqaRow]:
     """The questions in the order of the tables, then those that have texts or a recording and no annotation."""
-    segments = by_passage(about)
-    squad = {q.id: (p.context, q) for path in files.squad for p in read_squad(path) for q in p.asked}
+    segments = by_passage(meta)
+    squad = {q.id: (p.context, q) for path in files.squad for p in read_squad(path) for q in p.questions}
     annotations: dict[str, list[Cells]] = {}
     for cells in (cells for path in files.spans for cells in read_csv(path)):
         annotations.setdefault(first(cells, HASH), []).append(cells)
     for name in (*annotations, *(i for i in {**files.questions, **squad} if i not in annotations)):
         lines = annotations.get(name, [])
         recording = stem(files.questions.get(name)) or next((stem(c["question"]) for c in lines if c.get("question")), "")
-        named = (_named(cells, (*PASSAGES, *SEGMENTS)) for cells in lines)  # what they name, or the passage that it is a segment of
-        passage = next((re.sub(r"[-_]\d+$", "", n) if _is_segment(n) else n for n in named if n), "")
-        if not passage and (found := re.fullmatch(r"question-(\d+_\d+)_\d+", recording)):
-            passage = f"context-{found[1]}"
+        names = (_named(cells, (*PASSAGES, *SEGMENTS)) for cells in lines)  # what they name, or the passage that it is a segment of
+        passage = next((re.sub(r"[-_]\d+$", "", n) if _is_segment(n) else n for n in names if n), "")
+        if not passage and (match := re.fullmatch(r"question-(\d+_\d+)_\d+", recording)):
+            passage = f"context-{match[1]}"
         recording = recording or (f"{passage[:-1]}q" if passage.endswith("-c") else "")
         times = tuple(dict.fromkeys(map(_timed, lines)))
         # the recordings of the passage's sentences and their texts, in order: of those that the release lists, where it does
-        there, numbers = segments.get(passage, {}), files.listed(passage)
-        sentences = {there[n]: about[there[n]].text for n in sorted(there) if numbers is None or n in numbers}
+        by_number, numbers = segments.get(passage, {}), files.listed(passage)
+        sentences = {by_number[n]: meta[by_number[n]].text for n in sorted(by_number) if numbers is None or n in numbers}
         texts: list[tuple[str, int | None]] = []
         if name in squad:
-            context, asked = squad[name]
-            question, texts = asked.text, [(gold.text, gold.char_start) for gold in asked.golds]
+            context, squad_question = squad[name]
+            question, texts = squad_question.text, [(gold.text, gold.char_start) for gold in squad_question.golds]
         else:
-            context = " ".join(filter(None, sentences.values())) or (about[passage].text if passage in about else "")
-            question = about[recording].text if recording in about else ""
+            context = " ".join(filter(None, sentences.values())) or (meta[passage].text if passage in meta else "")
+            question = meta[recording].text if recording in meta else ""
             for time in (time for time in times if time.text):  # its offset is looked for from where its sentence begins
                 begin = context.find(sentences.get(time.segment, "")) if time.segment in sentences else 0
                 at = context.find(time.text, max(begin, 0))
                 texts.append((time.text, at if at >= 0 else None))
             texts = list(dict.fromkeys(texts))
-        known = tuple(texts) if lines or name in squad else None
-        speakers = (about[s].speaker for s in (passage, *sentences) if s in about)
-        asker = about[recording].speaker if recording in about else ""
-        yield NmsqaRow(name, passage, recording, context, question, known, times, next(speakers, ""), asker, sentences)
+        answers = tuple(texts) if lines or name in squad else None
+        speakers = (meta[s].speaker for s in (passage, *sentences) if s in meta)
+        asker = meta[recording].speaker if recording in meta else ""
+        yield NmsqaRow(name, passage, recording, context, question, answers, times, next(speakers, ""), asker, sentences)
 
 
 def _timed(cells: Cells) -> AnswerTime:
@@ -352,7 +352,7 @@ class Files:
 
     parquet: list[Path] = field(default_factory=list)  # one table, or its shards
     spans: list[Path] = field(default_factory=list)  # {split}-answer-span.csv: a line an annotation
-    about: list[Path] = field(default_factory=list)  # meta-{split}.csv: speaker, text and duration of a recording
+    meta: list[Path] = field(default_factory=list)  # meta-{split}.csv: speaker, text and duration of a recording
     squad: list[Path] = field(default_factory=list)  # {split}-v1.1.json: the texts
     grids: dict[str, Path] = field(default_factory=dict)  # recording -> TextGrid
     # of JSON files: "hash2question", id of a question -> its recording; "segment_id", passage (without "context-") -> the numbers
@@ -366,8 +366,8 @@ class Files:
 
     def listed(self, passage: str) -> list[int] | None:
         """The numbers of a passage's segments that the release lists, None where it lists none."""
-        known = self.objects.get("segment_id", {})
-        numbers = known.get(passage, known.get(passage.removeprefix("context-")))
+        segment_ids = self.objects.get("segment_id", {})
+        numbers = segment_ids.get(passage, segment_ids.get(passage.removeprefix("context-")))
         if not isinstance(numbers, list):
             return None
         return sorted({int(number) for number in numbers if str(number).isdecimal()})
@@ -375,12 +375,12 @@ class Files:
 
 def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Files]:
     """By split, as far as there are tables. only: the one table that was asked for. Raises InputError for two tables of a split."""
-    found = {split: Files() for split in WORDS}
+    splits = {split: Files() for split in WORDS}
     for root, path in files_below(roots, ".parquet", ".csv", ".json", ".textgrid"):
         if only is not None and path.suffix == ".parquet" and path != only:
             continue
         name = path.stem if splits_named(path.stem) else path.parent.relative_to(root).as_posix() + "/" + path.stem
-        for files in (found[split] for split in splits_named(name)):
+        for files in (splits[split] for split in splits_named(name)):
             kind = path.suffix.lower()
             if kind == ".parquet":
                 files.parquet.append(path)
@@ -392,7 +392,7 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
                 if names & set(HASH) and names & set(START):
                     files.spans.append(path)
                 elif names & set(NAME) and names & set(DESCRIBED):
-                    files.about.append(path)
+                    files.meta.append(path)
             else:
                 for what in ("segment_id", "hash2question"):
                     if what in path.stem and what not in files.objects:
@@ -401,7 +401,7 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
                             raise InputError(f"{path} is not a JSON object; download it again")
                 if path.stem.endswith(("v1.1", "v2.0")):
                     files.squad.append(path)
-    for split, files in found.items():
+    for split, files in splits.items():
         # derived tables repeat the spans; of several Parquet files only shards belong together
         if published := [path for path in files.spans if "answer-span" in path.name or "answer_span" in path.name]:
             files.spans = published
@@ -410,13 +410,13 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
         if len(files.parquet) > 1 and not all("-of-" in path.name or path.stem.isdecimal() for path in files.parquet):
             one, other = files.parquet[:2]
             raise InputError(f"{one} and {other} are both tables of {split}; leave one of them in the folder")
-    return {split: files for split, files in found.items() if files.parquet or files.spans}
+    return {split: files for split, files in splits.items() if files.parquet or files.spans}
 
 
 def splits_named(text: str) -> set[str]:
     """The splits that a name names: `dev_audios` is dev's, `fine-tune` train's."""
     words = set(re.split(r"[^a-z]+", text.lower()))
-    return {split for split, known in WORDS.items() if words & set(known)}
+    return {split for split, synonyms in WORDS.items() if words & set(synonyms)}
 
 
 def find_recordings(roots: Iterable[Path], split: str) -> tuple[dict[str, Path], set[str]]:
@@ -425,15 +425,15 @@ def find_recordings(roots: Iterable[Path], split: str) -> tuple[dict[str, Path],
     Of two recordings of one name, that in a folder of the split counts, and then the first by path (a release may hold one
     sorted by speakers, too).
     """
-    own: dict[str, Path] = {}
+    of_split: dict[str, Path] = {}
     common: dict[str, Path] = {}
     for root, path in files_below(roots, *SUFFIXES):
-        named = splits_named(path.parent.relative_to(root).as_posix())
-        if split in named:
-            own.setdefault(path.stem, path)
-        elif not named:
+        splits = splits_named(path.parent.relative_to(root).as_posix())
+        if split in splits:
+            of_split.setdefault(path.stem, path)
+        elif not splits:
             common.setdefault(path.stem, path)
-    return {**common, **own}, common.keys() - own.keys()
+    return {**common, **of_split}, common.keys() - of_split.keys()
 
 
 # ---- answers: where their times lie in the recording of the passage, and which of the texts each time is of
@@ -467,7 +467,7 @@ def placed(timed: AnswerTime, layout: PassageLayout, expected: float | None) -> 
         return near, ADDED if copied else COUNTED
     if _apart(near, far) <= AGREE + DRIFT * (piece or 0):
         return near, CONFIRMED
-    return min((near, far), key=lambda found: 0 if expected is None else abs(found[0] - expected)), NEARER
+    return min((near, far), key=lambda interval: 0 if expected is None else abs(interval[0] - expected)), NEARER
 
 
 def _inside(interval: Interval | None, seconds: float) -> Interval | None:
@@ -487,18 +487,18 @@ def _copied(time: AnswerTime) -> bool:
 
 def written_answers(row: NmsqaRow, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
     """The different answers of a row by text and offset; an offset is kept where the context holds the answer there."""
-    kept = {}
+    answers = {}
     for text, offset in row.texts or ():
         if not text.strip():
             remark(prepare.EMPTY)
-        elif (text, offset) in kept:
+        elif (text, offset) in answers:
             remark(prepare.REPEATED)
         else:
             fits = offset is not None and offset >= 0 and row.context[offset : offset + len(text)] == text
-            kept[text, offset] = Answer(text, char_start=offset if fits else None)
+            answers[text, offset] = Answer(text, char_start=offset if fits else None)
             if not fits:
                 remark(OFFSET)
-    return tuple(kept.values())
+    return tuple(answers.values())
 
 
 def spoken_answers(
@@ -546,19 +546,19 @@ def _paired(row: NmsqaRow, answers: Sequence[Answer], layout: PassageLayout, rem
 
     def called(text: str, sentence: str) -> Answer | None:
         """The answer of this text; of several, the one that stands in the sentence."""
-        found = [answer for answer in answers if answer.text == text]
-        return min(found, key=lambda answer: not stands_in(answer, sentence), default=None)
+        matching = [answer for answer in answers if answer.text == text]
+        return min(matching, key=lambda answer: not stands_in(answer, sentence), default=None)
 
     if all(time.text for time in row.times):
         return [called(time.text, row.segments.get(time.segment, "")) for time in row.times]
     sentence = row.segments.get(row.times[0].segment, "")
     texts = list(dict.fromkeys(a.text for a in answers if a.text in sentence or not sentence))
     if len(texts) == len(row.times):
-        found = [called(text, sentence) for text in texts]
-        for answer in found:
+        paired = [called(text, sentence) for text in texts]
+        for answer in paired:
             if answer is not None and sentence and not stands_in(answer, sentence):
                 remark(ELSEWHERE)
-        return found
+        return paired
     if len(row.texts or ()) == len(row.times):
         return [called(text, sentence) for text, _ in row.texts or ()]
     for _ in row.times:
@@ -607,7 +607,7 @@ class NmsqaSplit:
     name: str
     files: Files
     report: PrepareReport
-    about: Mapping[str, About]
+    meta: Mapping[str, Meta]
     recordings: Mapping[str, Path]
     common: set[str]  # those of them that lie in folders of no split
     rows: list[NmsqaRow] = field(default_factory=list)
@@ -624,8 +624,8 @@ class NmsqaSplit:
 
     def question_recording(self, row: NmsqaRow) -> str:
         """What the recording of a question is called, "" where there is none."""
-        known = row.recording or str(self.files.questions.get(row.id, ""))
-        names = (known, f"{known}-0", f"{known}_0", f"{known}-1") if known else ()
+        base = row.recording or str(self.files.questions.get(row.id, ""))
+        names = (base, f"{base}-0", f"{base}_0", f"{base}-1") if base else ()
         return next((name for name in names if name in self.recordings), "")
 
     def is_answered(self, row: NmsqaRow) -> bool:
@@ -639,10 +639,10 @@ class NmsqaSplit:
 
 def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareReport) -> NmsqaSplit:
     """The rows that can be used, each with its passage. Raises InputError, before anything is counted, for damaged tables."""
-    about = read_about(files.about)
+    meta = read_meta(files.meta)
     tables = (row for path in files.parquet for row in parquet_rows(path))
-    read = list(tables if files.parquet else csv_rows(files, about))  # what cannot be read leaves nothing counted
-    split = NmsqaSplit(name, files, report, about, *find_recordings(roots, name))
+    read = list(tables if files.parquet else csv_rows(files, meta))  # what cannot be read leaves nothing counted
+    split = NmsqaSplit(name, files, report, meta, *find_recordings(roots, name))
     rows: dict[str, NmsqaRow] = {}
     for row in read:
         report.count(name, "questions")
@@ -660,7 +660,7 @@ def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareRe
         for segment, text in row.segments.items():
             number = SEGMENT.fullmatch(segment)
             sentences.setdefault(row.passage, {})[int(number[2]) if number else -1, segment] = text
-    texts = {passage: " ".join(text for _, text in sorted(found.items())) for passage, found in sentences.items()}
+    texts = {passage: " ".join(text for _, text in sorted(numbered.items())) for passage, numbered in sentences.items()}
     if bare := sum(not row.context.strip() for row in rows.values()):
         split.remark(BARE, bare)
     split.rows = [r if r.context.strip() else replace(r, context=texts.get(r.passage, "")) for r in rows.values()]
@@ -668,16 +668,16 @@ def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareRe
     segments = by_passage(split.recordings)
     by_text = {row.context: row.passage for row in reversed(split.rows) if row.passage and row.context.strip()}
     for row in split.rows:
-        question, asked = row.recording or str(files.questions.get(row.id, "")), ""
+        question, derived = row.recording or str(files.questions.get(row.id, "")), ""
         if question.startswith("question-") or f"{question[:-1]}c" in segments:  # the passage's is called after the question's
-            asked = f"{question[:-1]}c" if question.endswith("-q") else f"context-{question[9:].rpartition('_')[0]}"
-        passage = row.passage or by_text.get(row.context) or asked or f"text-{hash_bytes(row.context.encode())}"
+            derived = f"{question[:-1]}c" if question.endswith("-q") else f"context-{question[9:].rpartition('_')[0]}"
+        passage = row.passage or by_text.get(row.context) or derived or f"text-{hash_bytes(row.context.encode())}"
         split.of_row[row.id] = passage
         if passage not in split.passages:
-            found, numbers = segments.get(passage, {}), files.listed(passage)
-            expected = sorted(found) if numbers is None else numbers
-            names = tuple(found[n] for n in expected if n in found)
-            lost = tuple(segment_of(passage, n) for n in expected if n not in found)
+            by_number, numbers = segments.get(passage, {}), files.listed(passage)
+            expected = sorted(by_number) if numbers is None else numbers
+            names = tuple(by_number[n] for n in expected if n in by_number)
+            lost = tuple(segment_of(passage, n) for n in expected if n not in by_number)
             whole = split.recordings.get(passage) if lost or not names else None
             holed = expected != list(range(max(expected, default=-1) + 1))
             split.passages[passage] = SpokenPassage(passage, row.context, row.speaker, names, whole, holed, lost)
@@ -691,8 +691,8 @@ def split_records(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> Sp
     for prefix, (corpus, published) in SOURCES.items():  # of the questions of test, as far as their recordings are named after them
         if number := sum(f"{row.passage or row.id}".lower().startswith(prefix) for row in split.rows):
             split.remark((f"questions from {corpus} (published {published})", "counted only"), number)
-    wanted = report.slice(split.name, split.passages, Counter(split.of_row.values()))
-    split.passages = {name: split.passages[name] for name in wanted}
+    chosen = report.slice(split.name, split.passages, Counter(split.of_row.values()))
+    split.passages = {name: split.passages[name] for name in chosen}
     split.rows = [row for row in split.rows if split.of_row[row.id] in split.passages]
     for row in split.rows:  # what is odd about the times, whether there is audio or not, counted in questions
         if row.times and len(row.times) != len(row.texts or ()):
@@ -701,8 +701,8 @@ def split_records(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> Sp
             split.remark(OTHERS)
         if later := [t for t in row.times if t.within and t.whole and not t.segment.endswith(("_0", "-0", "-c"))]:
             split.remark(COPIES if all(map(_copied, later)) else MOVED)
-    asked = {split.of_row[row.id] for row in split.rows if split.question_recording(row)}
-    if any(split.passages[name].has_audio for name in asked):
+    passage_ids = {split.of_row[row.id] for row in split.rows if split.question_recording(row)}
+    if any(split.passages[name].has_audio for name in passage_ids):
         return _records_with_audio(split, out, speak, workers)
     if any(name in split.recordings for p in split.passages.values() for name in (p.id, *p.names)):
         split.remark(UNUSED, len(split.recordings))
@@ -740,39 +740,39 @@ def _text_records(split: NmsqaSplit) -> SplitRecords:
 
 def _records_with_audio(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> SplitRecords:
     """A split with audio: what is whole. Passages are joined where need be, or left to be synthesised."""
-    folder, every = out / split.name / "audio", split.passages.values()
-    parts = {p.id: ([split.recordings[n] for n in p.names], folder / f"{safe_name(p.id)}.flac") for p in every if not p.whole}
+    folder, candidates = out / split.name / "audio", split.passages.values()
+    parts = {p.id: ([split.recordings[n] for n in p.names], folder / f"{safe_name(p.id)}.flac") for p in candidates if not p.whole}
     parts = {name: job for name, job in parts.items() if split.passages[name].has_audio}
     joined = prepare.in_parallel(partial(prepare.attempt, write_joined), parts, workers, f"joining {split.name}", "passage")
-    whole = {p.id: (p.whole,) for p in every if p.whole}
-    found = joined | prepare.in_parallel(partial(prepare.attempt, decoded_seconds), whole, workers, f"reading {split.name}")
+    whole = {p.id: (p.whole,) for p in candidates if p.whole}
+    results = joined | prepare.in_parallel(partial(prepare.attempt, decoded_seconds), whole, workers, f"reading {split.name}")
     passages: list[Passage] = []
-    for p in every:
-        made = found.get(p.id)
-        if isinstance(made, Joined | float):
-            passages.append(_passage(p, made, split, out))
+    for p in candidates:
+        result = results.get(p.id)
+        if isinstance(result, Joined | float):
+            passages.append(_passage(p, result, split, out))
         elif speak and p.text.strip():
             passages.append(Passage(p.id, "", 0.0, p.text, "", "en"))
-        elif made is not None:
-            split.aside("passages", p.id, prepare.UNUSABLE, why=str(made))
+        elif result is not None:
+            split.aside("passages", p.id, prepare.UNUSABLE, why=str(result))
         elif p.lost and p.names:
             split.aside("passages", p.id, NOT_WHOLE, missing=list(p.lost))
         else:
             split.aside("passages", p.id, prepare.NOT_FOUND)
-    kept = {passage.id for passage in passages}
+    usable = {passage.id for passage in passages}
     names = {row.id: split.question_recording(row) for row in split.rows}
-    asked = {row.id: (split.recordings[names[row.id]],) for row in split.rows if names[row.id] and split.of_row[row.id] in kept}
-    seconds = prepare.in_parallel(partial(prepare.attempt, decoded_seconds), asked, workers, f"reading {split.name}", "question")
-    questions = (_question(row, split, kept, seconds.get(row.id), out, speak) for row in split.rows)
+    paths = {row.id: (split.recordings[names[row.id]],) for row in split.rows if names[row.id] and split.of_row[row.id] in usable}
+    seconds = prepare.in_parallel(partial(prepare.attempt, decoded_seconds), paths, workers, f"reading {split.name}", "question")
+    questions = (_question(row, split, usable, seconds.get(row.id), out, speak) for row in split.rows)
     return SplitRecords(passages, [question for question in questions if question is not None])
 
 
-def _passage(passage: SpokenPassage, made: Joined | float, split: NmsqaSplit, out: Path) -> Passage:
-    """made: of its sentences, or the seconds of the recording of the whole. Notes where its sentences lie, and its words."""
+def _passage(passage: SpokenPassage, joined: Joined | float, split: NmsqaSplit, out: Path) -> Passage:
+    """joined: its sentences, or the seconds of the recording of the whole. Notes where its sentences lie, and its words."""
     if passage.holed:
         split.remark(HOLES)
-    if isinstance(made, Joined):
-        layout = PassageLayout(passage.names, made, made.samples / SAMPLE_RATE)
+    if isinstance(joined, Joined):
+        layout = PassageLayout(passage.names, joined, joined.samples / SAMPLE_RATE)
         # a recording of the whole may be longer than its sentences: people pause between them
         if passage.id in split.recordings:
             try:
@@ -785,12 +785,12 @@ def _passage(passage: SpokenPassage, made: Joined | float, split: NmsqaSplit, ou
         audio = f"{split.name}/audio/{safe_name(passage.id)}.flac"
     else:
         # where the sentences lie in a recording of the whole: by the durations of the meta table, where these add up to it
-        numbers = split.files.listed(passage.id) or sorted(by_passage(split.about).get(passage.id, {}))
+        numbers = split.files.listed(passage.id) or sorted(by_passage(split.meta).get(passage.id, {}))
         names = tuple(segment_of(passage.id, n) for n in numbers)
-        lengths = tuple(round((split.about[n].seconds or 0.0) * 16_000) for n in names if n in split.about)
-        close = abs(sum(lengths) / 16_000 - made) <= AGREE + DRIFT * len(names)
+        lengths = tuple(round((split.meta[n].seconds or 0.0) * 16_000) for n in names if n in split.meta)
+        close = abs(sum(lengths) / 16_000 - joined) <= AGREE + DRIFT * len(names)
         whole = bool(names) and len(lengths) == len(names) and close
-        layout = PassageLayout(names, Joined(lengths, (16_000,) * len(lengths), round(made * 16_000)) if whole else None, made)
+        layout = PassageLayout(names, Joined(lengths, (16_000,) * len(lengths), round(joined * 16_000)) if whole else None, joined)
         audio = below(passage.whole or Path(), out)
     words: tuple[Span, ...] = ()
     if passage.id in split.files.grids and not passage.names:
@@ -821,9 +821,9 @@ def _grid(name: str, split: NmsqaSplit) -> tuple[Span, ...]:
 
 
 def _question(
-    row: NmsqaRow, split: NmsqaSplit, kept: set[str], seconds: float | InputError | None, out: Path, speak: bool
+    row: NmsqaRow, split: NmsqaSplit, usable: set[str], seconds: float | InputError | None, out: Path, speak: bool
 ) -> Question | None:
-    """kept: passages; seconds: of its recording, why that cannot be used, or None where there is none."""
+    """usable: passages; seconds: of its recording, why that cannot be used, or None where there is none."""
     if not split.is_answered(row):
         return None
     passage, name = split.of_row[row.id], split.question_recording(row)
@@ -831,7 +831,7 @@ def _question(
     reason = ""
     if not row.recording and not name:
         reason = NO_RECORDING
-    elif passage not in kept:
+    elif passage not in usable:
         reason = ITS_PASSAGE
     elif seconds is None:
         reason = prepare.NOT_FOUND
@@ -893,9 +893,9 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
                         f"{split.recordings[name]} may belong to {owner[name]} or to {split.name}; put the recordings of each "
                         f"split of {roots[0]} in a folder that is named after it, such as {split.name}_audios"
                     )
-        made = {split.name: split_records(split, out, wanted.speak, wanted.workers) for split in splits}
-        prepare.check_used(made, report, source)
-        return made
+        records = {split.name: split_records(split, out, wanted.speak, wanted.workers) for split in splits}
+        prepare.check_used(records, report, source)
+        return records
 
     settings = {"made_from": stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)}
     return prepare.prepared("nmsqa", source, out, wanted, settings, read, PUBLISHED, ABOUT)

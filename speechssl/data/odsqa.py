@@ -49,22 +49,22 @@ Sounds = dict[str, dict[str, dict[int, Path]]]  # "passages" and "questions" -> 
 
 def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Write `out` and return its data report. Raises InputError for what is not of ODSQA, or damaged."""
-    found = given(source, LAYOUT)
-    files = _files(found)
+    source = given(source, LAYOUT)
+    files = _files(source)
     splits = [split for split in files if not split.startswith("original-")]
     parts = {kind: [split for split in splits if split.endswith(f"-{kind}")] for kind in PAIRS}
     published: dict[str, dict[str, int]] = dict(PUBLISHED)
     for kind, pairs in PAIRS.items():  # a companion in one file is compared as it is, one in several as a whole, below
         if len(parts[kind]) < 2:
             published[parts[kind][0] if parts[kind] else f"train-{kind}"] = {"questions": pairs}
-    sounds = _recordings(found) if wanted.audio and found.is_dir() else {}
+    sounds = _recordings(source) if wanted.audio and source.is_dir() else {}
     recorded = {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())} if sounds else {}
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         paragraphs = {name: read_squad(path) for name, path in files.items()}
-        drcd = [p for name, some in paragraphs.items() if name not in splits for p in some]
+        drcd = [p for name, of_file in paragraphs.items() if name not in splits for p in of_file]
         texts = originals(drcd, worded(paragraphs.get("test-textq", ())))
-        made: dict[str, tuple[SplitRecords, Attach]] = {}
+        by_split: dict[str, tuple[SplitRecords, Attach]] = {}
         for split in splits:
             test = split in PUBLISHED
             if test:
@@ -72,14 +72,14 @@ def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()
             transcribed = not split.endswith("backtrans")  # text that was translated is nobody's speech
             style = Style("zh", transcribed_passages=transcribed, transcribed_questions=split == "test-spokenq")
             records, _ = records_of(split, paragraphs[split], style, report, texts if test else None)
-            made[split] = records, (_takes(records, sounds) if test else Takes()).attach
-        for kind, some in parts.items():
-            if len(some) > 1:  # the published number is that of all pairs
-                total = sum(report.read[split, "questions"] for split in some)
-                report.compare(some[0], f"questions in {' and '.join(some)}", PAIRS[kind], total)
-        return made
+            by_split[split] = records, (_takes(records, sounds) if test else Takes()).attach
+        for kind, of_kind in parts.items():
+            if len(of_kind) > 1:  # the published number is that of all pairs
+                total = sum(report.read[split, "questions"] for split in of_kind)
+                report.compare(of_kind[0], f"questions in {' and '.join(of_kind)}", PAIRS[kind], total)
+        return by_split
 
-    return prepared_texts("odsqa", found, out, wanted, files if splits else {}, read, LAYOUT, published, ABOUT, recorded)
+    return prepared_texts("odsqa", source, out, wanted, files if splits else {}, read, LAYOUT, published, ABOUT, recorded)
 
 
 def _files(source: Path) -> dict[str, Path]:
@@ -87,7 +87,7 @@ def _files(source: Path) -> dict[str, Path]:
 
     Raises InputError where two files claim to be one split.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in sorted(source.rglob("*.json")) if source.is_dir() else [source]:
         if path.name.startswith("."):
             continue
@@ -98,11 +98,11 @@ def _files(source: Path) -> dict[str, Path]:
         if kind in PAIRS:
             part = PARTS.search(path.name.lower())
             split = f"{part[0] if part else 'train'}-{kind}"
-        if split in found:
-            raise InputError(f"both {found[split]} and {path} look like {split} of ODSQA; leave one of them in the folder")
+        if split in files:
+            raise InputError(f"both {files[split]} and {path} look like {split} of ODSQA; leave one of them in the folder")
         if split:
-            found[split] = path
-    return dict(sorted(found.items()))
+            files[split] = path
+    return dict(sorted(files.items()))
 
 
 def _recordings(source: Path) -> Sounds:
@@ -110,16 +110,16 @@ def _recordings(source: Path) -> Sounds:
 
     Both have three numbers, so that questions lie in a folder, or have a name, with question or q in it before their numbers.
     """
-    found: Sounds = {"passages": {}, "questions": {}}
+    sounds: Sounds = {"passages": {}, "questions": {}}
     for path in audio_files(source):
         if name := RECORDING.fullmatch(path.stem):
             numbers = re.split("[-_]", name[1])
             if ASKED.search(path.stem) or any(ASKED.search(f.name) for f in path.parents if source in f.parents):
-                found["questions"].setdefault("-".join(numbers), {})[0] = path
+                sounds["questions"].setdefault("-".join(numbers), {})[0] = path
             else:
                 segment = int(numbers[2]) if len(numbers) > 2 else 0
-                found["passages"].setdefault("-".join(numbers[:2]), {})[segment] = path
-    return found if found["passages"] or found["questions"] else {}
+                sounds["passages"].setdefault("-".join(numbers[:2]), {})[segment] = path
+    return sounds if sounds["passages"] or sounds["questions"] else {}
 
 
 def _takes(records: SplitRecords, sounds: Sounds) -> Takes:

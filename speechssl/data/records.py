@@ -154,10 +154,10 @@ def locate(answer: Answer, written: str, language: str) -> tuple[tuple[int, int]
     start = answer.char_start
     if start is not None and written[start : start + len(answer.text)] == answer.text:
         return (start, start + len(answer.text)), ""
-    found = occurrences(written, text, language)
-    if len(found) != 1:
-        return None, "answers without offset that occur several times" if found else "answers that do not occur in the passage"
-    return (found[0], found[0] + len(text)), ""
+    offsets = occurrences(written, text, language)
+    if len(offsets) != 1:
+        return None, "answers without offset that occur several times" if offsets else "answers that do not occur in the passage"
+    return (offsets[0], offsets[0] + len(text)), ""
 
 
 def occurrences(written: str, text: str, language: str) -> list[int]:
@@ -166,12 +166,12 @@ def occurrences(written: str, text: str, language: str) -> list[int]:
     def within_word(place: int) -> bool:
         return 0 < place < len(written) and written[place - 1].isalnum() and written[place].isalnum()
 
-    found, start = [], written.find(text)
+    offsets, start = [], written.find(text)
     while start >= 0:
         if language == "zh" or not (within_word(start) or within_word(start + len(text))):
-            found.append(start)
+            offsets.append(start)
         start = written.find(text, start + 1)
-    return found
+    return offsets
 
 
 def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
@@ -194,7 +194,7 @@ def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterato
     root: of the corpus, which audio paths are made relative to, and whose recordings say how long they are where a line does not;
     None: lines are taken as they are. Raises InputError naming file and line for a line that is not such a record.
     """
-    known = {f.name for f in fields(kind)}
+    names = {f.name for f in fields(kind)}
     for number, values in read_lines(path):
         if lacking := [name for name in ("id", *(["passage"] if kind is Question else [])) if name not in values]:
             raise InputError(f"{path}:{number} lacks {' and '.join(lacking)}; a {kind.__name__.lower()} needs that")
@@ -228,8 +228,8 @@ def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterato
                     check_inside(root, audio, f"{path}:{number}")
             right = values.get("correct")  # none, one, or a list
             values["correct"] = () if right is None else tuple(right) if isinstance(right, list) else (right,)
-        if unknown := sorted(set(values) - known):
-            raise InputError(f"{path}:{number} has the unknown field {unknown[0]!r}; the fields are {', '.join(sorted(known))}")
+        if unknown := sorted(set(values) - names):
+            raise InputError(f"{path}:{number} has the unknown field {unknown[0]!r}; the fields are {', '.join(sorted(names))}")
         try:
             for name in ("words", "phones"):
                 values[name] = tuple(span_of(*entry) for entry in values.get(name, ()))
@@ -246,10 +246,10 @@ def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterato
 
 def span_of(text: Any, start: Any, end: Any) -> Span:
     """A word or phone of a manifest. Raises TypeError or ValueError for times that are no interval."""
-    found = Span(str(text), float(start), float(end))
-    if not -math.inf < found.start <= found.end < math.inf:
-        raise ValueError(f"{found.text!r} lasts from {found.start} to {found.end} s")
-    return found
+    span = Span(str(text), float(start), float(end))
+    if not -math.inf < span.start <= span.end < math.inf:
+        raise ValueError(f"{span.text!r} lasts from {span.start} to {span.end} s")
+    return span
 
 
 def _absent(audio: str, root: Path | None, place: str) -> InputError:
@@ -322,10 +322,10 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
     root = Path(root)
     folder = root / split
     if not (folder / "passages.jsonl").is_file():
-        known = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))
-        found = f"it has the splits {', '.join(known)}: name one (--split)" if known else "prepare one with `speechssl prepare`"
-        raise InputError(f"{folder} is not a split of a prepared corpus (no passages.jsonl); {found}")
-    tell_changed(root, split)
+        splits = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))
+        remedy = f"it has the splits {', '.join(splits)}: name one (--split)" if splits else "prepare one with `speechssl prepare`"
+        raise InputError(f"{folder} is not a split of a prepared corpus (no passages.jsonl); {remedy}")
+    warn_changed(root, split)
     passages: dict[str, Passage] = {}
     questions: dict[str, Question] = {}
     kinds: tuple[tuple[str, Any, dict[str, Any]], ...] = (("passages", Passage, passages), ("questions", Question, questions))
@@ -369,11 +369,11 @@ def _check_question(question: Question, passages: Mapping[str, Passage], place: 
             )
 
 
-def tell_changed(root: Path, split: str) -> None:
+def warn_changed(root: Path, split: str) -> None:
     """Say on stderr where the manifests of a split are not those that the card of the corpus names: edited, or damaged."""
     card = root / "card.json"
-    known = read_json(card).get("manifests") if card.is_file() else None
-    if isinstance(known, dict) and known.get(split, found := data_hash(root, split)) != found and is_main():
+    manifests = read_json(card).get("manifests") if card.is_file() else None
+    if isinstance(manifests, dict) and manifests.get(split, now := data_hash(root, split)) != now and is_main():
         say = f"{root / split}: the manifests were changed after the corpus was prepared"
         tqdm.write(f"{say}; prepare it again where that was not meant", file=sys.stderr)
 
@@ -382,8 +382,8 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
     """The first `count` passages with their questions; None: all."""
     if count is None:
         return corpus
-    kept = dict(list(corpus.passages.items())[:count])
-    return replace(corpus, passages=kept, questions=tuple(q for q in corpus.questions if q.passage in kept))
+    passages = dict(list(corpus.passages.items())[:count])
+    return replace(corpus, passages=passages, questions=tuple(q for q in corpus.questions if q.passage in passages))
 
 
 # ---- which voices training knew, and so what intervals draw (`stats.choose_units`)
@@ -406,8 +406,8 @@ def _speakers(folder: Path, manifests: str) -> frozenset[str]:
 
 def voices_of(corpus: Corpus) -> dict[str, str]:
     """Who speaks in every passage and question, by its id; "" where that is not known, or training knew the voice."""
-    known = known_voices(corpus.root)
-    return {r.id: unknown_voice(r.speaker, known) for r in corpus.records}
+    training_voices = known_voices(corpus.root)
+    return {r.id: unknown_voice(r.speaker, training_voices) for r in corpus.records}
 
 
 def passage_units(corpus: Corpus, passages: Sequence[str]) -> BootstrapUnits:

@@ -77,7 +77,7 @@ WORD = ("word", "normalized_word", "start_second", "end_second")  # of word2time
 SPAN = ("answer", "start_second", "end_second")  # of answer_spans
 KINDS = ("question", "document")
 Key = tuple[str, str]  # question, document or word2time; id
-Made = tuple[Path, float | InputError]  # a recording, and its seconds or why it cannot be used
+Audio = tuple[Path, float | InputError]  # a recording, and its seconds or why it cannot be used
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,13 @@ def split_of(name: str) -> str:
     name = name.lower()
     if "verified" in name:
         return "verified_test"
-    known = {"train": ("fine-tune", "fine_tune", "finetune", "train"), "dev": ("dev", "validation"), "test": ("test",)}
-    return next((split for split, words in known.items() if any(word in name for word in words)), "")
+    by_split = {"train": ("fine-tune", "fine_tune", "finetune", "train"), "dev": ("dev", "validation"), "test": ("test",)}
+    return next((split for split, words in by_split.items() if any(word in name for word in words)), "")
 
 
 def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, list[Path]]:
     """By split. Raises InputError for a damaged Parquet file. Tables of SLUE's other tasks are passed over."""
-    found: dict[str, list[Path]] = {}
+    tables: dict[str, list[Path]] = {}
     for _, path in files_below(roots, ".parquet", ".tsv"):
         split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
         if split and (only is None or path == only):
@@ -119,12 +119,12 @@ def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, li
                 with open_csv(path, delimiter="\t") as lines:
                     columns = next(lines, [])
             if set(NEEDED) <= {name.strip() for name in columns}:
-                found.setdefault(split, []).append(path)
-    for split, paths in found.items():
+                tables.setdefault(split, []).append(path)
+    for split, paths in tables.items():
         paths[:] = [path for path in paths if "blind" not in path.stem] or paths
         if len(paths) > 1 and not all("-of-" in path.name or path.stem.isdecimal() for path in paths):
             raise InputError(f"{paths[0]} and {paths[1]} are both tables of {split}; leave one of them in the folder")
-    return {split: found[split] for split in PUBLISHED if split in found}
+    return {split: tables[split] for split in PUBLISHED if split in tables}
 
 
 def rows_of(path: Path) -> Iterator[SlueRow | int]:
@@ -159,10 +159,10 @@ def _row(cells: Mapping[str, Any]) -> SlueRow:
     # a record of lists, a list of records, or a list of lists as text
     spans = _entries(_parsed(cells.get("answer_spans")), SPAN)
     if spans is not None and all(len(v) == 3 and isinstance(v[0], str) for v in spans):
-        found = tuple((v[0].strip(), number_of(v[1]), number_of(v[2])) for v in spans)
+        answers = tuple((v[0].strip(), number_of(v[1]), number_of(v[2])) for v in spans)
     else:
-        found = None
-    return SlueRow(name, text_of(cells["document_id"]), question, text, asker, reader, found, name, words)
+        answers = None
+    return SlueRow(name, text_of(cells["document_id"]), question, text, asker, reader, answers, name, words)
 
 
 def _parsed(value: Any) -> Any:
@@ -203,7 +203,7 @@ def _words(entries: Iterable[Sequence[Any]]) -> Iterator[Span]:
 # ---- recordings
 
 
-class Found:
+class FileIndex:
     """Files by what they are of, recordings and alignments: those of the split itself first (verified_test is part of test)."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
@@ -215,14 +215,14 @@ class Found:
 
     def get(self, kind: str, name: str, split: str) -> Path | None:
         """The file of a split, or of the test that it is taken from, or of no split at all."""
-        there = self.files.get((kind, name), {})
+        by_split = self.files.get((kind, name), {})
         order = (split, "test", "") if split == "verified_test" else (split, "")
-        return next((there[s] for s in order if s in there), None)
+        return next((by_split[s] for s in order if s in by_split), None)
 
 
-def recordings(split: str, tables: Sequence[Path], wanted: set[Key], found: Found, out: Path, workers: int) -> dict[Key, Made]:
-    """What there is of those that are wanted. Recordings in Parquet are written as FLAC into `out`."""
-    made: dict[Key, Made] = {}
+def recordings(split: str, tables: Sequence[Path], keys: set[Key], index: FileIndex, out: Path, workers: int) -> dict[Key, Audio]:
+    """What there is of the recordings of these keys. Recordings in Parquet are written as FLAC into `out`."""
+    recordings: dict[Key, Audio] = {}
     jobs: dict[tuple[Path, int], tuple[Any, ...]] = {}
     for path in (path for path in tables if path.suffix == ".parquet"):
         with open_parquet(path) as file:
@@ -230,35 +230,35 @@ def recordings(split: str, tables: Sequence[Path], wanted: set[Key], found: Foun
             groups = file.num_row_groups
         for group in range(groups if inside else 0):
             rows = read_parquet(path, [f"{kind}_id" for kind in KINDS], 16, [group])
-            if some := wanted & {(kind, text_of(cells.get(f"{kind}_id"))) for cells in rows for kind in KINDS}:
-                jobs[path, group] = (path, group, out / split / "audio", some)
+            if of_group := keys & {(kind, text_of(cells.get(f"{kind}_id"))) for cells in rows for kind in KINDS}:
+                jobs[path, group] = (path, group, out / split / "audio", of_group)
     for written in prepare.in_parallel(_write_recordings, jobs, workers, f"writing {split}", "group").values():
-        made |= written
-    files = {key: there for key in wanted if key not in made and (there := found.get(*key, split)) is not None}
+        recordings |= written
+    files = {key: located for key in keys if key not in recordings and (located := index.get(*key, split)) is not None}
     to_read = {key: (path,) for key, path in files.items()}
     read = prepare.in_parallel(partial(prepare.attempt, decoded_seconds), to_read, workers, f"reading {split}")
-    return made | {key: (files[key], seconds) for key, seconds in read.items()}
+    return recordings | {key: (files[key], seconds) for key, seconds in read.items()}
 
 
-def _write_recordings(path: Path, group: int, folder: Path, wanted: set[Key]) -> dict[Key, Made]:
-    """Those of a group of rows that are wanted, as FLAC, 16 kHz; those that are there already are left alone."""
-    made: dict[Key, Made] = {}
+def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> dict[Key, Audio]:
+    """Those of a group of rows by their keys, as FLAC, 16 kHz; those that are there already are left alone."""
+    written: dict[Key, Audio] = {}
     for cells in read_parquet(path, [f"{kind}_{what}" for kind in KINDS for what in ("id", "audio")], 16, [group]):
         for kind in KINDS:
             key, content = (kind, text_of(cells.get(f"{kind}_id"))), cells.get(f"{kind}_audio")
-            if key not in wanted or key in made or not isinstance(content, Mapping) or not content.get("bytes"):
+            if key not in keys or key in written or not isinstance(content, Mapping) or not content.get("bytes"):
                 continue
             out = folder / f"{safe_name(f'{kind}-{key[1]}')}.flac"
             try:
                 if out.is_file():
-                    made[key] = out, duration(out)
+                    written[key] = out, duration(out)
                 else:
                     samples = decoded(content["bytes"], f"{path}: {kind} {key[1]}")
                     write_flac(out, samples)
-                    made[key] = out, len(samples) / SAMPLE_RATE
+                    written[key] = out, len(samples) / SAMPLE_RATE
             except InputError as error:
-                made[key] = out, error
-    return made
+                written[key] = out, error
+    return written
 
 
 # ---- splits
@@ -273,14 +273,14 @@ class SlueSplit:
     speak: bool
     rows: list[SlueRow] = field(default_factory=list)
     documents: dict[str, SlueRow] = field(default_factory=dict)
-    made: dict[Key, Made] = field(default_factory=dict)
+    recordings: dict[Key, Audio] = field(default_factory=dict)
 
     def remark(self, done: Done, number: int = 1) -> None:
         self.report.remark(self.name, *done, number=number)
 
     def seconds(self, kind: str, name: str) -> float | InputError | None:
         """Of a recording, why it cannot be used, or None where there is none."""
-        return self.made[kind, name][1] if (kind, name) in self.made else None
+        return self.recordings[kind, name][1] if (kind, name) in self.recordings else None
 
 
 def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
@@ -302,13 +302,13 @@ def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dic
         tables = find_tables(roots, only)
         if not tables:
             raise InputError(f"{source} has no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
-        found, made = Found(roots), dict[str, SplitRecords]()
+        index, records = FileIndex(roots), dict[str, SplitRecords]()
         for split in [_read(name, paths, report, wanted.speak) for name, paths in tables.items()]:
             keys = {("document", d) for d in split.documents} | {("question", row.recording) for row in split.rows}
-            split.made = recordings(split.name, tables[split.name], keys, found, out, wanted.workers)
-            made[split.name] = _records(split, found, out)
-        prepare.check_used(made, report, source)
-        return made
+            split.recordings = recordings(split.name, tables[split.name], keys, index, out, wanted.workers)
+            records[split.name] = _records(split, index, out)
+        prepare.check_used(records, report, source)
+        return records
 
     made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES) if root.is_dir() else {"bytes": root.stat().st_size}
     return prepare.prepared("slue-sqa5", source, out, wanted, {"made_from": made_from}, read, PUBLISHED, ABOUT)
@@ -333,13 +333,13 @@ def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) 
             rows[row.id] = row
             split.documents.setdefault(row.document, row)
     report.count(name, "passages", len(split.documents))
-    wanted = report.slice(name, split.documents, Counter(row.document for row in rows.values()))
-    split.documents = {document: split.documents[document] for document in wanted}
+    chosen = report.slice(name, split.documents, Counter(row.document for row in rows.values()))
+    split.documents = {document: split.documents[document] for document in chosen}
     split.rows = [row for row in rows.values() if row.document in split.documents]
     return split
 
 
-def _records(split: SlueSplit, found: Found, out: Path) -> SplitRecords:
+def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
     """With audio where any question and its document have recordings, else text only."""
     both = ((split.seconds("question", row.recording), split.seconds("document", row.document)) for row in split.rows)
     has_audio = any(isinstance(question, float) and isinstance(document, float) for question, document in both)
@@ -355,12 +355,12 @@ def _records(split: SlueSplit, found: Found, out: Path) -> SplitRecords:
             passages[name] = Passage(name, "", 0.0, row.text, row.reader, "en")
         else:
             words = row.words
-            if words is None and (path := found.get("word2time", name, split.name)) is not None:
+            if words is None and (path := index.get("word2time", name, split.name)) is not None:
                 words = read_words(path)
             if not words:
                 split.remark(UNALIGNED)
             words = tuple(replace(w, end=min(w.end, seconds)) for w in words or () if w.start < seconds)
-            audio = below(split.made["document", name][0], out)
+            audio = below(split.recordings["document", name][0], out)
             passages[name] = Passage(name, audio, seconds, row.text, row.reader, "en", words)
     questions: list[Question] = []
     for row in split.rows:
@@ -373,7 +373,7 @@ def _records(split: SlueSplit, found: Found, out: Path) -> SplitRecords:
             continue
         audio, length = "", 0.0
         if has_audio and isinstance(seconds, float):
-            audio, length = below(split.made["question", row.recording][0], out), seconds
+            audio, length = below(split.recordings["question", row.recording][0], out), seconds
         answers = _answers(row, passage, split.remark)
         questions.append(Question(row.id, row.document, audio, length, row.question, row.asker, "en", answers))
     return SplitRecords(list(passages.values()), questions)
@@ -425,10 +425,10 @@ def _answers(row: SlueRow, passage: Passage, remark: Callable[[Done], None]) -> 
 
 def places(text: str, words: Iterable[Span]) -> list[int | None]:
     """Where every word stands in the text, None for one that does not follow within 40 characters."""
-    found: list[int | None] = []
+    offsets: list[int | None] = []
     at = 0
     for word in words:
         place = text.find(word.text, at, at + 40 + len(word.text))
-        found.append(place if place >= 0 else None)
+        offsets.append(place if place >= 0 else None)
         at = place + len(word.text) if place >= 0 else at
-    return found
+    return offsets

@@ -37,45 +37,45 @@ FOLDER = re.compile(r"(train)|dev|test")  # names of folders of recordings
 
 def prepare_spoken_squad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Write `out` and return its data report. Raises InputError for what is not of Spoken-SQuAD, or damaged."""
-    found = given(source, LAYOUT)
-    files = _files(found)
-    sounds = _recordings(found, [split for split in ("train", "test") if split in files]) if wanted.audio and found.is_dir() else {}
+    source = given(source, LAYOUT)
+    files = _files(source)
+    sounds = _recordings(source, [s for s in ("train", "test") if s in files]) if wanted.audio and source.is_dir() else {}
     recorded = {"recordings": {split: sum(map(len, s.values())) for split, s in sounds.items()}} if sounds else {}
-    beside = sorted((found if found.is_dir() else found.parent).rglob(ORIGINAL))
+    beside = sorted((source if source.is_dir() else source.parent).rglob(ORIGINAL))
     original = next((path for path in beside if not path.name.startswith("spoken")), None)
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         texts = originals(read_squad(original)) if original else None
-        made: dict[str, tuple[SplitRecords, Attach]] = {}
+        by_split: dict[str, tuple[SplitRecords, Attach]] = {}
         for split, path in files.items():
             style = Style("en", transcribed_passages=True, offsets="wer" not in split)
             records, sources = records_of(split, read_squad(path), style, report, texts if split.startswith("test") else None)
             # by the place of a paragraph in the file, which is that in SQuAD: paragraphs that lost their questions are still there
-            known = {(p.article, p.number): name for name, p in sources.items()}
+            passage_ids = {(p.article, p.number): name for name, p in sources.items()}
             spoken = sounds.get(split, {})
             first = min((min(sentences) for sentences in spoken.values()), default=0)  # the release counts from 0
-            takes = {known[place]: take_of(sentences, first) for place, sentences in spoken.items() if place in known}
-            unused = sum(len(sentences) for place, sentences in spoken.items() if place not in known)
-            made[split] = records, Takes(takes, unused=unused).attach
-        return made
+            takes = {passage_ids[place]: take_of(sentences, first) for place, sentences in spoken.items() if place in passage_ids}
+            unused = sum(len(sentences) for place, sentences in spoken.items() if place not in passage_ids)
+            by_split[split] = records, Takes(takes, unused=unused).attach
+        return by_split
 
-    named = files | ({"original": original} if original and files else {})
-    return prepared_texts("spoken-squad", found, out, wanted, named, read, LAYOUT, PUBLISHED, ABOUT, recorded)
+    inputs = files | ({"original": original} if original and files else {})
+    return prepared_texts("spoken-squad", source, out, wanted, inputs, read, LAYOUT, PUBLISHED, ABOUT, recorded)
 
 
 def _files(source: Path) -> dict[str, Path]:
     """Split -> its file, train first. Raises InputError where two files claim to be one split."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in sorted(source.rglob("*.json")) if source.is_dir() else [source]:
         if not (name := SPOKEN.fullmatch(path.name.lower())):
             continue
         noise = NOISE.search(path.name.lower())
         split = f"test-wer{noise[1]}" if noise else "train" if name[1] == "train" else "test"
-        if split in found:
-            raise InputError(f"both {found[split]} and {path} look like {split} of Spoken-SQuAD; leave one of them in the folder")
-        found[split] = path
-    order = ["train", "test", *sorted(s for s in found if "wer" in s)]
-    return {split: found[split] for split in order if split in found}
+        if split in files:
+            raise InputError(f"both {files[split]} and {path} look like {split} of Spoken-SQuAD; leave one of them in the folder")
+        files[split] = path
+    order = ["train", "test", *sorted(s for s in files if "wer" in s)]
+    return {split: files[split] for split in order if split in files}
 
 
 def _recordings(source: Path, clean: Sequence[str]) -> dict[str, dict[tuple[int, int], dict[int, Path]]]:
@@ -83,13 +83,13 @@ def _recordings(source: Path, clean: Sequence[str]) -> dict[str, dict[tuple[int,
 
     The nearest folder that is named after one decides, or else that only one of them is there.
     """
-    found: dict[str, dict[tuple[int, int], dict[int, Path]]] = {}
+    recordings: dict[str, dict[tuple[int, int], dict[int, Path]]] = {}
     for path in audio_files(source):
         numbers = SEGMENT.fullmatch(path.stem)
-        named = (FOLDER.search(f.name.lower()) for f in path.parents if f == source or source in f.parents)
-        folder = next((name for name in named if name), None)
+        matches = (FOLDER.search(f.name.lower()) for f in path.parents if f == source or source in f.parents)
+        folder = next((match for match in matches if match), None)
         split = ("train" if folder[1] else "test") if folder else clean[0] if len(clean) == 1 else ""
         if numbers and split in clean:
             place = int(numbers[1]), int(numbers[2])
-            found.setdefault(split, {}).setdefault(place, {})[int(numbers[3] or 0)] = path
-    return found
+            recordings.setdefault(split, {}).setdefault(place, {})[int(numbers[3] or 0)] = path
+    return recordings

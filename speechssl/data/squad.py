@@ -35,7 +35,7 @@ SHAPE = '{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answe
 
 
 @dataclass(frozen=True)
-class Asked:
+class SquadQa:
     """A question of a file. golds: its annotations, with offsets in the context where they are usable."""
 
     id: str  # "" where it has none
@@ -54,7 +54,7 @@ class Paragraph:
     id: str  # "" where it has none
     title: str
     context: str
-    asked: tuple[Asked, ...]
+    questions: tuple[SquadQa, ...]
 
 
 def read_squad(path: Path) -> list[Paragraph]:
@@ -77,7 +77,7 @@ def read_squad(path: Path) -> list[Paragraph]:
             place = f"data[{i}].paragraphs[{j}]"
             if not isinstance(paragraph, dict) or not isinstance(paragraph.get("context"), str):
                 raise refused(f"{place} has no text called context")
-            asked = []
+            questions = []
             for k, q in enumerate(list_in(paragraph, "qas", place) if paragraph.get("qas") is not None else ()):
                 if not isinstance(q, dict) or "question" not in q:
                     raise refused(f"{place}.qas[{k}] has no question")
@@ -86,9 +86,9 @@ def read_squad(path: Path) -> list[Paragraph]:
                 except TypeError as error:
                     raise refused(f"{place}.qas[{k}]: {error}") from error
                 impossible = None if q.get("is_impossible") is None else bool(q["is_impossible"])
-                asked.append(Asked(as_text(q.get("id")), as_text(q["question"]), golds, impossible))
-            named = as_text(paragraph.get("id")), as_text(article.get("title")), as_text(paragraph["context"])
-            paragraphs.append(Paragraph(i, j, *named, tuple(asked)))
+                questions.append(SquadQa(as_text(q.get("id")), as_text(q["question"]), golds, impossible))
+            header = as_text(paragraph.get("id")), as_text(article.get("title")), as_text(paragraph["context"])
+            paragraphs.append(Paragraph(i, j, *header, tuple(questions)))
     return paragraphs
 
 
@@ -146,7 +146,7 @@ class Originals:
     wording: id of a question -> its text; also where nothing but that is known.
     """
 
-    asked: Mapping[str, tuple[Paragraph, Asked]] = field(default_factory=dict)
+    by_question: Mapping[str, tuple[Paragraph, SquadQa]] = field(default_factory=dict)
     paragraphs: Mapping[str, Paragraph] = field(default_factory=dict)
     places: Mapping[tuple[str, int], Paragraph] = field(default_factory=dict)
     wording: Mapping[str, str] = field(default_factory=dict)
@@ -154,15 +154,15 @@ class Originals:
     def of(self, paragraph: Paragraph) -> Paragraph | None:
         """The original of a paragraph, through its own id, those of its questions, or its place in the article."""
         by_id = self.paragraphs.get(paragraph.id) if paragraph.id else None
-        by_question = (self.asked[q.id][0] for q in paragraph.asked if q.id in self.asked)
-        return by_id or next(by_question, None) or self.places.get((paragraph.title, paragraph.number))
+        through = (self.by_question[q.id][0] for q in paragraph.questions if q.id in self.by_question)
+        return by_id or next(through, None) or self.places.get((paragraph.title, paragraph.number))
 
 
 def originals(paragraphs: Iterable[Paragraph], wording: Mapping[str, str] | None = None) -> Originals:
     """wording: texts of further questions by id."""
     paragraphs = list(paragraphs)
     return Originals(
-        {q.id: (p, q) for p in paragraphs for q in p.asked if q.id},
+        {q.id: (p, q) for p in paragraphs for q in p.questions if q.id},
         {p.id: p for p in paragraphs if p.id},
         {(p.title, p.number): p for p in paragraphs if p.title},
         {**(wording or {}), **worded(paragraphs)},
@@ -171,7 +171,7 @@ def originals(paragraphs: Iterable[Paragraph], wording: Mapping[str, str] | None
 
 def worded(paragraphs: Iterable[Paragraph]) -> dict[str, str]:
     """Id of a question -> its text."""
-    return {q.id: q.text for p in paragraphs for q in p.asked if q.id and q.text.strip()}
+    return {q.id: q.text for p in paragraphs for q in p.questions if q.id and q.text.strip()}
 
 
 def records_of(
@@ -186,10 +186,10 @@ def records_of(
     originals: their texts become `text`, and offsets then are those in them.
     """
     report.count(split, "passages", len(paragraphs))
-    report.count(split, "questions", sum(len(p.asked) for p in paragraphs))
-    wanted = report.slice(split, range(len(paragraphs)), {i: len(p.asked) for i, p in enumerate(paragraphs)})
-    paragraphs = [paragraphs[i] for i in wanted]
-    known = originals or Originals()
+    report.count(split, "questions", sum(len(p.questions) for p in paragraphs))
+    chosen = report.slice(split, range(len(paragraphs)), {i: len(p.questions) for i, p in enumerate(paragraphs)})
+    paragraphs = [paragraphs[i] for i in chosen]
+    originals = originals or Originals()
     passages: dict[str, Passage] = {}
     questions: dict[str, Question] = {}
     sources: dict[str, Paragraph] = {}
@@ -204,8 +204,8 @@ def records_of(
 
     for paragraph in paragraphs:
         name = unique(paragraph.id or f"{paragraph.article}_{paragraph.number}", passages, "passages")
-        original = known.of(paragraph)
-        if known.asked and original is None:
+        original = originals.of(paragraph)
+        if originals.by_question and original is None:
             remark("passages without original", "kept with their transcript alone")
         transcribed = style.transcribed_passages
         text = original.context if original else "" if transcribed else paragraph.context
@@ -217,35 +217,36 @@ def records_of(
             passages[name], sources[name] = passage, paragraph
         if not paragraph.context.strip() and transcribed:
             remark("passages with an empty transcript", NO_TRANSCRIPT)
-        for number, asked in enumerate(paragraph.asked, 1):
-            if not asked.id:
+        for number, question in enumerate(paragraph.questions, 1):
+            if not question.id:
                 remark("questions without an id", "named after their passage")
-            name = asked.id or f"{passage.id}-{number}"
+            name = question.id or f"{passage.id}-{number}"
             if passage.id not in passages:
                 report.set_aside(split, "questions", name, "its passage is set aside")
                 continue
             transcribed = style.transcribed_questions
-            transcript = asked.text if transcribed else asked.transcript
-            text = known.wording.get(asked.id, "" if transcribed else asked.text)
+            transcript = question.text if transcribed else question.transcript
+            text = originals.wording.get(question.id, "" if transcribed else question.text)
             if transcribed and not transcript.strip():
                 remark("questions with an empty transcript", NO_TRANSCRIPT)
+            of_original = originals.by_question[question.id][1].golds if question.id in originals.by_question else ()
             answers = []
-            for gold in () if asked.impossible else asked.golds:
+            for gold in () if question.impossible else question.golds:
                 if gold.text.strip():
-                    start, odd = _offset_in(passage, asked, gold, style, known)
+                    start, odd = _offset_in(passage, gold, style, of_original)
                     answers.append(Answer(gold.text, char_start=start))
                     if start is None:
                         remark(*odd)
                 else:
                     remark("empty answers", "left out of their question")
-            if asked.impossible and asked.golds:
+            if question.impossible and question.golds:
                 remark("questions marked impossible that have answers", "taken as unanswerable")
             q = Question(name, passage.id, "", 0.0, text, "", style.language, tuple(answers), transcript=transcript)
             reason = ""
             if not q.written.strip() and not transcribed:
                 reason = "empty question"
-            elif not answers and asked.impossible is not True:
-                reason = "every answer is empty" if asked.golds else "no answer, and not marked impossible"
+            elif not answers and question.impossible is not True:
+                reason = "every answer is empty" if question.golds else "no answer, and not marked impossible"
             elif q == questions.get(name):
                 reason = "the same question, word for word, with the same id"
             if reason:
@@ -253,17 +254,16 @@ def records_of(
             else:
                 name = unique(name, questions, "questions")
                 questions[name] = replace(q, id=name)
-    if empty := sum(not p.asked for p in paragraphs):
+    if empty := sum(not p.questions for p in paragraphs):
         report.remark(split, "passages without questions", "kept", empty)
     return SplitRecords(tuple(passages.values()), tuple(questions.values())), sources
 
 
-def _offset_in(passage: Passage, asked: Asked, gold: Answer, style: Style, known: Originals) -> tuple[int | None, tuple[str, str]]:
-    """Of an answer in what is written of the passage, or None; and what is odd about it then."""
+def _offset_in(passage: Passage, gold: Answer, style: Style, of_original: Sequence[Answer]) -> tuple[int | None, tuple[str, str]]:
+    """Of an answer in what is written of the passage, or None; and what is odd then. of_original: the answers in the original."""
     start, odd = gold.char_start, ("answers whose offset does not match", BY_TEXT)
     if style.transcribed_passages and passage.text:
-        read = known.asked.get(asked.id)
-        starts = (g.char_start for g in read[1].golds if g.text == gold.text and g.char_start is not None) if read else iter(())
+        starts = (g.char_start for g in of_original if g.text == gold.text and g.char_start is not None)
         start, odd = next(starts, None), ("answers that are not word for word in the original", BY_TEXT)
     elif not style.offsets:
         start, odd = None, ("answers with offsets of another text", "offsets ignored, scored by text only")
@@ -308,26 +308,26 @@ def prepare_squad(
 
     Raises InputError for a source without such a file, a damaged file, a language that is not its own, or word times that are none.
     """
-    found, language = given(source, LAYOUT), language_of(language)  # refuses one without rules
+    source, language = given(source, LAYOUT), language_of(language)  # refuses one without rules
     files: dict[str, Path] = {}
-    for path in sorted(found.glob("*.json")) if found.is_dir() else [found]:
-        if path.name.startswith(".") or (found.is_dir() and not is_squad(path)):
+    for path in sorted(source.glob("*.json")) if source.is_dir() else [source]:
+        if path.name.startswith(".") or (source.is_dir() and not is_squad(path)):
             continue
         if (split := split_of(path)) in files:
             raise InputError(f"both {files[split]} and {path} look like {split}; give one of them, or rename one")
         files[split] = path
-    folders = {split: found / "audio" / split for split in files}  # of recordings; one for all splits where they have none
-    folders = {split: folder if folder.is_dir() else found / "audio" for split, folder in folders.items()}
+    folders = {split: source / "audio" / split for split in files}  # of recordings; one for all splits where they have none
+    folders = {split: folder if folder.is_dir() else source / "audio" for split, folder in folders.items()}
     sounds: dict[str, dict[str, Path]] = {}  # split -> name without suffix -> recording
-    if wanted.audio and found.is_dir():
+    if wanted.audio and source.is_dir():
         sounds = {split: {path.stem: path for path in audio_files(folder)} for split, folder in folders.items() if folder.is_dir()}
-    known = [PUBLISHED[path.name] for path in files.values() if path.name in PUBLISHED]
-    published = {split: {"passages": passages, "questions": questions} for split, passages, questions in known}
+    counts = [PUBLISHED[path.name] for path in files.values() if path.name in PUBLISHED]
+    published = {split: {"passages": passages, "questions": questions} for split, passages, questions in counts}
     recorded = {"recordings": {s: len(sounds.get(s, {})) for s in files}} if any(sounds.values()) else {}
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
-        found: dict[str, tuple[SplitRecords, Takes]] = {}
-        unused = {path for there in sounds.values() for path in there.values()}  # a folder may be that of several splits
+        by_split: dict[str, tuple[SplitRecords, Takes]] = {}
+        unused = {path for of_split in sounds.values() for path in of_split.values()}  # a folder may be that of several splits
         for split, path in files.items():
             paragraphs = read_squad(path)
             _check_language(path, paragraphs, language)
@@ -336,17 +336,17 @@ def prepare_squad(
             unused -= {path for take in (*takes.passages.values(), *takes.questions.values()) for path in take.paths}
             if takes.passages:
                 records = _timed(split, records, takes, folders[split], report)
-            found[split] = records, takes
-        made: dict[str, tuple[SplitRecords, Attach]] = {}
-        for split, (records, takes) in found.items():
+            by_split[split] = records, takes
+        attached: dict[str, tuple[SplitRecords, Attach]] = {}
+        for split, (records, takes) in by_split.items():
             here = unused.intersection(sounds.get(split, {}).values())
             unused -= here  # each is reported once
-            made[split] = records, replace(takes, unused=len(here)).attach
-        return made
+            attached[split] = records, replace(takes, unused=len(here)).attach
+        return attached
 
-    about = ABOUT[corpus] if known else {"title": "JSON in the layout of " + ABOUT[corpus]["title"].split()[0]}
+    about = ABOUT[corpus] if counts else {"title": "JSON in the layout of " + ABOUT[corpus]["title"].split()[0]}
     about, options = about | {"language": language}, {"language": language, **recorded}
-    return prepared_texts(corpus, found, out, wanted, files, read, LAYOUT, published, about, options)
+    return prepared_texts(corpus, source, out, wanted, files, read, LAYOUT, published, about, options)
 
 
 def prepare_drcd(source: Path | str, out: Path | str, wanted: Wanted = Wanted(), language: str = "zh") -> dict[str, Any]:
@@ -356,13 +356,13 @@ def prepare_drcd(source: Path | str, out: Path | str, wanted: Wanted = Wanted(),
 
 def split_of(path: Path) -> str:
     """train, dev or test by the name of a file, or else its name."""
-    named = (split for split, pattern in SPLITS.items() if pattern.search(path.stem.lower()))
-    return next(named, re.sub(r"[^\w.-]+", "-", path.stem))
+    splits = (split for split, pattern in SPLITS.items() if pattern.search(path.stem.lower()))
+    return next(splits, re.sub(r"[^\w.-]+", "-", path.stem))
 
 
 def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
     """Raises InputError for Chinese that would be taken for another language, or the reverse: its rules would be wrong."""
-    texts = [text for p in paragraphs[:ENOUGH] for text in (p.context, *(q.text for q in p.asked))]
+    texts = [text for p in paragraphs[:ENOUGH] for text in (p.context, *(q.text for q in p.questions))]
     chinese, letters = (sum(len(pattern.findall(text)) for text in texts) for pattern in (CHINESE, LETTER))
     if language != "zh" and 2 * chinese > letters:
         raise InputError(
@@ -386,8 +386,8 @@ def _takes(records: SplitRecords, sounds: Mapping[str, Path]) -> Takes:
     for name in (p.id for p in records.passages):
         if name in sounds:
             passages[name] = Take((sounds[name],))
-        elif found := segments.get(name):
-            passages[name] = take_of(found, 0 if 0 in found else 1)
+        elif numbered := segments.get(name):
+            passages[name] = take_of(numbered, 0 if 0 in numbered else 1)
     questions = {q.id: Take((sounds[q.id],)) for q in records.questions if q.id in sounds}
     return Takes(passages, questions)
 
@@ -422,16 +422,16 @@ def places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
 
     Case and what lies between words (punctuation, white space) do not count.
     """
-    at, found = 0, []
+    at, bounds = 0, []
     folded = _lower(text)
     for word in words:
-        wanted = _lower(word.text.strip())
-        first = folded.find(wanted, at)
-        if not wanted or first < 0 or any(c.isalnum() for c in text[at:first]):
+        needle = _lower(word.text.strip())
+        first = folded.find(needle, at)
+        if not needle or first < 0 or any(c.isalnum() for c in text[at:first]):
             return None
-        at = first + len(wanted)
-        found.append((first, at))
-    return found
+        at = first + len(needle)
+        bounds.append((first, at))
+    return bounds
 
 
 def _lower(text: str) -> str:
@@ -449,6 +449,6 @@ def with_times(answers: Sequence[Answer], passage: Passage) -> tuple[Answer, ...
     """The answers, each with the time from its first to its last word where that is known."""
     timed, spoken = [], places(passage.written, passage.words) or ()
     for a in answers:
-        found = touched(spoken, a.char_start, a.char_start + len(a.text)) if a.char_start is not None else None
-        timed.append(replace(a, start=passage.words[found[0]].start, end=passage.words[found[1]].end) if found else a)
+        span = touched(spoken, a.char_start, a.char_start + len(a.text)) if a.char_start is not None else None
+        timed.append(replace(a, start=passage.words[span[0]].start, end=passage.words[span[1]].end) if span else a)
     return tuple(timed)

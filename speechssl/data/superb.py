@@ -130,14 +130,14 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     seen: dict[str, str] = {}  # id -> where it was read
     splits: dict[str, tuple[Utterance, ...]] = {}
     for split, path in manifests.items():
-        found = []
+        utterances = []
         for number, values in read_lines(path):
             utterance = _utterance(root, values, place := f"{path}:{number}")
             if utterance.id in seen:
                 raise InputError(f"{place}: the id {utterance.id} is also that of {seen[utterance.id]}; make ids unique")
             seen[utterance.id] = place
-            found.append(utterance)
-        splits[split] = tuple(found)
+            utterances.append(utterance)
+        splits[split] = tuple(utterances)
     if without_dev:
         train, groups = splits["train"], dict[tuple[tuple[str, str], ...], list[str]]()
         for u in train:
@@ -146,8 +146,8 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
         tqdm.write(f"{root} has no dev.jsonl; {len(dev)} of the {len(train)} recordings of train.jsonl are it", file=sys.stderr)
         splits["train"] = tuple(u for u in train if u.id not in dev)
         splits["dev"] = tuple(u for u in train if u.id in dev)
-    for split, some in splits.items():
-        if not some:
+    for split, of_split in splits.items():
+        if not of_split:
             raise InputError(f"{root / split}.jsonl has no utterance; prepare the set with some")
     return UtteranceSet(root, name, splits, hash_files([*manifests.values(), *sorted(root.glob("*.trials.jsonl"))]))
 
@@ -163,8 +163,8 @@ def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
         for slot, label in utterance.labels.items():
             labels.setdefault(slot, set()).add(label)
     # both sorted: JSON keeps them so, and a head that is read again has its slots in the order of its card
-    classes = {slot: tuple(sorted(some)) for slot, some in sorted(labels.items())}
-    for place, u in ((f"{data.root / s}.jsonl, utterance {u.id},", u) for s, found in data.splits.items() for u in found):
+    classes = {slot: tuple(sorted(names)) for slot, names in sorted(labels.items())}
+    for place, u in ((f"{data.root / s}.jsonl, utterance {u.id},", u) for s, utterances in data.splits.items() for u in utterances):
         if not u.labels:
             raise InputError(f"{place} has no label; give every line at least one")
         if set(u.labels) != set(classes):
@@ -179,17 +179,17 @@ def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
 
 def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
     """The trials of a split. Raises InputError for a missing or damaged file, or a trial of an unknown recording."""
-    path, known = data.root / f"{split}.trials.jsonl", {u.id for u in data.splits[split]}
-    found = []
+    path, ids = data.root / f"{split}.trials.jsonl", {u.id for u in data.splits[split]}
+    trials = []
     for number, values in read_lines(path):
         if set(values) != {"first", "second", "same"} or not isinstance(values["same"], bool):
             raise InputError(f'{path}:{number} is not a trial ({{"first": id, "second": id, "same": true}}); correct the line')
-        if unknown := [values[key] for key in ("first", "second") if values[key] not in known]:
+        if unknown := [values[key] for key in ("first", "second") if values[key] not in ids]:
             raise InputError(f"{path}:{number} names {unknown[0]!r}, which is not in {split}.jsonl; correct the id")
-        found.append(Trial(**values))
-    if {t.same for t in found} != {True, False}:
+        trials.append(Trial(**values))
+    if {t.same for t in trials} != {True, False}:
         raise InputError(f"{path} needs trials of one speaker and of two; add some of both")
-    return tuple(found)
+    return tuple(trials)
 
 
 def to_record(utterance: Utterance) -> dict[str, Any]:
@@ -199,9 +199,9 @@ def to_record(utterance: Utterance) -> dict[str, Any]:
 
 def _utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
     """The utterance of a line. Raises InputError, saying what is wrong with it."""
-    known = [f.name for f in fields(Utterance)]
-    if unknown := sorted(set(values) - set(known)):
-        raise InputError(f"{place} has the unknown field {unknown[0]!r}; the fields are {', '.join(known)}")
+    field_names = [f.name for f in fields(Utterance)]
+    if unknown := sorted(set(values) - set(field_names)):
+        raise InputError(f"{place} has the unknown field {unknown[0]!r}; the fields are {', '.join(field_names)}")
     try:
         for path in (values["audio"], *values.get("sources", ())):
             if not isinstance(path, str):
@@ -252,9 +252,9 @@ def speakers_of(utterance: Utterance) -> tuple[str, ...]:
 
 def unknown_speakers(data: UtteranceSet, utterances: Sequence[Utterance]) -> list[tuple[str, ...]]:
     """Who speaks in every recording; () where that is not known, or training knew one of the voices."""
-    known = {voice for u in data.splits.get("train", ()) for voice in speakers_of(u)}
-    found = [speakers_of(u) for u in utterances]
-    return [() if known & set(voices) else voices for voices in found]
+    training_voices = {voice for u in data.splits.get("train", ()) for voice in speakers_of(u)}
+    speakers = [speakers_of(u) for u in utterances]
+    return [() if training_voices & set(voices) else voices for voices in speakers]
 
 
 def recording_units(data: UtteranceSet, utterances: Sequence[Utterance], name: str = RECORDING) -> BootstrapUnits:

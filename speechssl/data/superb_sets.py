@@ -75,26 +75,26 @@ def prepare(order: Order, read: Read) -> Cards:
     """
     if not order.source.is_dir():
         raise InputError(f"{order.source} is not a folder; {order.layout}")
-    named = {"corpus": order.corpus, "version": VERSION, "source": str(order.source), "any_count": order.any_count}
-    settings = {folder: named | dict(order.options.get(folder, {})) for folder in order.folders}
+    shared = {"corpus": order.corpus, "version": VERSION, "source": str(order.source), "any_count": order.any_count}
+    settings = {folder: shared | dict(order.options.get(folder, {})) for folder in order.folders}
     with ExitStack() as stack:
         steps = {f: stack.enter_context(stage(order.out / f, settings[f], record=CORPUS_RECORD)) for f in order.folders}
-        made = {} if all(step.done for step in steps.values()) else read(order)
-        for prepared in made.values():
-            for split, found in prepared.splits.items():
-                if not found:
+        sets = {} if all(step.done for step in steps.values()) else read(order)
+        for prepared in sets.values():
+            for split, utterances in prepared.splits.items():
+                if not utterances:
                     raise InputError(f"{order.source} has no utterance of {prepared.task} for {split}; {order.layout}")
         for folder, step in steps.items():
             if step.done:
                 continue
-            out, prepared = order.out / folder, made[folder]
+            out, prepared = order.out / folder, sets[folder]
             if prepared.cut:
                 prepared.cut(out)
-            for split, found in prepared.splits.items():
-                write_lines(out / f"{split}.jsonl", map(to_record, found))
+            for split, utterances in prepared.splits.items():
+                write_lines(out / f"{split}.jsonl", map(to_record, utterances))
             for split, trials in prepared.trials.items():
                 write_lines(out / f"{split}.trials.jsonl", map(asdict, trials))
-            hours = {split: round(sum(u.seconds for u in found) / 3600, 3) for split, found in prepared.splits.items()}
+            hours = {split: round(sum(u.seconds for u in utterances) / 3600, 3) for split, utterances in prepared.splits.items()}
             hashes = {path.stem: hash_files([path]) for path in sorted(out.glob("[!.]*.jsonl"))}
             facts = {"task": prepared.task, "sizes": sizes(prepared.splits), "hours": hours, "manifests": hashes}
             step.finish(settings[folder] | facts)
@@ -138,16 +138,16 @@ def measured(utterances: Iterable[Utterance], what: str) -> tuple[list[Utterance
         lengths = pool.map(seconds_of, utterances)
         shown = tqdm(lengths, f"measuring {what}", len(utterances), unit="file", mininterval=1, leave=False)
         pairs = list(zip(utterances, shown, strict=True))
-    found = [replace(utterance, seconds=length) for utterance, length in pairs if isinstance(length, float)]
-    return found, [length for _, length in pairs if isinstance(length, str)]
+    with_seconds = [replace(utterance, seconds=length) for utterance, length in pairs if isinstance(length, float)]
+    return with_seconds, [length for _, length in pairs if isinstance(length, str)]
 
 
-def check_counts(order: Order, found: Mapping[str, int], expected: Mapping[str, int], missing: Sequence[str] = ()) -> None:
+def check_counts(order: Order, counts: Mapping[str, int], expected: Mapping[str, int], missing: Sequence[str] = ()) -> None:
     """Compare what was found with what is published. missing: recordings that should have been there.
 
     Raises InputError where a number differs; with `any_count` that is a warning on stderr.
     """
-    wrong = [f"{found.get(name, 0):,} {name} and not {count:,}" for name, count in expected.items() if found.get(name, 0) != count]
+    wrong = [f"{counts.get(name, 0):,} {name} and not {n:,}" for name, n in expected.items() if counts.get(name, 0) != n]
     if not wrong:
         return
     lost = f", where {missing[0]} is missing" if missing else ""
@@ -158,13 +158,13 @@ def check_counts(order: Order, found: Mapping[str, int], expected: Mapping[str, 
 
 
 def sizes(splits: Mapping[str, Sequence[Any]]) -> dict[str, int]:
-    return {split: len(found) for split, found in splits.items()}
+    return {split: len(utterances) for split, utterances in splits.items()}
 
 
-def by_split(found: Iterable[tuple[str, Utterance]]) -> dict[str, list[Utterance]]:
+def by_split(pairs: Iterable[tuple[str, Utterance]]) -> dict[str, list[Utterance]]:
     """Utterances sorted into SPLITS, all of which are there."""
     sorted_in: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
-    for split, utterance in found:
+    for split, utterance in pairs:
         sorted_in[split].append(utterance)
     return sorted_in
 
@@ -176,9 +176,9 @@ def gathered(
     others: Mapping[str, int] | None = None,
 ) -> dict[str, list[Utterance]]:
     """`measured` and `check_counts` for every split. others: what was counted besides the utterances of each split."""
-    done = {split: measured(found, f"{order.corpus} {split}") for split, found in utterances.items()}
-    splits = {split: found for split, (found, _) in done.items()}
-    check_counts(order, sizes(splits) | dict(others or {}), expected, [path for _, missing in done.values() for path in missing])
+    results = {split: measured(of_split, f"{order.corpus} {split}") for split, of_split in utterances.items()}
+    splits = {split: of_split for split, (of_split, _) in results.items()}
+    check_counts(order, sizes(splits) | dict(others or {}), expected, [path for _, missing in results.values() for path in missing])
     return splits
 
 
@@ -196,10 +196,10 @@ def read_fields(path: Path, least: int, separator: str | None = None) -> Iterato
         yield f"{path}:{number}", fields
 
 
-def check_tasks(corpus: str, tasks: Sequence[str], known: Sequence[str]) -> None:
+def check_tasks(corpus: str, tasks: Sequence[str], choices: Sequence[str]) -> None:
     """Raises InputError for one that the corpus does not have."""
-    if unknown := [task for task in tasks if task not in known]:
-        raise InputError(f"{corpus} has no task {unknown[0]}; choose from {', '.join(known)}")
+    if unknown := [task for task in tasks if task not in choices]:
+        raise InputError(f"{corpus} has no task {unknown[0]}; choose from {', '.join(choices)}")
 
 
 def number_of(text: str, place: str) -> float:
@@ -246,31 +246,31 @@ def prepare_librispeech(
 
     def read(order: Order) -> Mapping[str, Prepared]:
         folders = {"train": "train-clean-100", "dev": "dev-clean", "test": "test-clean"}
-        found: dict[str, list[Utterance]] = {split: [] for split in folders}
+        utterances: dict[str, list[Utterance]] = {split: [] for split in folders}
         for split, name in folders.items():
             # lines of all SPEAKER-CHAPTER.trans.txt, in order: "84-121123-0000 GO DO YOU HEAR"
             for path in sorted(order.find(name).glob("*/*/[!.]*.trans.txt")):
                 for _, (name, *words) in read_fields(path, 2):
                     audio, speaker = str(path.parent / f"{name}.flac"), path.parent.parent.name
-                    found[split].append(Utterance(name, audio, 0.0, speaker, text=" ".join(words)))
-        splits = gathered(order, found, LIBRISPEECH_COUNTS)
-        made = {"asr": Prepared("asr", splits)}
+                    utterances[split].append(Utterance(name, audio, 0.0, speaker, text=" ".join(words)))
+        splits = gathered(order, utterances, LIBRISPEECH_COUNTS)
+        sets = {"asr": Prepared("asr", splits)}
         if "pr" in order.folders:
-            made["pr"] = Prepared("pr", {split: _in_phones(some, pronunciations) for split, some in splits.items()})
-        return made
+            sets["pr"] = Prepared("pr", {split: _in_phones(of_split, pronunciations) for split, of_split in splits.items()})
+        return sets
 
     return prepare(Order("librispeech", Path(source), Path(out), tasks, LIBRISPEECH, any_count, options), read)
 
 
 def read_lexicons(paths: Sequence[Path]) -> dict[str, str]:
     """Word -> phones separated by spaces: its first pronunciation. Raises InputError for a phone that is not one of PHONES."""
-    found: dict[str, str] = {}
+    pronunciations: dict[str, str] = {}
     for path in paths:
         for place, (word, *phones) in read_fields(path, 2):
             if strange := [phone for phone in phones if phone not in PHONES]:
                 raise InputError(f"{place} has the phone {strange[0]!r}; give a lexicon of ARPAbet with stress (AA0, AA1, AA2)")
-            found.setdefault(word, " ".join(phones))
-    return found
+            pronunciations.setdefault(word, " ".join(phones))
+    return pronunciations
 
 
 def _in_phones(utterances: Sequence[Utterance], pronunciations: Mapping[str, str]) -> list[Utterance]:
@@ -304,11 +304,11 @@ def split_of(name: str) -> str:
 def prepare_speech_commands(order: Order) -> dict[str, Prepared]:
     """ks, with seconds of the background noise as silence in its audio/ (Speech Commands v1: Warden, arXiv 1804.03209)."""
     root, tests = order.find(TRAINING), order.find(TEST)
-    found: list[tuple[str, Utterance]] = []
+    pairs: list[tuple[str, Utterance]] = []
 
     def take(split: str, path: Path, name: str, keyword: str) -> None:
         speaker = path.stem.split("_nohash_")[0] if "_nohash_" in path.stem and keyword != SILENCE else ""
-        found.append((split, Utterance(name, str(path), 0.0, speaker, {"keyword": keyword})))
+        pairs.append((split, Utterance(name, str(path), 0.0, speaker, {"keyword": keyword})))
 
     for folder in sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"):
         for path in wavs(folder):
@@ -318,7 +318,7 @@ def prepare_speech_commands(order: Order) -> dict[str, Prepared]:
         for path in wavs(tests / keyword):
             take("test", path, f"test/{keyword}/{path.stem}", keyword)
     background = wavs(order.find(f"{TRAINING}/{NOISE}"))
-    splits = gathered(order, by_split(found), COMMANDS_COUNTS, {"background recordings": len(background)})
+    splits = gathered(order, by_split(pairs), COMMANDS_COUNTS, {"background recordings": len(background)})
     seconds: dict[str, np.ndarray] = {}  # (16,000,): every whole second that is not digital silence, which no encoder is given
     for path in background:
         samples = read_audio(path)
@@ -403,13 +403,13 @@ def prepare_quesst14(order: Order) -> dict[str, Prepared]:
                 audio = order.source / path.partition("/")[2]
                 utterances[split].append(Utterance(audio.stem, str(audio), 0.0))
     splits = gathered(order, utterances, QUESST_COUNTS)
-    known = {u.id for u in splits[DOCUMENTS]}
+    document_ids = {u.id for u in splits[DOCUMENTS]}
     for split in ("dev", "test"):  # the queries, with the documents that hold them
         name = lists[split]
         truth = order.find(f"scoring/groundtruth_quesst14_{name}/quesst14_{name}.rttm")
         matches: dict[str, set[str]] = {query.id: set() for query in splits[split]}
         for _, fields in read_fields(truth, 1):
-            if fields[0] == "LEXEME" and len(fields) > 5 and fields[5] in matches and fields[1] in known:
+            if fields[0] == "LEXEME" and len(fields) > 5 and fields[5] in matches and fields[1] in document_ids:
                 matches[fields[5]].add(fields[1])  # LEXEME document channel start duration query
         if not any(matches.values()):
             raise InputError(f"{truth} has no query with documents that contain it; {order.layout}")
@@ -473,11 +473,11 @@ def prepare_audio_snips(order: Order) -> dict[str, Prepared]:
     """sf (Lai et al., arXiv 2011.06195)."""
     folders = {"train": "train", "dev": "valid", "test": "test"}
     utterances: dict[str, list[Utterance]] = {split: [] for split in folders}
-    wanted = {(voice, folders[split]): split for split, voices in SNIPS_VOICES.items() for voice in voices}
+    splits = {(voice, folders[split]): split for split, voices in SNIPS_VOICES.items() for voice in voices}
     for place, (annotated, tagged, *_) in read_fields(order.find(SNIPS_TEXTS), 2, "\t"):
         name, *words = annotated.split()
         voice, _, rest = name.partition("-snips-")
-        if split := wanted.get((voice, rest.partition("-")[0])):
+        if split := splits.get((voice, rest.partition("-")[0])):
             text, slots = parse_slots(place, words[1:-1], tagged.split()[1:-1])
             path = order.source / folders[split] / f"{name}.wav"
             utterances[split].append(Utterance(name, str(path), 0.0, voice, text=text, slots=slots))
@@ -508,7 +508,7 @@ def prepare_iemocap(order: Order) -> dict[str, Prepared]:
                     utterances.append(Utterance(name, audio, 0.0, name[:5] + turn[:1], labels))
     sessions, folds = gathered(order, labelled, IEMOCAP_COUNTS), {}
     for folder, tested in zip(order.folders, IEMOCAP_COUNTS, strict=True):
-        others = [u for session, found in sessions.items() if session != tested for u in found]
+        others = [u for session, of_session in sessions.items() if session != tested for u in of_session]
         drawn = torch.randperm(len(others), generator=torch.Generator().manual_seed(SEED)).tolist()
         shuffled, first = [others[index] for index in drawn], int((1 - DEV_SHARE) * len(others))
         folds[folder] = Prepared("er", {"train": shuffled[:first], "dev": shuffled[first:], "test": sessions[tested]})
@@ -558,38 +558,38 @@ def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
         audio = homes.get(speaker, roots[0] / speaker) / rest
         utterances.append(Utterance(id_of(name), str(audio), 0.0, speaker))
     everything, missing = measured(utterances, "VoxCeleb1")
-    known = {u.id: u for u in everything}
-    found = [(split, known[id_of(name)]) for split, name in listed if id_of(name) in known]
-    made: dict[str, Prepared] = {}
+    by_id = {u.id: u for u in everything}
+    recordings = [(split, by_id[id_of(name)]) for split, name in listed if id_of(name) in by_id]
+    sets: dict[str, Prepared] = {}
     if "sid" in order.folders:
-        splits = by_split((split, replace(u, labels={"speaker": u.speaker})) for split, u in found)
+        splits = by_split((split, replace(u, labels={"speaker": u.speaker})) for split, u in recordings)
         speakers = len({u.speaker for u in splits["train"]})
         check_counts(order, sizes(splits) | {"speakers": speakers}, SID_COUNTS, missing)
-        made["sid"] = Prepared("sid", splits)
+        sets["sid"] = Prepared("sid", splits)
     if "asv" in order.folders:
-        made["asv"] = _verification(order, found, known, trials)
-    return made
+        sets["asv"] = _verification(order, recordings, by_id, trials)
+    return sets
 
 
 def _verification(
-    order: Order, listed: Sequence[tuple[str, Utterance]], known: Mapping[str, Utterance], trials: Sequence[Trial]
+    order: Order, listed: Sequence[tuple[str, Utterance]], by_id: Mapping[str, Utterance], trials: Sequence[Trial]
 ) -> Prepared:
-    """listed: (split of SID, recording); known: recordings by id."""
+    """listed: (split of SID, recording); by_id: recordings."""
     tested = {name.partition("-")[0] for trial in trials for name in (trial.first, trial.second)}
-    ours = [(split, u) for split, u in listed if u.speaker not in tested]
-    tried = [trial for trial in trials if trial.first in known and trial.second in known]
-    speakers = {"training speakers": len({u.speaker for _, u in ours}), "test speakers": len(tested)}
-    check_counts(order, {"recordings to train on": len(ours), "trials": len(tried)} | speakers, ASV_COUNTS)
-    train = [u for split, u in ours if split != "dev" and u.seconds >= MIN_SECONDS]
-    dev = [u for split, u in ours if split == "dev"]
-    test = [known[name] for name in sorted({name for trial in tried for name in (trial.first, trial.second)})]
-    every = {"dev": dev_trials(dev), "test": tried}
-    for split, found in every.items():
-        if {trial.same for trial in found} != {True, False}:
+    untested = [(split, u) for split, u in listed if u.speaker not in tested]
+    usable_trials = [trial for trial in trials if trial.first in by_id and trial.second in by_id]
+    speakers = {"training speakers": len({u.speaker for _, u in untested}), "test speakers": len(tested)}
+    check_counts(order, {"recordings to train on": len(untested), "trials": len(usable_trials)} | speakers, ASV_COUNTS)
+    train = [u for split, u in untested if split != "dev" and u.seconds >= MIN_SECONDS]
+    dev = [u for split, u in untested if split == "dev"]
+    test = [by_id[name] for name in sorted({name for trial in usable_trials for name in (trial.first, trial.second)})]
+    all_trials = {"dev": dev_trials(dev), "test": usable_trials}
+    for split, of_split in all_trials.items():
+        if {trial.same for trial in of_split} != {True, False}:
             raise InputError(
                 f"{order.source} does not have both kinds of asv trials for {split}, of one speaker and of two; use more of it"
             )
-    return Prepared("asv", {"train": train, "dev": dev, "test": test}, every)
+    return Prepared("asv", {"train": train, "dev": dev, "test": test}, all_trials)
 
 
 def dev_trials(utterances: Sequence[Utterance]) -> list[Trial]:
@@ -601,10 +601,10 @@ def dev_trials(utterances: Sequence[Utterance]) -> list[Trial]:
     for utterance in utterances:
         of_speaker.setdefault(utterance.speaker, []).append(utterance)
     for one in utterances:
-        own = [u for u in of_speaker[one.speaker] if u.id != one.id]
-        elsewhere = [u for u in own if u.id.rpartition("-")[0] != one.id.rpartition("-")[0]]
-        other = rng.choice(sorted(set(of_speaker) - {one.speaker}) or [""])
-        partners = [rng.choice(found) for found in (elsewhere or own, of_speaker.get(other, [])) if found]
+        same_speaker = [u for u in of_speaker[one.speaker] if u.id != one.id]
+        other_videos = [u for u in same_speaker if u.id.rpartition("-")[0] != one.id.rpartition("-")[0]]
+        other_speaker = rng.choice(sorted(set(of_speaker) - {one.speaker}) or [""])
+        partners = [rng.choice(choices) for choices in (other_videos or same_speaker, of_speaker.get(other_speaker, [])) if choices]
         for partner in partners:
             first, second = sorted((one.id, partner.id))
             trials[first, second] = Trial(first, second, partner.speaker == one.speaker)
@@ -637,14 +637,14 @@ def prepare_libri2mix(
     options = {"sd": {"diarization": str(kaldi)}} if "sd" in tasks else {}
 
     def read(order: Order) -> Mapping[str, Prepared]:
-        made: dict[str, Prepared] = {}
+        sets: dict[str, Prepared] = {}
         for task in order.folders:
             if task == "sd":
                 splits = gathered(order, {split: _diarized(kaldi / split) for split in SPLITS}, SD_COUNTS)
             else:
                 splits = gathered(order, _separated(order), SS_COUNTS)
-            made[task] = Prepared(task, splits)
-        return made
+            sets[task] = Prepared(task, splits)
+        return sets
 
     return prepare(Order("libri2mix", Path(source), Path(out), tasks, LIBRI2MIX, any_count, options), read)
 
@@ -717,11 +717,11 @@ VOICEBANK_COUNTS = {"train": 10_802, "dev": 770, "test": 824}
 @published("voicebank-demand", ["se"], VOICEBANK)
 def prepare_voicebank_demand(order: Order) -> dict[str, Prepared]:
     """se: the noisy recordings, each with its clean one (Valentini-Botinhao 2017)."""
-    found = []
+    pairs = []
     for split, name in {"train": "trainset_28spk_wav", "test": "testset_wav"}.items():
         noisy, clean = (order.find(f"{kind}_{name}_16k", f"{kind}_{name}") for kind in ("noisy", "clean"))
         for path in wavs(noisy):  # p232_001.wav, and the clean one of the same name
             speaker = path.stem.split("_")[0]
             utterance = Utterance(path.stem, str(path), 0.0, speaker, sources=(str(clean / path.name),))
-            found.append(("dev" if split == "train" and speaker in DEV_SPEAKERS else split, utterance))
-    return {"se": Prepared("se", gathered(order, by_split(found), VOICEBANK_COUNTS))}
+            pairs.append(("dev" if split == "train" and speaker in DEV_SPEAKERS else split, utterance))
+    return {"se": Prepared("se", gathered(order, by_split(pairs), VOICEBANK_COUNTS))}

@@ -43,21 +43,21 @@ def prepare_table(source: Path, out: Path, language: str = "en") -> dict[str, An
     """
     if source.is_file():
         raise InputError(f"{source} is a file; give the folder that holds passages.csv and questions.csv")
-    tables = {split: found for split, folder in _splits(source) if (found := _tables(folder))}
+    tables = {split: by_kind for split, folder in _splits(source) if (by_kind := _tables(folder))}
     if not tables:
         raise InputError(f"{source} has no table called passages; put passages.csv and questions.csv there, or into split folders")
-    files = sorted(file for found in tables.values() for table in found.values() for file in _files(table))
+    files = sorted(file for by_kind in tables.values() for table in by_kind.values() for file in _files(table))
     settings = {"files": [str(file.relative_to(source)) for file in files], "hash": hash_files(files), "language": language}
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        made = {}
-        for split, found in tables.items():
-            rows = {kind: _rows(found[kind], kind) if kind in found else [] for kind in KINDS}
-            places = {kind: str(found.get(kind, source)) for kind in KINDS}
-            made[split] = _Split(split, Path(out), language, report, source).records(
-                rows, places, next(iter(found.values())).parent
+        records = {}
+        for split, by_kind in tables.items():
+            rows = {kind: _rows(by_kind[kind], kind) if kind in by_kind else [] for kind in KINDS}
+            places = {kind: str(by_kind.get(kind, source)) for kind in KINDS}
+            records[split] = _Split(split, Path(out), language, report, source).records(
+                rows, places, next(iter(by_kind.values())).parent
             )
-        return made
+        return records
 
     return prepared(source.resolve().name, source.resolve(), out, Wanted(), settings, read, {}, {})
 
@@ -76,12 +76,12 @@ def make_corpus(out: Path | str, splits: Mapping[str, tuple[Rows, Rows]], langua
         if step.done:
             raise InputError(f"{out} holds a corpus already; choose another folder or delete it")
         report = PrepareReport(out.resolve().name)
-        made = {}
+        records = {}
         for split, (passages, questions) in splits.items():
             rows = {"passages": list(_undecoded(passages)), "questions": list(_undecoded(questions))}
             places = {kind: f"{kind} of {split}" for kind in KINDS}
-            made[split] = _Split(split, out, language, report).records(rows, places, Path.cwd())
-        return write_corpus(out, made, report, {"source": "rows in memory"})
+            records[split] = _Split(split, out, language, report).records(rows, places, Path.cwd())
+        return write_corpus(out, records, report, {"source": "rows in memory"})
 
 
 # ---- tables
@@ -98,12 +98,12 @@ def _tables(folder: Path) -> dict[str, Path]:
     """The tables of a split, by their kind; none where there are no passages. Raises InputError where there are two of a kind."""
     tables: dict[str, Path] = {}
     for kind in KINDS:
-        named = [folder / f"{kind}{suffix}" for suffix in SUFFIXES]
-        there = [path for path in named if path.is_file() or any(path.glob("*.arrow"))]
-        if len(there) > 1:
-            raise InputError(f"{folder} has both {there[0].name} and {there[1].name}; remove one of them")
-        if there:
-            tables[kind] = there[0]
+        paths = [folder / f"{kind}{suffix}" for suffix in SUFFIXES]
+        existing = [path for path in paths if path.is_file() or any(path.glob("*.arrow"))]
+        if len(existing) > 1:
+            raise InputError(f"{folder} has both {existing[0].name} and {existing[1].name}; remove one of them")
+        if existing:
+            tables[kind] = existing[0]
     return tables if "passages" in tables else {}
 
 
@@ -171,7 +171,7 @@ class _Split:
             if not audio[0] and not _text(row, "text", "transcript"):
                 raise InputError(f"{place} has neither audio nor text; give the passage a recording")
             text, words = _text(row, "text", "context"), _words(row, place)
-            passages[name] = Passage(name, *audio, text, *self.about(row, place), words, transcript=_text(row, "transcript"))
+            passages[name] = Passage(name, *audio, text, *self.voice(row, place), words, transcript=_text(row, "transcript"))
         questions: dict[str, Question] = {}
         for number, row in enumerate(rows["questions"], 1):
             place = f"{places['questions']}, row {number}"
@@ -179,8 +179,8 @@ class _Split:
             if name in questions:
                 raise InputError(f"{place}: the id {name} occurs twice; make ids unique")
             if passage not in passages and passage not in aside:
-                known = f"such as {next(iter(passages), '')}"
-                raise InputError(f"{place} is about the passage {passage!r}, which the passages lack; give the id of one, {known}")
+                hint = f"such as {next(iter(passages), '')}"
+                raise InputError(f"{place} is about the passage {passage!r}, which the passages lack; give the id of one, {hint}")
             self.report.count(self.split, "questions")
             answers = _answers(row, place)
             seconds = passages[passage].seconds if passage in passages else 0.0
@@ -197,10 +197,10 @@ class _Split:
             text = _text(row, "text", "question")
             if not audio[0] and not text:
                 raise InputError(f"{place} has neither audio nor text; give the question one of them")
-            questions[name] = Question(name, passage, *audio, text, *self.about(row, place), answers=answers)
+            questions[name] = Question(name, passage, *audio, text, *self.voice(row, place), answers=answers)
         return SplitRecords(list(passages.values()), list(questions.values()))
 
-    def about(self, row: Mapping[str, Any], place: str) -> tuple[str, str]:
+    def voice(self, row: Mapping[str, Any], place: str) -> tuple[str, str]:
         language = str(_filled(row, "language") or self.language)
         try:
             language_of(language)
@@ -210,12 +210,12 @@ class _Split:
 
     def audio(self, row: Mapping[str, Any], name: str, base: Path, place: str) -> tuple[str, float] | None:
         """Path and seconds; ("", 0) where the row has none, None where it cannot be used. Raises InputError for a missing file."""
-        given = _filled(row, "audio")
-        if given is None:
+        cell = _filled(row, "audio")
+        if cell is None:
             return "", 0.0
-        if isinstance(given, str | Path):
-            path = base / given
-            if self.root and not Path(given).is_absolute():
+        if isinstance(cell, str | Path):
+            path = base / cell
+            if self.root and not Path(cell).is_absolute():
                 check_inside(self.root, str(path.relative_to(self.root)), place)
             if not path.is_file():
                 raise InputError(f"{place} names {path}, which does not exist; paths are relative to {base}")
@@ -225,13 +225,13 @@ class _Split:
             except InputError:
                 return None
         try:
-            if isinstance(given, Mapping) and given.get("bytes"):
-                samples = decoded(given["bytes"], f"{place}, audio")
-            elif isinstance(given, Mapping) and given.get("path"):
-                return self.audio({"audio": given["path"]}, name, base, place)
+            if isinstance(cell, Mapping) and cell.get("bytes"):
+                samples = decoded(cell["bytes"], f"{place}, audio")
+            elif isinstance(cell, Mapping) and cell.get("path"):
+                return self.audio({"audio": cell["path"]}, name, base, place)
             else:  # a dict, or the decoder of newer versions of `datasets`, which answers to the same names
-                samples = np.asarray(given["array"], np.float32)
-                samples = resample(samples, int(given["sampling_rate"]), SAMPLE_RATE)
+                samples = np.asarray(cell["array"], np.float32)
+                samples = resample(samples, int(cell["sampling_rate"]), SAMPLE_RATE)
         except (TypeError, KeyError, ValueError) as error:
             raise InputError(f"{place} has an audio that is no path and has no array with its sampling_rate; give one") from error
         except InputError:
@@ -285,29 +285,29 @@ def _words(row: Mapping[str, Any], place: str) -> tuple[Span, ...]:
 
 
 def _answers(row: Mapping[str, Any], place: str) -> tuple[Answer, ...]:
-    given = _json(_filled(row, "answers"), "answers", place)
-    if given is None:
-        given = [{name: _filled(row, name) for name in ("answer", *TIMES, "char_start")}]
-    if isinstance(given, str):
-        given = [{"text": given}]
-    if isinstance(given, Mapping):
-        columns = {name: list(values) for name, values in given.items()}
-        given = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    made = []
+    entries = _json(_filled(row, "answers"), "answers", place)
+    if entries is None:
+        entries = [{name: _filled(row, name) for name in ("answer", *TIMES, "char_start")}]
+    if isinstance(entries, str):
+        entries = [{"text": entries}]
+    if isinstance(entries, Mapping):
+        columns = {name: list(values) for name, values in entries.items()}
+        entries = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    answers = []
     try:
-        for answer in given:
+        for answer in entries:
             start, end = (None if answer.get(name) is None else float(answer[name]) for name in TIMES)
             place_in_text = answer.get("char_start", answer.get("answer_start"))
             text = answer.get("text") or answer.get("answer") or ""
             if text or start is not None:
-                made.append(Answer(str(text), start, end, None if place_in_text is None else int(place_in_text)))
+                answers.append(Answer(str(text), start, end, None if place_in_text is None else int(place_in_text)))
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{place}: its answers are neither a text nor text, start and end ({error}); correct them") from error
-    for a in made:
+    for a in answers:
         if a.char_start is not None and a.char_start < 0:
             raise InputError(f"{place}: an answer has the char_start {a.char_start}; leave it out where it is not known")
         if (a.start is None) != (a.end is None):
             raise InputError(f"{place}: an answer has only one of start and end; give both, or neither")
         if a.start is not None and a.end is not None and a.end <= a.start:
             raise InputError(f"{place}: the answer from {a.start:g} to {a.end:g} s is reversed or empty; start comes before end")
-    return tuple(made)
+    return tuple(answers)

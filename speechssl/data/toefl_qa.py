@@ -47,12 +47,12 @@ def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         if loose:
             report.remark("test", "questions in no folder train, dev or test", "taken for test", loose)
-        made = {split: _records(split, paths, report) for split, paths in files.items()}
-        if not any(records.questions for records in made.values()):
+        by_split = {split: _records(split, paths, report) for split, paths in files.items()}
+        if not any(records.questions for records in by_split.values()):
             one = report.aside[0]
             where = f"{one['split']}/{one['file']}" + (f", line {one['line']}" if one.get("line") else "")
             raise InputError(f"{source} has no usable question of {NAME} ({where}: {one['reason']}); download the files again")
-        return made
+        return by_split
 
     command = f"speechssl prepare toefl-qa {source} {out}" + f" --speak --seed {wanted.seed}" * wanted.speak
     command += "" if wanted.passages is None else f" --passages {wanted.passages}"
@@ -70,19 +70,19 @@ def _find(source: Path) -> tuple[dict[str, list[Path]], int]:
     if not source.exists():
         raise InputError(f"{source} does not exist; give the folder of {NAME} with {LAYOUT}")
     paths = [path for _, path in files_below([source], "")] if source.is_dir() else [source]
-    named = [(match, path) for path in paths if (match := FILE.fullmatch(path.name))]
+    matches = [(match, path) for path in paths if (match := FILE.fullmatch(path.name))]
     files: dict[str, list[Path]] = {split: [] for split in (*PUBLISHED, "")}
-    for _, path in sorted(named, key=lambda pair: (int(pair[0][2]), pair[0][3], int(pair[0][4]), int(pair[0][5]), pair[1])):
+    for _, path in sorted(matches, key=lambda pair: (int(pair[0][2]), pair[0][3], int(pair[0][4]), int(pair[0][5]), pair[1])):
         folder = path.resolve().parent.name
         files[folder if folder in PUBLISHED else ""].append(path)
     loose = files.pop("")
     if any(files.values()):
         loose = [path for path in loose if path.parent == source]
     files["test"] += loose
-    some = {split: paths for split, paths in files.items() if paths}
-    if not some:
+    files = {split: paths for split, paths in files.items() if paths}
+    if not files:
         raise InputError(f"{source} has no questions of {NAME}; expected {LAYOUT}")
-    return some, len(loose)
+    return files, len(loose)
 
 
 def _read(path: Path, split: str, report: PrepareReport) -> tuple[tuple[str, ...], Question]:
@@ -109,9 +109,9 @@ def _read(path: Path, split: str, report: PrepareReport) -> tuple[tuple[str, ...
             report.remark(split, "sentences without a word", "left out")
         else:
             by_kind[kind].append((number, rest))
-    for kind, (count, wanted) in LINES.items():
+    for kind, (count, expected) in LINES.items():
         if (count and len(by_kind[kind]) != count) or not by_kind[kind]:
-            raise _Broken(f"it has {len(by_kind[kind])} lines {kind}, not {wanted}", len(lines))
+            raise _Broken(f"it has {len(by_kind[kind])} lines {kind}, not {expected}", len(lines))
     options, correct = list[str](), list[int]()
     for number, rest in by_kind["OPTION"]:
         option, label = ("", *rest.rsplit(maxsplit=1))[-2:]
@@ -152,31 +152,31 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
     passages = [Passage(name, "", 0.0, "\n".join(sentences), "", "en") for (_, sentences), name in names.items()]
     report.count(split, "passages", len(passages))
     report.count(split, "questions", len(paths))
-    kept: dict[str, tuple[tuple[str, ...], Question]] = {}
+    usable: dict[str, tuple[tuple[str, ...], Question]] = {}
     for path, sentences, q in read:
         reason = "" if q.correct else "no option is marked as right"
-        if q.id in kept:
+        if q.id in usable:
             reason = "there is another file of this question"
         elif not q.text:
             reason = "the question has no words"
         if reason:
             report.set_aside(split, "questions", q.id, reason, file=path.name)
         else:
-            kept[q.id] = sentences, q
+            usable[q.id] = sentences, q
     # what is odd about items that can be used, those beyond a slice among them
-    several = sum(len(q.correct) > 1 for _, q in kept.values())
+    several = sum(len(q.correct) > 1 for _, q in usable.values())
     report.compare(split, "questions with several right options", SEVERAL_RIGHT[split], several, "all of them count")
     repeated = Counter(sentences for _, sentences in names)
-    asked = Counter((sentences, q.text, q.options) for sentences, q in kept.values())
+    question_counts = Counter((sentences, q.text, q.options) for sentences, q in usable.values())
     odd = {
         "stories whose questions do not agree about their sentences": sum(n > 1 for n in versions.values()),
         "stories that occur again under another name": sum(n - 1 for n in repeated.values()),
-        "questions that are asked again of the same story": sum(n - 1 for n in asked.values()),
-        "questions of which an option is given twice": sum(len(set(q.options)) < len(q.options) for _, q in kept.values()),
+        "questions that are asked again of the same story": sum(n - 1 for n in question_counts.values()),
+        "questions of which an option is given twice": sum(len(set(q.options)) < len(q.options) for _, q in usable.values()),
     }
     for what, number in odd.items():
         if number:
             report.remark(split, what, "kept, a passage a version" if "agree" in what else "kept", number)
-    questions = [replace(q, passage=names[q.passage, sentences]) for sentences, q in kept.values()]
-    wanted = set(report.slice(split, (p.id for p in passages), Counter(q.passage for q in questions)))
-    return SplitRecords([p for p in passages if p.id in wanted], [q for q in questions if q.passage in wanted])
+    questions = [replace(q, passage=names[q.passage, sentences]) for sentences, q in usable.values()]
+    chosen = set(report.slice(split, (p.id for p in passages), Counter(q.passage for q in questions)))
+    return SplitRecords([p for p in passages if p.id in chosen], [q for q in questions if q.passage in chosen])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from speechssl.data.prepare import PrepareReport
 from speechssl.data.records import Answer, Passage, Span, load_corpus
 from speechssl.data.squad import (
-    Asked,
     Paragraph,
+    SquadQa,
     Style,
     as_text,
     is_squad,
@@ -41,18 +41,18 @@ def test_every_schema(tmp_path, squad_json):
     asked = [("q1", "Where?", [("Rome", 16), ("in Rome", 13)])]
     first, second = read_squad(squad_json(tmp_path / "a.json", ("Ann was born in Rome.", asked), ("Empty.", [])))
     assert (first.title, first.context, first.id, second.article, second.number) == ("Title", "Ann was born in Rome.", "", 0, 1)
-    assert first.asked[0].golds == (gold("Rome", 16), gold("in Rome", 13)) and first.asked[0].impossible is None
-    assert second.asked == ()
+    assert first.questions[0].golds == (gold("Rome", 16), gold("in Rome", 13)) and first.questions[0].impossible is None
+    assert second.questions == ()
     path = squad_json(tmp_path / "drcd.json", ("在歐洲", [("1147-1-1", "哪裡？", [("歐洲", 1)])]), drcd="1147")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a byte order mark does no harm
     (paragraph,) = read_squad(path)
-    assert paragraph.id == "1147-1" and paragraph.asked[0].golds == (gold("歐洲", 1),)
+    assert paragraph.id == "1147-1" and paragraph.questions[0].golds == (gold("歐洲", 1),)
     impossible = {"id": 7, "question": "Who?", "answers": [], "is_impossible": True, "plausible_answers": [{"text": "x"}]}
     some = [{"context": "a \ud83d b", "qas": [impossible]}, {"context": "c"}, {"context": "d", "qas": None}]
     (tmp_path / "2.json").write_text(json.dumps({"data": [{"paragraphs": some}]}))  # SQuAD 2.0, and half a surrogate pair
     first, second, third = read_squad(tmp_path / "2.json")
-    assert (first.title, first.asked[0].id, first.asked[0].impossible, first.asked[0].golds) == ("", "7", True, ())
-    assert first.context == "a � b" and second.asked == third.asked == ()
+    assert (first.title, first.questions[0].id, first.questions[0].impossible, first.questions[0].golds) == ("", "7", True, ())
+    assert first.context == "a � b" and second.questions == third.questions == ()
 
 
 @pytest.mark.parametrize(
@@ -126,11 +126,11 @@ def recorded(*paragraphs, style=None, **more):
 
 
 def test_offsets():
-    records, *odd = recorded(paragraph(Asked("q", "Where?", ROME)))
+    records, *odd = recorded(paragraph(SquadQa("q", "Where?", ROME)))
     assert records.passages[0].text == BORN and records.passages[0].id == records.questions[0].passage == "0_0"
     assert records.questions[0].answers == (Answer("Rome", char_start=16),) and odd == [{}, {}]
     golds = (gold("Rome", 15), gold("Rome", None), gold("rome", 16), gold("Rome", 10**30), gold("Rome", 16))
-    wrong = paragraph(Asked("q", "Where?", golds))
+    wrong = paragraph(SquadQa("q", "Where?", golds))
     records, remarks, _ = recorded(wrong)
     assert [a.char_start for a in records.questions[0].answers] == [None, None, None, None, 16]
     assert remarks == {"answers whose offset does not match": 4}
@@ -140,19 +140,19 @@ def test_offsets():
 
 
 def test_empty_answers_leave_their_question_unless_all_are():
-    some = Asked("some", "Where?", (gold("", 0), *ROME, gold(" ", 3)))
-    records, remarks, aside = recorded(paragraph(some, Asked("all", "Where?", (gold("", 0),)), Asked("none", "Where?", ())))
+    some = SquadQa("some", "Where?", (gold("", 0), *ROME, gold(" ", 3)))
+    records, remarks, aside = recorded(paragraph(some, SquadQa("all", "Where?", (gold("", 0),)), SquadQa("none", "Where?", ())))
     assert [(q.id, len(q.answers)) for q in records.questions] == [("some", 1)]
     assert remarks == {"empty answers": 3}
     assert aside == {"all": "every answer is empty", "none": "no answer, and not marked impossible"}
-    three = (Asked("a", "Who?", (), True), Asked("b", "Who?", ROME, True), Asked("c", "Where?", ROME, False))
+    three = (SquadQa("a", "Who?", (), True), SquadQa("b", "Who?", ROME, True), SquadQa("c", "Where?", ROME, False))
     records, remarks, _ = recorded(paragraph(*three))
     assert [len(q.answers) for q in records.questions] == [0, 0, 1]
     assert remarks == {"questions marked impossible that have answers": 1}
 
 
 def test_empty_texts_are_set_aside_but_empty_transcripts_are_kept():
-    rows = (paragraph(Asked("a", "Where?", ROME), context=" "), paragraph(Asked("b", "", ROME), number=1))
+    rows = (paragraph(SquadQa("a", "Where?", ROME), context=" "), paragraph(SquadQa("b", "", ROME), number=1))
     records, _, aside = recorded(*rows)
     assert aside == {"0_0": "empty passage", "a": "its passage is set aside", "b": "empty question"} and not records.questions
     records, remarks, _ = recorded(*rows, style=Style(transcribed_passages=True, transcribed_questions=True))
@@ -161,24 +161,24 @@ def test_empty_texts_are_set_aside_but_empty_transcripts_are_kept():
 
 
 def test_ids():
-    same, other = Asked("q", "Where?", ROME), Asked("q", "In which town?", ROME)
+    same, other = SquadQa("q", "Where?", ROME), SquadQa("q", "In which town?", ROME)
     records, remarks, aside = recorded(paragraph(same, same, other, name="p"), paragraph(same, name="p"))
     assert [p.id for p in records.passages] == ["p", "p#2"]
     assert [(q.id, q.passage) for q in records.questions] == [("q", "p"), ("q#2", "p"), ("q#3", "p#2")]
     assert aside == {"q": "the same question, word for word, with the same id"}
     assert remarks == {"ids of questions that occur twice": 2, "ids of passages that occur twice": 1}
-    records, remarks, _ = recorded(paragraph(Asked("", "Where?", ROME), Asked("", "Who?", ROME)))
+    records, remarks, _ = recorded(paragraph(SquadQa("", "Where?", ROME), SquadQa("", "Who?", ROME)))
     assert [q.id for q in records.questions] == ["0_0-1", "0_0-2"] and remarks == {"questions without an id": 2}
 
 
 def test_transcripts_and_their_originals():
-    transcribed = paragraph(Asked("q", "wear", (gold("rome", 16), gold("Rome", 9))), context="and was born in rome")
+    transcribed = paragraph(SquadQa("q", "wear", (gold("rome", 16), gold("Rome", 9))), context="and was born in rome")
     style = Style(transcribed_passages=True, transcribed_questions=True)
     records, *_ = recorded(transcribed, style=style)
     assert (records.passages[0].text, records.passages[0].transcript) == ("", "and was born in rome")
     assert (records.questions[0].text, records.questions[0].transcript) == ("", "wear")
     assert [a.char_start for a in records.questions[0].answers] == [16, None]
-    known = originals([paragraph(Asked("q", "Where?", ROME), title="Ann"), paragraph(context="Original.", number=1, title="Ann")])
+    known = originals([paragraph(SquadQa("q", "Where?", ROME), title="Ann"), paragraph(context="Original.", number=1, title="Ann")])
     records, remarks, _ = recorded(transcribed, style=style, originals=known)
     assert (records.passages[0].text, records.passages[0].transcript) == (BORN, "and was born in rome")
     assert (records.questions[0].text, records.questions[0].transcript) == ("Where?", "wear")
@@ -190,7 +190,7 @@ def test_transcripts_and_their_originals():
 
 
 asked = st.builds(
-    Asked,
+    SquadQa,
     st.sampled_from(["", "a", "b", "a#2"]),
     st.sampled_from(["", " ", "Where?", "Who?"]),
     st.lists(st.builds(gold, st.sampled_from(["", "Rome", "x"]), st.sampled_from([None, 0, 16])), max_size=2).map(tuple),
