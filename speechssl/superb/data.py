@@ -87,9 +87,9 @@ class Measure:
     groups: int = 0
 
     @classmethod
-    def of(cls, metric: str, found: Interval) -> Measure:
+    def of(cls, metric: str, interval: Interval) -> Measure:
         """From an interval on the measure's own scale."""
-        return cls(metric, found.value, found.low, found.high, found.n, found.drawn, found.groups)
+        return cls(metric, interval.value, interval.low, interval.high, interval.n, interval.drawn, interval.groups)
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def rate_measure(
     if not resamples:
         value = scale * sum(values) / sum(sizes)
         return Measure(metric, value, value, value, len(values))
-    found = ratio_interval(values, sizes, recording_units(data, data.splits[split]), resamples=resamples)
-    return Measure.of(metric, found.percent if scale == 100 else found)
+    interval = ratio_interval(values, sizes, recording_units(data, data.splits[split]), resamples=resamples)
+    return Measure.of(metric, interval.percent if scale == 100 else interval)
 
 
 @dataclass(frozen=True)
@@ -216,21 +216,21 @@ def cache_states(
     workers: int = 2,
 ) -> FeatureStore:
     """Compute (once) the hidden states of all recordings, as `store_features` does and refuses to."""
-    kept = {"pooled": options.pooled, "precision": options.precision, "shard_mb": options.shard_mb}
+    settings = {"pooled": options.pooled, "precision": options.precision, "shard_mb": options.shard_mb}
     # audio is known by id, name and size, in this order
     sizes = [(r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0) for r in recordings]
     if len({r.id for r in recordings}) < len(recordings):
         raise InputError("two recordings have the same id; make ids unique")
-    made_from = {"encoder": encoder_card(encoder), "recordings": hash_json(sizes), "options": kept, "hearing": reader.card}
+    made_from = {"encoder": encoder_card(encoder), "recordings": hash_json(sizes), "options": settings, "hearing": reader.card}
 
     def encode(recording: Recording) -> tuple[Tensor, None]:
         states = encoder.hidden_states(reader.read(recording)).cpu()
         rows = states.mean(1)[None] if options.pooled else states.transpose(0, 1)
         return rows.to(PRECISIONS[options.precision]), None
 
-    named, needed = {r.id: r for r in recordings}, {r.id: estimate(encoder, [r], options) for r in recordings}
+    by_id, needed = {r.id: r for r in recordings}, {r.id: estimate(encoder, [r], options) for r in recordings}
     limits = options.shard_mb, options.limit_gb
-    return store_features(folder, named, encode, needed, made_from, "hidden states", workers, *limits)
+    return store_features(folder, by_id, encode, needed, made_from, "hidden states", workers, *limits)
 
 
 def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
@@ -337,16 +337,16 @@ class OnlineLoader:
             # cloned: heads cannot be trained on views of what was made in inference mode
             return wave, states.mean(1).clone() if self.pooled else states.transpose(0, 1).clone()
 
-        found = list(self.pool.map(encode, utterances))
-        self.failed.update({u.id: why for u, why in zip(utterances, found, strict=True) if isinstance(why, str)})
-        encoded = [(u, *x) for u, x in zip(utterances, found, strict=True) if not isinstance(x, str)]
+        results = list(self.pool.map(encode, utterances))
+        self.failed.update({u.id: why for u, why in zip(utterances, results, strict=True) if isinstance(why, str)})
+        encoded = [(u, *x) for u, x in zip(utterances, results, strict=True) if not isinstance(x, str)]
         if not encoded:
             return None
-        kept = tuple(u for u, _, _ in encoded)
+        usable = tuple(u for u, _, _ in encoded)
         waves = tuple(wave for _, wave, _ in encoded) if self.waves else ()
         if self.pooled:
-            return Batch(kept, torch.stack([states for _, _, states in encoded]), torch.ones(len(kept)).long(), waves)
-        return padded(kept, [states for _, _, states in encoded], waves)
+            return Batch(usable, torch.stack([states for _, _, states in encoded]), torch.ones(len(usable)).long(), waves)
+        return padded(usable, [states for _, _, states in encoded], waves)
 
 
 def padded(utterances: Sequence[Utterance], states: Sequence[Tensor], waves: tuple[np.ndarray, ...]) -> Batch:
@@ -407,8 +407,8 @@ class FeatureCache:
     def folder(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = CLEAN) -> Path:
         """Named after encoder, recordings and options."""
         files = [[r.id, str(r.path.resolve())] for r in recordings_of(data, splits)]
-        kept = [options.pooled, options.precision, options.shard_mb]
-        return self.root / hash_json([files, kept, encoder_card(self.encoder), reader.card])
+        settings = [options.pooled, options.precision, options.shard_mb]
+        return self.root / hash_json([files, settings, encoder_card(self.encoder), reader.card])
 
     def fits(
         self, name: str, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = CLEAN

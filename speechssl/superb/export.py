@@ -52,15 +52,15 @@ def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
         raise InputError(f"{name} has no weights to export; s3prl computes such features itself: run it there with -u {name}")
     if name.startswith(PREFIX):
         upstream, _, path = name.removeprefix(PREFIX).partition("@")
-        given = f"-u {upstream} -k {path}" if path else f"-u {upstream}"
-        raise InputError(f"{name} is an upstream of s3prl; run it there with {given}")
+        flags = f"-u {upstream} -k {path}" if path else f"-u {upstream}"
+        raise InputError(f"{name} is an upstream of s3prl; run it there with {flags}")
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        found = read_json(out / "card.json") if (out / "card.json").is_file() else None
-        if not isinstance(found, dict) or found.get("what") != KIND:
+        old_card = read_json(out / "card.json") if (out / "card.json").is_file() else None
+        if not isinstance(old_card, dict) or old_card.get("what") != KIND:
             raise InputError(f"{out} already exists and is not an export of an encoder; choose another folder or delete it")
         convert(encoder, out / "encoder", "huggingface")
-        _write_texts(out, found)
-        return found
+        _write_texts(out, old_card)
+        return old_card
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:  # in the same file system
         folder = Path(scratch) / out.name
@@ -95,7 +95,7 @@ def _write_texts(folder: Path, card: Mapping[str, Any]) -> None:
 
 def script_and_readme(card: Mapping[str, Any]) -> dict[str, str]:
     """run.sh and README.md. card: that of the folder."""
-    known = {
+    variables = {
         "tasks": TASKS,
         "names": "|".join(task.name for task in TASKS),
         "name": card["made_from"]["name"],
@@ -110,7 +110,7 @@ def script_and_readme(card: Mapping[str, Any]) -> dict[str, str]:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    return {name: environment.get_template(f"{name}.jinja").render(known) for name in ("run.sh", "README.md")}
+    return {name: environment.get_template(f"{name}.jinja").render(variables) for name in ("run.sh", "README.md")}
 
 
 def _yaml(config: Mapping[str, Any]) -> str:
@@ -185,8 +185,8 @@ class RunnerTask:
 
 def read_tasks() -> tuple[RunnerTask, ...]:
     tasks = yaml.safe_load((TEMPLATES / "tasks.yaml").read_text(encoding="utf-8"))["tasks"]
-    for theirs, ours in (("train", "train"), ("valid", "dev"), ("test", "test")):
-        tasks["sf"]["expert"]["corpus"][f"{theirs}_speakers"] = list(SNIPS_VOICES[ours])
+    for s3prl_split, split in (("train", "train"), ("valid", "dev"), ("test", "test")):
+        tasks["sf"]["expert"]["corpus"][f"{s3prl_split}_speakers"] = list(SNIPS_VOICES[split])
     return tuple(RunnerTask(name, **entry) for name, entry in tasks.items())
 
 

@@ -44,7 +44,7 @@ class UtteranceClassifier(nn.Module):
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The sum of the slots' cross-entropies, in nats. labels: (B, slots) numbers of classes."""
         slots = zip(logits.split(self.classes, 1), labels.T, strict=True)
-        return torch.stack([cross_entropy(of_slot, wanted) for of_slot, wanted in slots]).sum()
+        return torch.stack([cross_entropy(of_slot, target) for of_slot, target in slots]).sum()
 
 
 @dataclass(frozen=True)
@@ -70,19 +70,19 @@ class Classification:
         """The log-probabilities of all classes, of the slots one after another."""
         assert isinstance(head, UtteranceClassifier)
         slots = head(batch.states).split(head.classes, 1)
-        found: list[list[float]] = torch.cat([logits.log_softmax(1) for logits in slots], 1).tolist()
-        return found
+        log_probs: list[list[float]] = torch.cat([logits.log_softmax(1) for logits in slots], 1).tolist()
+        return log_probs
 
     def evaluate(self, split: str, predicted: Mapping[str, list[float]], resamples: int) -> HeadEvaluation:
         """acc with its interval; the confusion of every slot, and the mean loss."""
-        known = [u for u in self.data.splits[split] if u.id in predicted]
+        usable = [u for u in self.data.splits[split] if u.id in predicted]
         right = dict.fromkeys((u.id for u in self.data.splits[split]), 0.0)
         detail: dict[str, Any] = {}
-        if known:
-            truth = self.labels(known)
-            slots = torch.tensor([predicted[u.id] for u in known]).split([len(names) for names in self.data.classes.values()], 1)
+        if usable:
+            truth = self.labels(usable)
+            slots = torch.tensor([predicted[u.id] for u in usable]).split([len(names) for names in self.data.classes.values()], 1)
             chosen = torch.stack([of_slot.argmax(1) for of_slot in slots], 1)
-            right |= {u.id: float(ok) for u, ok in zip(known, (chosen == truth).all(1).tolist(), strict=True)}
+            right |= {u.id: float(ok) for u, ok in zip(usable, (chosen == truth).all(1).tolist(), strict=True)}
             losses = [-of_slot.gather(1, t[:, None]).mean() for of_slot, t in zip(slots, truth.T, strict=True)]
             confusion = {}
             for number, (slot, names) in enumerate(self.data.classes.items()):
@@ -104,8 +104,8 @@ class Classification:
 
     def choose(self, log_probs: Sequence[float]) -> dict[str, str]:
         """The likeliest label of every slot."""
-        found, at = {}, 0  # at: where the classes of a slot begin
+        labels, at = {}, 0  # at: where the classes of a slot begin
         for slot, names in self.data.classes.items():
             part = log_probs[at : at + len(names)]
-            found[slot], at = names[max(range(len(names)), key=part.__getitem__)], at + len(names)
-        return found
+            labels[slot], at = names[max(range(len(names)), key=part.__getitem__)], at + len(names)
+        return labels

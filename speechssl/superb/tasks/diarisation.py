@@ -87,8 +87,8 @@ class Diarisation:
     wants_waves = False
 
     def __post_init__(self) -> None:
-        for split, found in self.data.splits.items():
-            if not any(u.turns for u in found):
+        for split, utterances in self.data.splits.items():
+            if not any(u.turns for u in utterances):
                 raise InputError(f"{self.data.root / split}.jsonl has no speech; add the turns of its speakers")
         if self.median < 1 or self.median % 2 == 0:
             raise InputError(f"a median filter of {self.median} frames is even; give an odd number")
@@ -131,12 +131,12 @@ class Diarisation:
 
     def decisions(self, split: str, predicted: Mapping[str, Any]) -> list[dict[str, float]]:
         """The error with every threshold and filter that s3prl tries, percent."""
-        found = []
+        decisions = []
         for median in MEDIANS:
             for threshold in THRESHOLDS:
                 errors = replace(self, threshold=threshold, median=median)._errors(split, predicted)
-                found.append({"threshold": threshold, "median": median, "der": 100 * sum(errors, DiarisationErrors()).rate})
-        return found
+                decisions.append({"threshold": threshold, "median": median, "der": 100 * sum(errors, DiarisationErrors()).rate})
+        return decisions
 
     def tuned(self, predicted: Mapping[str, Any]) -> Diarisation:
         """The same with the threshold and the filter that are best on dev. predicted: of dev."""
@@ -156,15 +156,15 @@ class Diarisation:
         """Of every recording."""
         utterances = self.data.splits[split]
         turns = [self.turns(u, predicted[u.id]) if u.id in predicted else () for u in utterances]
-        return [diarisation_errors(u.turns, found, self.collar) for u, found in zip(utterances, turns, strict=True)]
+        return [diarisation_errors(u.turns, hypothesis, self.collar) for u, hypothesis in zip(utterances, turns, strict=True)]
 
     def _timeline(self, split: str, predicted: Mapping[str, Any]) -> dict[str, Any]:
         """Of the first recording; predicted speakers are named after the true ones they match, or `?` and their number."""
         first = self.data.splits[split][0]
         turns = self.turns(first, predicted[first.id]) if first.id in predicted else ()
         names = matching_names(first.turns, turns, self.collar)
-        named = [replace(turn, speaker=names.get(turn.speaker, f"?{turn.speaker}")) for turn in turns]
-        as_json = [[{"speaker": t.speaker, "start": t.start, "end": t.end} for t in some] for some in (first.turns, named)]
+        hypothesis = [replace(turn, speaker=names.get(turn.speaker, f"?{turn.speaker}")) for turn in turns]
+        as_json = [[{"speaker": t.speaker, "start": t.start, "end": t.end} for t in side] for side in (first.turns, hypothesis)]
         return {"id": first.id, "seconds": first.seconds, "truth": as_json[0], "predicted": as_json[1]}
 
 
@@ -234,10 +234,10 @@ def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn], collar:
     what is nearer than so many seconds to a border of the truth (`md-eval.pl -c`; the collar of pyannote.metrics is both sides
     together); names are matched on what is left, as pyannote does it.
     """
-    durations, real, found = _pieces(truth, predicted, collar)
-    persons, predictions = real.sum(0), found.sum(0)
-    rows, columns = _matched(durations, real, found)
-    right = (real[rows] & found[columns]).sum(0)
+    durations, reference, hypothesis = _pieces(truth, predicted, collar)
+    persons, predictions = reference.sum(0), hypothesis.sum(0)
+    rows, columns = _matched(durations, reference, hypothesis)
+    right = (reference[rows] & hypothesis[columns]).sum(0)
     return DiarisationErrors(
         speech=float(durations @ persons),
         missed=float(durations @ (persons - predictions).clip(min=0)),
@@ -248,10 +248,10 @@ def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn], collar:
 
 def matching_names(truth: Sequence[Turn], predicted: Sequence[Turn], collar: float = 0.0) -> dict[str, str]:
     """Predicted name -> the true one that it matches, where they speak at once at all."""
-    durations, real, found = _pieces(truth, predicted, collar)
+    durations, reference, hypothesis = _pieces(truth, predicted, collar)
     persons, voices = (sorted({turn.speaker for turn in turns}) for turns in (truth, predicted))
-    pairs = zip(*_matched(durations, real, found), strict=True)
-    return {voices[k]: persons[r] for r, k in pairs if durations @ (real[r] & found[k])}
+    pairs = zip(*_matched(durations, reference, hypothesis), strict=True)
+    return {voices[k]: persons[r] for r, k in pairs if durations @ (reference[r] & hypothesis[k])}
 
 
 def _pieces(truth: Sequence[Turn], predicted: Sequence[Turn], collar: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -272,13 +272,13 @@ def _pieces(truth: Sequence[Turn], predicted: Sequence[Turn], collar: float) -> 
 def _speaking(turns: Sequence[Turn], borders: np.ndarray) -> np.ndarray:
     """(speakers, P) whether they speak in a piece; speakers are in the order of their names."""
     names, middles = sorted({turn.speaker for turn in turns}), (borders[1:] + borders[:-1]) / 2
-    found = np.zeros((len(names), len(middles)), bool)
+    active = np.zeros((len(names), len(middles)), bool)
     for turn in turns:
-        found[names.index(turn.speaker)] |= (turn.start < middles) & (middles < turn.end)
-    return found
+        active[names.index(turn.speaker)] |= (turn.start < middles) & (middles < turn.end)
+    return active
 
 
-def _matched(durations: np.ndarray, real: np.ndarray, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _matched(durations: np.ndarray, reference: np.ndarray, hypothesis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of true and of predicted speakers that match: with the most seconds in common."""
-    rows, columns = linear_sum_assignment((real * durations) @ found.T.astype(np.float64), maximize=True)
+    rows, columns = linear_sum_assignment((reference * durations) @ hypothesis.T.astype(np.float64), maximize=True)
     return rows, columns

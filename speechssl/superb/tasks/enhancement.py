@@ -245,9 +245,9 @@ class Enhancement:
             "stoi": (lambda clean, estimated, _: stoi_percent(clean[0], estimated[0]), 0.0),
             "si_sdri": (si_sdr_improvement, SILENT),
         }
-        wanted = scores if resamples else {"pesq": scores["pesq"]}
+        metrics = scores if resamples else {"pesq": scores["pesq"]}
         return HeadEvaluation(
-            tuple(mean_score(self.data, split, predicted, name, *score, resamples) for name, score in wanted.items())
+            tuple(mean_score(self.data, split, predicted, name, *score, resamples) for name, score in metrics.items())
         )
 
 
@@ -287,8 +287,8 @@ class Separation:
         """
         masks, mixture, clean, frames = training_spectra(self, head, batch)
         aligned = (clean * mixture[:, None].conj()).real / (mixture.abs()[:, None] + torch.finfo(torch.float32).tiny)
-        estimated, wanted = masks * mixture.abs().log1p()[:, None], aligned.relu().log1p()
-        orders = [wanted[:, list(order)] for order in permutations(range(self.sources))]
+        estimated, targets = masks * mixture.abs().log1p()[:, None], aligned.relu().log1p()
+        orders = [targets[:, list(order)] for order in permutations(range(self.sources))]
         errors = torch.stack([real((estimated - order).square(), frames).sum((1, 2, 3)) for order in orders])
         return (errors.amin(0) / (frames * self.sources)).mean()
 

@@ -43,11 +43,11 @@ class SpokenTerms:
     name = "qbe"
 
     def __post_init__(self) -> None:
-        known = {u.id for u in self.data.splits[DOCUMENTS]}
+        document_ids = {u.id for u in self.data.splits[DOCUMENTS]}
         for split in ("dev", "test"):
             path, queries = self.data.root / f"{split}.jsonl", self.data.splits[split]
             for query in queries:
-                if unknown := set(query.matches) - known:
+                if unknown := set(query.matches) - document_ids:
                     raise InputError(
                         f"{path}, query {query.id}, matches {min(unknown)!r}, which is not in {DOCUMENTS}.jsonl; correct the id"
                     )
@@ -61,8 +61,8 @@ class SpokenTerms:
         BLOCK, once for every document.
         """
         scores, truth = self.scores(states_of, "dev", range(layers), workers), self.truth("dev")
-        found = [100 * term_curves(of_layer, truth).mtwv for of_layer in scores]
-        return int(np.argmax(found)), found
+        mtwvs = [100 * term_curves(of_layer, truth).mtwv for of_layer in scores]
+        return int(np.argmax(mtwvs)), mtwvs
 
     def evaluate(self, states_of: StatesOf, split: str, layer: int, resamples: int, workers: int = 2) -> HeadEvaluation:
         """MTWV, and the value at the published decision (`atwv`), in percent; intervals over the queries, by their speakers.
@@ -116,9 +116,9 @@ class SpokenTerms:
         if not columns:
             path = self.data.root / f"{DOCUMENTS}.jsonl"
             raise InputError(f"no recording of {path} could be read; fix them or prepare the set again")
-        found = np.full((len(layers), len(queries), len(documents)), -np.inf)
+        scores = np.full((len(layers), len(queries), len(documents)), -np.inf)
         rows = [i for i, q in enumerate(queries) if q.id in frames]
-        found[np.ix_(range(len(layers)), rows, columns)] = 0
+        scores[np.ix_(range(len(layers)), rows, columns)] = 0
         long = [i for i in rows if frames[queries[i].id] >= SHORTEST]
         with single_threaded(workers) as pool:
             for part in _parts(long, [frames[queries[i].id] for i in long], BLOCK // size):
@@ -128,15 +128,15 @@ class SpokenTerms:
                     read = [normalised(documents[i].id) for i in block]
                     costs = np.empty((len(layers), len(part), len(block)))
                     for layer in range(len(layers)):
-                        together = side_by_side([x[layer] for x in read])
-                        of_queries = pool.map(lambda q, at=layer, found=together: subsequence_costs(q[at], *found), spoken)
+                        batch = side_by_side([x[layer] for x in read])
+                        of_queries = pool.map(lambda q, at=layer, batch=batch: subsequence_costs(q[at], *batch), spoken)
                         costs[layer] = torch.stack(list(of_queries)).numpy()
-                    found[np.ix_(range(len(layers)), part, block)] = -costs
-        known = np.isfinite(found)
-        number = np.maximum(known.sum(2, keepdims=True), 1)
-        kept = np.where(known, found, 0)
-        kept = np.where(known, kept - kept.sum(2, keepdims=True) / number, 0)
-        return np.where(known, kept / np.maximum(np.sqrt(np.square(kept).sum(2, keepdims=True) / number), 1e-9), -np.inf)
+                    scores[np.ix_(range(len(layers)), part, block)] = -costs
+        finite = np.isfinite(scores)
+        number = np.maximum(finite.sum(2, keepdims=True), 1)
+        centred = np.where(finite, scores, 0)
+        centred = np.where(finite, centred - centred.sum(2, keepdims=True) / number, 0)
+        return np.where(finite, centred / np.maximum(np.sqrt(np.square(centred).sum(2, keepdims=True) / number), 1e-9), -np.inf)
 
 
 def _parts(items: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[list[int]]:
@@ -171,19 +171,19 @@ def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
     librosa's `sequence.dtw` finds the same costs, one pair at a time in 1.5 times the time, and saves no line.
     """
     # (n, B, T); a frame of zeros is at right angles to all
-    found = torch.einsum("nd,btd->nbt", normalize(query.float(), dim=1), frames).neg_().add_(1).expm1_()
+    distances = torch.einsum("nd,btd->nbt", normalize(query.float(), dim=1), frames).neg_().add_(1).expm1_()
     # scaled over T; infinite beyond the end of a document
-    highest = found.masked_fill_(beyond, -torch.inf).amax(2, keepdim=True)
-    lowest = found.masked_fill_(beyond, torch.inf).amin(2, keepdim=True)
+    highest = distances.masked_fill_(beyond, -torch.inf).amax(2, keepdim=True)
+    lowest = distances.masked_fill_(beyond, torch.inf).amin(2, keepdim=True)
     spread = highest - lowest
     flat = spread < FLAT
-    found.sub_(lowest).div_(spread.masked_fill_(flat, 1)).add_(flat)
+    distances.sub_(lowest).div_(spread.masked_fill_(flat, 1)).add_(flat)
     # the cheapest paths, a frame of the query at a time
-    total = pad(found[0], (2, 0), value=torch.inf)  # nothing lies before the document
-    for row in found[1:]:
+    total = pad(distances[0], (2, 0), value=torch.inf)  # nothing lies before the document
+    for row in distances[1:]:
         before = torch.minimum(torch.minimum(total[:, 2:], total[:, 1:-1]), total[:, :-2])
         torch.add(row, before, out=total[:, 2:])
-    return total.amin(1) / len(found)
+    return total.amin(1) / len(distances)
 
 
 # ---- term-weighted values (NIST STD 2006), with the costs and trials of QUESST 2014

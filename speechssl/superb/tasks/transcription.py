@@ -115,9 +115,9 @@ class TranscriptionHead(nn.Module):
 def log_probabilities(head: nn.Module, batch: Batch) -> list[Tensor]:
     """(T, V) of every recording, its real frames alone, without dropout and SpecAugment."""
     before = head.training
-    found = head.eval()(batch.states, batch.lengths).cpu()
+    outputs = head.eval()(batch.states, batch.lengths).cpu()
     head.train(before)
-    return [log_probs[:n] for log_probs, n in zip(found, batch.lengths.tolist(), strict=True)]
+    return [log_probs[:n] for log_probs, n in zip(outputs, batch.lengths.tolist(), strict=True)]
 
 
 # ---- tasks
@@ -162,14 +162,14 @@ class Phones:
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Phones, separated by spaces."""
-        return [" ".join(greedy_symbols(found, self.vocabulary)) for found in log_probabilities(head, batch)]
+        return [" ".join(greedy_symbols(log_probs, self.vocabulary)) for log_probs in log_probabilities(head, batch)]
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """PER, pooled over the split."""
         utterances = self.data.splits[split]
         truth = {u.id: " ".join(u.phones.split()) for u in utterances}
-        found = {u.id: predicted.get(u.id, "") for u in utterances}
-        return HeadEvaluation((rate_measure("per", *edits(truth, found), self.data, split, resamples),), examples(truth, found))
+        texts = {u.id: predicted.get(u.id, "") for u in utterances}
+        return HeadEvaluation((rate_measure("per", *edits(truth, texts), self.data, split, resamples),), examples(truth, texts))
 
 
 @dataclass(frozen=True)
@@ -210,11 +210,11 @@ class Speech:
 
     def predict(self, head: nn.Module, batch: Batch) -> list[dict[str, str]]:
         """`greedy`, and `lm` where there is a language model."""
-        found = []
+        decoded = []
         for log_probs in log_probabilities(head, batch):
             texts = {"greedy": greedy_decode(log_probs, self.vocabulary)}
-            found.append(texts if self._decoder is None else texts | {"lm": self._decoder.decode(log_probs)})
-        return found
+            decoded.append(texts if self._decoder is None else texts | {"lm": self._decoder.decode(log_probs)})
+        return decoded
 
     def evaluate(self, split: str, predicted: Mapping[str, Mapping[str, str]], resamples: int) -> HeadEvaluation:
         """WER of the greedy texts and, with a language model, of those decoded with it (`wer_lm`), pooled over the split."""
@@ -222,7 +222,7 @@ class Speech:
         truth = {u.id: spelt(u.text) for u in utterances}
         ways = {"wer": "greedy"} | ({"wer_lm": "lm"} if self.language_model else {})
         texts = {metric: {u.id: predicted.get(u.id, {}).get(way, "") for u in utterances} for metric, way in ways.items()}
-        measures = [rate_measure(metric, *edits(truth, found), self.data, split, resamples) for metric, found in texts.items()]
+        measures = [rate_measure(metric, *edits(truth, decoded), self.data, split, resamples) for metric, decoded in texts.items()]
         return HeadEvaluation(tuple(measures), examples(truth, texts["wer"]))
 
 
@@ -265,18 +265,18 @@ class SlotFilling:
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Texts with their slots, as in "play B-artist madonna E-artist"."""
-        return [marked_text(greedy_symbols(found, self.vocabulary)) for found in log_probabilities(head, batch)]
+        return [marked_text(greedy_symbols(log_probs, self.vocabulary)) for log_probs in log_probabilities(head, batch)]
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """F1 of the slots' types, the mean over utterances, and CER of their values, pooled."""
         utterances = self.data.splits[split]
         truth = {u.id: marked_text(slot_symbols(u.text, u.slots)) for u in utterances}
-        found = {u.id: predicted.get(u.id, "") for u in utterances}
-        types = [slot_type_f1(found[name], truth[name]) if name in predicted else 0.0 for name in truth]
-        errors, lengths = zip(*(slot_value_errors(found[name], truth[name]) for name in truth), strict=True)
+        texts = {u.id: predicted.get(u.id, "") for u in utterances}
+        types = [slot_type_f1(texts[name], truth[name]) if name in predicted else 0.0 for name in truth]
+        errors, lengths = zip(*(slot_value_errors(texts[name], truth[name]) for name in truth), strict=True)
         f1 = rate_measure("slot_f1", types, None, self.data, split, resamples)
         cer = rate_measure("slot_cer", errors, lengths, self.data, split, resamples)
-        return HeadEvaluation((f1, cer), examples(truth, found))
+        return HeadEvaluation((f1, cer), examples(truth, texts))
 
 
 def train_language_model(data: UtteranceSet) -> NgramModel:
@@ -297,7 +297,7 @@ def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> N
 def edits(truth: Mapping[str, str], predicted: Mapping[str, str]) -> tuple[list[int], list[int]]:
     """Errors and lengths of the texts, in words or whatever is separated by spaces. Both by id."""
     words = [(text.split(), predicted[name].split()) for name, text in truth.items()]
-    return [Levenshtein.distance(*pair) for pair in words], [len(wanted) for wanted, _ in words]
+    return [Levenshtein.distance(*pair) for pair in words], [len(reference) for reference, _ in words]
 
 
 def examples(truth: Mapping[str, str], predicted: Mapping[str, str]) -> dict[str, Any]:
@@ -334,27 +334,27 @@ def marked_text(symbols: Sequence[str]) -> str:
 
 def slots_in(marked: str, recognised: bool) -> dict[str, list[str]]:
     """type -> values, in their order. recognised: markers are removed from the values."""
-    found: dict[str, list[str]] = {}
+    slots: dict[str, list[str]] = {}
     for kind, value in _SLOT.findall(re.sub(" +", " ", marked)):
         text = re.sub(r" E-\S+", "", re.sub(r"B-\S+ ", "", value)) if recognised else value
-        found.setdefault(kind, []).append(text)
-    return found
+        slots.setdefault(kind, []).append(text)
+    return slots
 
 
 def slot_type_f1(predicted: str, truth: str) -> float:
     """F1 of the types of one utterance's slots, each counted once; 1 where there are none in either (s3prl `slot_filling.py`)."""
-    types, wanted = set(slots_in(predicted, True)), set(slots_in(truth, False))
-    if not types and not wanted:
+    types, true_types = set(slots_in(predicted, True)), set(slots_in(truth, False))
+    if not types and not true_types:
         return 1.0
-    return 2 * len(types & wanted) / (len(types) + len(wanted))
+    return 2 * len(types & true_types) / (len(types) + len(true_types))
 
 
 def slot_value_errors(predicted: str, truth: str) -> tuple[int, int]:
     """Edits and characters of the true slots' values; each is compared with the nearest of its type, or with nothing."""
-    found, errors, characters = slots_in(predicted, True), 0, 0
+    recognised, errors, characters = slots_in(predicted, True), 0, 0
     for kind, values in slots_in(truth, False).items():
         for value in values:
-            nearest = min((Levenshtein.distance(one, value) for one in found.get(kind, [])), default=len(value))
+            nearest = min((Levenshtein.distance(one, value) for one in recognised.get(kind, [])), default=len(value))
             errors += nearest if nearest < 100 * len(value) else len(value)  # s3prl ignores values a hundred times as long
             characters += len(value)
     return errors, characters

@@ -158,8 +158,8 @@ class Verification:
         eer, cost = verification_intervals(scores, same, first, second, resamples)
         drawn, groups = (units.name, len({*first, *second})) if resamples else ("", 0)
         measures = tuple(
-            Measure.of(name, replace(found, drawn=drawn, groups=groups))
-            for name, found in (("eer", eer.percent), ("min_dcf", cost))
+            Measure.of(name, replace(interval, drawn=drawn, groups=groups))
+            for name, interval in (("eer", eer.percent), ("min_dcf", cost))
         )
         curve = ErrorCurve.of_scores(scores, same).thinned()
         return HeadEvaluation(measures, {"det": {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}})
@@ -261,10 +261,10 @@ def verification_intervals(
         weights = weights[(weights * right).any(1) & (weights * ~right).any(1)]  # resamples that have trials of both kinds
         curve = ErrorCurve.of_scores(ranked, right, weights)
         drawn.append(np.stack([curve.eer, curve.min_dcf], 1))
-    curve, found = ErrorCurve.of_scores(scores, same), np.concatenate(drawn)
+    curve, resampled = ErrorCurve.of_scores(scores, same), np.concatenate(drawn)
 
     def interval(value: float, of_resamples: np.ndarray) -> Interval:
-        ends = percentiles(of_resamples) if len(found) else (value, value)
-        return Interval(float(value), *ends, len(scores), len(found) > 0)
+        ends = percentiles(of_resamples) if len(resampled) else (value, value)
+        return Interval(float(value), *ends, len(scores), len(resampled) > 0)
 
-    return interval(curve.eer, found[:, 0]), interval(curve.min_dcf, found[:, 1])
+    return interval(curve.eer, resampled[:, 0]), interval(curve.min_dcf, resampled[:, 1])
