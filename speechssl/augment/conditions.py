@@ -152,12 +152,12 @@ def is_drawn(short: str, snr_db: float | None) -> bool:
 def _parse_step(text: str, whole: str) -> Condition:
     def number(value: str, low: float, high: float) -> float:
         try:
-            found = float(value)
+            parsed = float(value)
         except ValueError as error:
             raise InputError(_malformed(whole)) from error
-        if not low <= found <= high:
+        if not low <= parsed <= high:
             raise InputError(f"in the condition {whole!r} the number {value} is not in [{low:g}, {high:g}]; change it")
-        return found
+        return parsed
 
     text = text.strip()
     kind, at, value = text.rpartition("@") if "@" in text else (text, "", "")
@@ -216,14 +216,14 @@ class Distorter:
     def sources(self, condition: Condition) -> list[tuple[str, int]]:
         """Name and size in bytes of the recordings that a condition draws on, and the versions of what is generated; a line more
         where its SNR is not over active speech."""
-        found: list[tuple[str, int]] = []
+        sources: list[tuple[str, int]] = []
         for step in self._possible_steps(condition):
             if step.name == "noise":
-                found += self._bank(step.kind).sources
-                found += [] if self.snr_over == signal.ACTIVE else [(f"SNR over: {self.snr_over}", 0)]
+                sources += self._bank(step.kind).sources
+                sources += [] if self.snr_over == signal.ACTIVE else [(f"SNR over: {self.snr_over}", 0)]
             else:
-                found += [(path.name, path.stat().st_size) for path in self._files(step)]
-        return found
+                sources += [(path.name, path.stat().st_size) for path in self._files(step)]
+        return sources
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
         """samples: (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples themselves.
@@ -240,13 +240,13 @@ class Distorter:
 
     def steps(self, condition: Condition, utterance_id: str) -> list[Condition]:
         """The steps in order, and of a set the member that this utterance gets."""
-        found = []
+        steps = []
         for step in condition.steps or (condition,):
             if members := _members(step):
                 shares = np.array([SHARES[letter] for letter in step.kind.split("+")])
                 step = members[signal.generator(self.seed, step.kind, utterance_id).choice(len(members), p=shares / shares.sum())]
-            found.append(step)
-        return found
+            steps.append(step)
+        return steps
 
     def draw(self, step: Condition, utterance_id: str, n: int) -> DrawnNoise:
         """The noise (n,) of a step, or its impulse response, and what it is of; empty for a step that needs neither."""
@@ -413,8 +413,8 @@ class FrozenDistorter:
         """The noise (n,) or the impulse response of a step, as it was frozen."""
         source, condition = step["source"], parse_condition(step["apply"])
         if "files" not in source:
-            made = NoiseBank(source["generator"], (), row["seed"]) if condition.name == "noise" else None
-            noise = made.sample(source["key"], n) if made else Distorter(row["seed"]).draw(condition, source["key"], n).noise
+            bank = NoiseBank(source["generator"], (), row["seed"]) if condition.name == "noise" else None
+            noise = bank.sample(source["key"], n) if bank else Distorter(row["seed"]).draw(condition, source["key"], n).noise
         else:
             pieces = [self._piece(entry) for entry in source["files"]]
             noise = recording(pieces[0].file) if condition.name == "rir" else replay(pieces, n)

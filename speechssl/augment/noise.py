@@ -34,9 +34,9 @@ def noise_files(path: Path) -> list[Path]:
         return []
     if path.suffix.lower() not in MANIFESTS:
         return [path]
-    if not (found := [recording.path for recording in read_manifest(path)]):
+    if not (files := [recording.path for recording in read_manifest(path)]):
         raise InputError(f"the list of noises {path} is empty; write a recording in every line")
-    return found
+    return files
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class NoiseBank:
                     f"{folder} is not MUSAN: it has no recordings in {', '.join(missing)}; give the folder that has them"
                 )
             return cls("musan", (*parts["noise"], *parts["music"]), seed, tuple(parts["speech"]))
-        if (made := ALIASES.get(name, name)) in ("gaussian", "pink", *GENERATED) or made.startswith("coloured:"):
-            return cls(made, (), seed)
+        if (canonical := ALIASES.get(name, name)) in ("gaussian", "pink", *GENERATED) or canonical.startswith("coloured:"):
+            return cls(canonical, (), seed)
         path = folders.get(name, Path(kind))
         if files := noise_files(path):
             return cls("recording", tuple(files), seed)
@@ -100,8 +100,8 @@ class NoiseBank:
             raise InputError(f"there are no recordings of noise in {path}; give a folder with {', '.join(COMMON)} files")
         if name in folders:
             raise InputError(f"the recordings {path} of the noise {kind} do not exist; check the path")
-        known = f"gaussian, pink, coloured:SLOPE, babble, {', '.join(GENERATED)}, m+g+r, an audio file, a folder, a list"
-        raise InputError(f"there is no noise {kind}; give {known} or NAME=FOLDER")
+        kinds = f"gaussian, pink, coloured:SLOPE, babble, {', '.join(GENERATED)}, m+g+r, an audio file, a folder, a list"
+        raise InputError(f"there is no noise {kind}; give {kinds} or NAME=FOLDER")
 
     def sample(self, key: str, n: int) -> np.ndarray:
         """(n,) noise at 16 kHz, not silent, decided by the seed and the key alone. Raises InputError for a bad file."""
@@ -393,9 +393,9 @@ def music(n: int, rng: np.random.Generator) -> np.ndarray:
             vibrato = 1 + 0.004 * np.sin(2 * np.pi * 5.5 * np.arange(length) / SAMPLE_RATE)
             total[start : start + length] += harmonics(pitch * vibrato, heights, rng) * attack_decay(length, 0.01, pluck)
     played, drums = unit(total[:n]), np.zeros(n)
-    for every, slope, decay in ((2 * beat, -9, 0.3), (2 * beat, 0, 0.2), (beat // 2, 6, 0.06)) if rng.random() < PERCUSSION else ():
+    for step, slope, decay in ((2 * beat, -9, 0.3), (2 * beat, 0, 0.2), (beat // 2, 6, 0.06)) if rng.random() < PERCUSSION else ():
         hit = tilted(round(0.3 * SAMPLE_RATE), rng, slope, 3) * attack_decay(round(0.3 * SAMPLE_RATE), 0.001, decay)
-        times = np.arange(int(rng.integers(2)) * beat, n, every)
+        times = np.arange(int(rng.integers(2)) * beat, n, step)
         drums += rng.uniform(0.2, 1) * unit(strikes(n, times, rng.uniform(0.6, 1, len(times)), hit))
     return played + drums
 

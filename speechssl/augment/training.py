@@ -77,7 +77,7 @@ class Library:
 def generated(seed: int, cache: Path | None = None) -> Library:
     """The generated stand-in for MUSAN. cache: a folder in which it is kept for the next process; else it is made in memory."""
     card = {"set": "stand-in", "generator": VERSION, "seed": seed, "clips": CLIPS, "seconds": SECONDS}
-    return _kept(card, lambda: stand_in(seed), cache)
+    return _cached(card, lambda: stand_in(seed), cache)
 
 
 def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None) -> Library:
@@ -90,7 +90,7 @@ def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None
     longest = max(HOURS * 3600 / len(files), LEAST)
 
     def parts() -> list[np.ndarray]:
-        found, failed = [], {}
+        pieces, failed = [], {}
         for path in files:
             try:
                 duration(path)  # names what is wrong before a long file is decoded
@@ -100,39 +100,39 @@ def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None
                 continue
             keep = round(longest * SAMPLE_RATE)
             start = int(signal.generator(seed, "stretch", path.name).integers(max(len(samples) - keep, 0) + 1))
-            found.append(samples[start : start + keep])
-        if not found:
+            pieces.append(samples[start : start + keep])
+        if not pieces:
             raise InputError(f"no recording of {name} noise can be used ({next(iter(failed.values()))}); give others")
         tell_set_aside(failed, f"{name} noise")
-        return found
+        return pieces
 
     # A hash of the names, sizes and times of files: their contents may be 100 hours. What is missing is reported when it is read.
     stats = [path.stat() if path.exists() else None for path in files]
-    known = hash_json([[path.name, s and s.st_size, s and s.st_mtime_ns] for path, s in zip(files, stats, strict=True)])
-    card = {"set": name, "seed": seed, "recordings": len(files), "files": known, "seconds_each_at_most": round(longest, 3)}
-    return _kept(card, parts, cache)
+    files_hash = hash_json([[path.name, s and s.st_size, s and s.st_mtime_ns] for path, s in zip(files, stats, strict=True)])
+    card = {"set": name, "seed": seed, "recordings": len(files), "files": files_hash, "seconds_each_at_most": round(longest, 3)}
+    return _cached(card, parts, cache)
 
 
-def _kept(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None) -> Library:
+def _cached(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None) -> Library:
     """From the cache where it is there and its card is the same, else made, and kept if there is a cache."""
 
-    def made() -> Library:
+    def assemble() -> Library:
         pieces = list(make())
         return Library(np.concatenate(pieces), np.cumsum([0, *map(len, pieces)]), card)
 
     if cache is None:
-        return made()
+        return assemble()
     folder = cache / f"{card['set']}-{hash_json(card)[:12]}"
     with locked(folder):
         if not (folder / "card.json").exists():
-            library = made()
+            library = assemble()
             with replacing(folder / "noise.int16") as temporary:
                 library.samples.tofile(temporary)
             more = {"edges": library.edges.tolist(), "files": {"noise.int16": hash_files([folder / "noise.int16"])}}
             write_json(folder / "card.json", {**card, **more})  # last: it says that the rest is whole
-        found = read_json(folder / "card.json")
-        check_kept(folder, found)
-        edges = np.asarray(found["edges"], np.int64)
+        stored = read_json(folder / "card.json")
+        check_kept(folder, stored)
+        edges = np.asarray(stored["edges"], np.int64)
     return _mapped(folder / "noise.int16", edges, card)
 
 
@@ -324,7 +324,7 @@ def parse_distortions(
             raise InputError("babble noise needs voices; give a folder of recordings as voices=FOLDER with --noise")
         return recordings(sources["voices"], "voices")
 
-    def made(name: str, share: float) -> Kind:
+    def kind_of(name: str, share: float) -> Kind:
         if name in sources:
             library = recordings(sources[name], name)
             return Kind(name, share, library.card, partial(clips, library, 0.0))
@@ -352,6 +352,6 @@ def parse_distortions(
                 return Kind(name, share, card, change=change)
         raise InputError(f"{text!r} names the distortion {name!r}, which is neither a source nor one of m, g, r, p, v, b, c, s")
 
-    kinds = tuple(made(name, share / sum(shares.values())) for name, share in shares.items())
+    kinds = tuple(kind_of(name, share / sum(shares.values())) for name, share in shares.items())
     changes = (rooms()[1], pitch, band) if double else ()
     return TrainingDistortions(kinds, seed, probability, snr, snr_end or snr, double, changes, snr_over)
