@@ -44,8 +44,8 @@ class MiniSqa:
             self.language, counts, self.seed, self.questions, self.unanswerable, self.reference, self.synthesiser
         )
         prepare(self.out, settings, self.workers)
-        some = ", ".join(f"{n} {split} passage{'s' * (n != 1)}" for split, n in counts.items() if n)
-        print(f"{self.out}: MiniSQA {self.language}, {some}")
+        sizes = ", ".join(f"{n} {split} passage{'s' * (n != 1)}" for split, n in counts.items() if n)
+        print(f"{self.out}: MiniSQA {self.language}, {sizes}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +99,6 @@ class Miniature:
         from speechssl.synth.miniature import make_miniature
 
         counts = {"train": self.passages, "dev": self.dev_passages, "test": self.test_passages}
-        made = make_miniature(self.out, self.corpus.replace("_", "-"), counts, self.questions, self.seed)
-        found = ", ".join(f"{number} {split}" for split, number in counts.items())
-        print(f"{self.out}: an invented miniature of {self.corpus}, {found} passages{'' if made else ' (there already)'}")
+        written = make_miniature(self.out, self.corpus.replace("_", "-"), counts, self.questions, self.seed)
+        sizes = ", ".join(f"{number} {split}" for split, number in counts.items())
+        print(f"{self.out}: an invented miniature of {self.corpus}, {sizes} passages{'' if written else ' (there already)'}")

@@ -58,12 +58,12 @@ class InventedPassage:
     @cached_property
     def sounds(self) -> tuple[Spoken, ...]:
         """The sentences, each with the pause after it."""
-        found = []
+        sounds = []
         for sentence in self.spoken:
             sound = speak(sentence, self.voice)
             silence = np.zeros(round(PAUSE * sound.sample_rate), np.int16)
-            found.append(replace(sound, samples=np.concatenate([sound.samples, silence])))
-        return tuple(found)
+            sounds.append(replace(sound, samples=np.concatenate([sound.samples, silence])))
+        return tuple(sounds)
 
     def times(self, question: InventedQuestion) -> tuple[float, float]:
         """Seconds of the answer from the beginning of its sentence."""
@@ -88,14 +88,14 @@ def invent(language: str, split: str, count: int, seed: int, questions: int) -> 
         rng = random.Random(f"miniature {language} {split} {index} {seed}")
         voice, *others = rng.sample(speakers(language, split), k=len(speakers(language, split)))
         written = tuple(s[0].upper() + s[1:] + stop for s in text.sentences)
-        asked = []
+        invented = []
         for i, q in enumerate(text.questions):
             assert q.answer is not None
             answer = written[q.sentence][q.start : q.start + len(q.answer)]
             start = sum(len(s) + len(between) for s in written[: q.sentence]) + q.start
-            asked_as = q.text[0].upper() + q.text[1:] + ("?" if language == "en" else "？")
-            asked.append(InventedQuestion(asked_as, q.text, answer, start, q, others[i % len(others)]))
-        yield InventedPassage(split, index, language, text.sentences, written, tuple(asked), voice)
+            question = q.text[0].upper() + q.text[1:] + ("?" if language == "en" else "？")
+            invented.append(InventedQuestion(question, q.text, answer, start, q, others[i % len(others)]))
+        yield InventedPassage(split, index, language, text.sentences, written, tuple(invented), voice)
 
 
 def record(path: Path, samples: np.ndarray, rate: int) -> None:
@@ -210,12 +210,12 @@ def write_slue_sqa5(content: Content, root: Path, rng: random.Random) -> None:
                 words.append((".", "", -1.0, -1.0))
             columns = ("word", "normalized_word", "start_second", "end_second")
             for number, question in enumerate(t.questions):
-                asked, (start, end) = speak(question.spoken, question.voice), t.times(question)
+                recording, (start, end) = speak(question.spoken, question.voice), t.times(question)
                 before = t.seconds_before(question.source.sentence)
                 joined = np.concatenate([sound.samples for sound in t.sounds]), t.sounds[0].sample_rate
                 row = {
                     "question_id": f"Invented-{split}-{t.index}-{number}",
-                    "question_audio": audio(f"question-{t.index}-{number}.wav", asked.samples, asked.sample_rate),
+                    "question_audio": audio(f"question-{t.index}-{number}.wav", recording.samples, recording.sample_rate),
                     "question_speaker_id": question.voice.name,
                     "raw_question_text": question.text,
                     "normalized_question_text": question.spoken,
@@ -254,13 +254,13 @@ def write_spoken_squad(content: Content, root: Path, rng: random.Random) -> None
     for name, (split, rate, offsets) in SPOKEN_SQUAD.items():
         data = []
         for t in content[split]:
-            context, found = t.context, [(i, q.start, q.answer) for i, q in enumerate(t.questions)]
+            context, answers = t.context, [(i, q.start, q.answer) for i, q in enumerate(t.questions)]
             others = [word for sentence in t.spoken for word in sentence.split()]
             while rate:  # until an answer is left
                 context = " ".join(" ".join(with_errors(s.split(), rate, others, rng)) + "." for s in t.spoken)
-                kept = [(i, at, a.lower()) for i, _, a in found if (at := context.find(a.lower())) >= 0]
-                if kept:
-                    found = kept if offsets else found
+                surviving = [(i, at, a.lower()) for i, _, a in answers if (at := context.find(a.lower())) >= 0]
+                if surviving:
+                    answers = surviving if offsets else answers
                     break
             qas = [
                 {
@@ -268,7 +268,7 @@ def write_spoken_squad(content: Content, root: Path, rng: random.Random) -> None
                     "question": t.questions[i].text,
                     "answers": [{"text": answer, "answer_start": start}],
                 }
-                for i, start, answer in found
+                for i, start, answer in answers
             ]
             data.append({"title": f"Invented_{t.index}", "paragraphs": [{"context": context, "qas": qas}]})
         write_json(root / name, {"version": "1.1", "data": data})
@@ -280,9 +280,9 @@ def write_odsqa(content: Content, root: Path, rng: random.Random) -> None:
     def article(t: InventedPassage, context: str, questions: Sequence[str]) -> dict[str, Any]:
         """Answers are those of the text, at the first place that the context has them, else at the place they had."""
         name, qas = f"{9000 + t.index}-1", []
-        for i, (asked, q) in enumerate(zip(questions, t.questions, strict=True), 1):
+        for i, (text, q) in enumerate(zip(questions, t.questions, strict=True), 1):
             start = at if (at := context.find(q.answer)) >= 0 else q.start
-            qas.append({"id": f"{name}-{i}", "question": asked, "answers": [{"id": "1", "text": q.answer, "answer_start": start}]})
+            qas.append({"id": f"{name}-{i}", "question": text, "answers": [{"id": "1", "text": q.answer, "answer_start": start}]})
         paragraph = {"id": name, "context": context, "qas": qas}
         return {"id": name.split("-")[0], "title": "Invented", "paragraphs": [paragraph]}
 
@@ -293,8 +293,8 @@ def write_odsqa(content: Content, root: Path, rng: random.Random) -> None:
     for name, rate in ODSQA.items():
         data = []
         for t, context in zip(content["test"], contexts, strict=True):
-            asked = ["".join(with_errors(q.spoken, rate, list(q.spoken), rng)) + "？" if rate else q.text for q in t.questions]
-            data.append(article(t, context, asked))
+            texts = ["".join(with_errors(q.spoken, rate, list(q.spoken), rng)) + "？" if rate else q.text for q in t.questions]
+            data.append(article(t, context, texts))
         if rate:  # as 6152-2-3, which the other file has not
             first = data[0]["paragraphs"][0]
             first["qas"].append({"id": f"{first['id']}-99", "question": "", "answers": first["qas"][0]["answers"]})

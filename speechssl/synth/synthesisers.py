@@ -168,10 +168,10 @@ def _ipa(text: str) -> list[str]:
     """What espeak-ng reads of an English text, a word each, in the phonetic alphabet with stress; it may read two words as one."""
     with _fresh_library(Voice("", "en-us", "")) as (lib, _):
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
-        rest, found = ctypes.c_char_p(text.encode()), b""
+        rest, ipa = ctypes.c_char_p(text.encode()), b""
         while rest.value:  # a clause at a time
-            found += (lib.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, _IPA) or b"") + b" "
-    return found.decode(errors="replace").split()
+            ipa += (lib.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, _IPA) or b"") + b" "
+    return ipa.decode(errors="replace").split()
 
 
 def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list[list[str]]:
@@ -179,15 +179,15 @@ def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list
 
     Raises ValueError when espeak-ng does not know the language.
     """
-    found = []
+    pronunciations = []
     with _fresh_library(Voice("", language, "")) as (lib, _):
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
         for word in words:
             text = ctypes.c_char_p(word.encode())
             phones = lib.espeak_TextToPhonemes(ctypes.byref(text), _CHARS_UTF8, ord("|") << 8) or b""
             plain = (phone if stress else _STRESS.sub("", phone) for phone in re.split(r"[|\s]+", phones.decode(errors="replace")))
-            found.append([phone for phone in plain if phone and not phone.startswith("_")])
-    return found
+            pronunciations.append([phone for phone in plain if phone and not phone.startswith("_")])
+    return pronunciations
 
 
 def _words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark, ...]:
@@ -258,8 +258,8 @@ def _marks(text: str, words: Iterable[tuple[int, str, float, float]], rate: int,
             times[number] = (name, times[number][1] if number in times else start, end)
     marks, place = [], 0
     for name, start, end in times.values():
-        found = text.find(name, place)
-        position = found if found >= 0 else place
+        at = text.find(name, place)
+        position = at if at >= 0 else place
         place = position + len(name)
         a, b = (min(round(t * rate), total) for t in (start, end))
         marks.append(Mark(name, a, b, position))
@@ -379,9 +379,9 @@ class _Festival:
         self.process = subprocess.Popen(
             [program, "--pipe"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
-        known = f'(if (member_string "{name}" (voice.list)) (voice_{name}) (error "no such voice"))'
+        select_voice = f'(if (member_string "{name}" (voice.list)) (voice_{name}) (error "no such voice"))'
         try:
-            self.ask(f'{known}{_SCHEME}(format stderr "DONE\\n")')
+            self.ask(f'{select_voice}{_SCHEME}(format stderr "DONE\\n")')
         except ValueError as error:
             raise InputError(f"festival has no voice {name}; on Debian install its package, festvox-*") from error
 
@@ -491,17 +491,17 @@ def _kokoro(text: str, name: str) -> Spoken:
         pronounced = ["".join(_ipa(word)) for _, word in words]
     ids, owners = [_PADDING], [-1]  # owners: which word a phone is of
     for number, ((_, word), sound) in enumerate(zip(words, pronounced, strict=True)):
-        for theirs, ours in _SOUNDS.items():
-            sound = sound.replace(theirs, ours)
-        known = [vocabulary[c] for c in sound if c in vocabulary]
+        for espeak, kokoro in _SOUNDS.items():
+            sound = sound.replace(espeak, kokoro)
+        phone_ids = [vocabulary[c] for c in sound if c in vocabulary]
         ending = [vocabulary[c] for c in word.rstrip("\"'”’)")[-1:] if c in ".,;:!?"] + [vocabulary[" "]]
-        ids += known + ending
-        owners += [number] * len(known) + [-1] * len(ending)
+        ids += phone_ids + ending
+        owners += [number] * len(phone_ids) + [-1] * len(ending)
     ids, owners = [*ids[:-1], _PADDING], [*owners[:-1], -1]
-    some = [styles[part] for part in name.split("+")]
-    if len(ids) - 2 >= len(some[0]) or all(owner < 0 for owner in owners):
+    parts = [styles[part] for part in name.split("+")]
+    if len(ids) - 2 >= len(parts[0]) or all(owner < 0 for owner in owners):
         raise ValueError(f"kokoro could not speak {text!r}")
-    style = np.mean([style[len(ids) - 2] for style in some], axis=0, keepdims=True)
+    style = np.mean([style[len(ids) - 2] for style in parts], axis=0, keepdims=True)
     inputs = {"tokens": np.array([ids]), "style": style.astype(np.float32), "speed": np.ones(1, np.float32)}
     audio, durations = model.run(None, inputs)
     samples = np.round(np.clip(audio.ravel(), -1, 1) * 32767).astype(np.int16)
@@ -518,8 +518,8 @@ def _kokoro(text: str, name: str) -> Spoken:
             start = end
     marks = []
     for number, (place, word) in enumerate(words):
-        own = [k for k, owner in enumerate(owners) if owner == number]
-        if own:
+        indices = [k for k, owner in enumerate(owners) if owner == number]
+        if indices:
             bare = word.strip(_AROUND)
-            marks.append(Mark(bare, edges[own[0]], edges[own[-1] + 1], place + word.index(bare)))
+            marks.append(Mark(bare, edges[indices[0]], edges[indices[-1] + 1], place + word.index(bare)))
     return Spoken(samples, 24_000, tuple(marks), tuple(phones))
