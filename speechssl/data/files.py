@@ -189,7 +189,8 @@ def read_manifest(path: Path) -> Iterator[Recording]:
     """The recordings of a .jsonl, .csv, .txt or .tsv, see `list_recordings`; ids may occur twice. Raises InputError for damage."""
     if (kind := path.suffix.lower()) in (".jsonl", ".csv"):
         outside = total = 0
-        cells = ({k: v.strip() for k, v in row.items() if v.strip()} for row in read_csv(path)) if kind == ".csv" else ()
+        rows = read_csv(path, delimiter_of(path)) if kind == ".csv" else ()
+        cells = ({k: v.strip() for k, v in row.items() if v.strip()} for row in rows)
         for number, values in enumerate(cells, 2) if kind == ".csv" else read_lines(path):
             audio, seconds = values.get("audio"), values.get("seconds")
             if not isinstance(audio, str) or not audio:
@@ -284,6 +285,13 @@ def open_csv(path: Path, strict: bool = False, delimiter: str = ",") -> Iterator
         raise InputError(f"cannot read {path} as CSV ({error}); correct it or download it again") from error
 
 
+def delimiter_of(path: Path) -> str:
+    """What separates the columns of a CSV file by its header: a comma, a tab, or a semicolon, as some spreadsheets write."""
+    with open_csv(path) as rows:
+        header = ",".join(next(rows, []))
+    return max(",\t;", key=header.count)
+
+
 def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     """Rows of a CSV file with a header, names without what stands around them.
 
@@ -294,7 +302,7 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
         found = []
         for number, row in enumerate((row for row in rows if row), 1):
             if any(row[len(names) :]):
-                between = "tabs" if delimiter == "\t" else "commas"
+                between = {"\t": "tabs", ";": "semicolons"}.get(delimiter, "commas")
                 counts = f"{len(row)} cells and the header {len(names)}"
                 raise InputError(f"{path}, row {number} has {counts}; put a text that holds {between} in quotation marks")
             found.append(dict(zip(names, row, strict=False)))
