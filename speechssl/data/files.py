@@ -281,7 +281,9 @@ def open_csv(path: Path, strict: bool = False, delimiter: str = ",") -> Iterator
             yield csv.reader(file, strict=strict, delimiter=delimiter)
     except UnicodeDecodeError as error:
         raise InputError(f"cannot read {path} as CSV (it is not UTF-8); save it as UTF-8 or download it again") from error
-    except (OSError, csv.Error) as error:
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
+    except csv.Error as error:
         raise InputError(f"cannot read {path} as CSV ({error}); correct it or download it again") from error
 
 
