@@ -33,7 +33,7 @@ from tqdm import tqdm
 from speechssl.audio import LONG, SAMPLE_RATE, collect, forget, in_blocks
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
-from speechssl.encoders.hubert import FastEngine, convolution_dtype, is_known, modules_of, nothing
+from speechssl.encoders.hubert import FastEngine, convolution_dtype, has_onednn, is_known, modules_of, nothing
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add, added
 from speechssl.io import SHIPPED, checkpoint_folder, dequantise, hash_bytes, hash_files, hash_json, load_quantised, read_json
@@ -379,7 +379,7 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
             raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
         return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
     on_cpu = device == "cpu" or (device == "auto" and (precision == "int8" or not torch.cuda.is_available()))
-    checkpoint = load_checkpoint(name, weights_alone=on_cpu and torch.backends.mkldnn.is_available())
+    checkpoint = load_checkpoint(name, weights_alone=on_cpu and has_onednn())
     encoder = as_encoder(checkpoint, precision, device)
     if type(checkpoint.model) is not nn.Module:
         del checkpoint
@@ -401,7 +401,7 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
     config: Any = checkpoint.model.config
     whisper, known = config.model_type == "whisper", is_known(config)
-    fast = known and on_cpu and torch.backends.mkldnn.is_available()
+    fast = known and on_cpu and has_onednn(precision == "int8")
     if precision == "int8" and not fast:
         why = "not in int8, which is for HuBERT and wav2vec 2.0 on CPUs"
         raise InputError(f"{checkpoint.name} runs in fp32 or bf16, {why}; choose one of these")
@@ -440,7 +440,7 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
 def has_bf16(on_cpu: bool) -> bool:
     """Whether the processor, or else the GPU, has bf16 arithmetic."""
     if on_cpu:
-        return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        return has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
