@@ -549,8 +549,9 @@ def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
-    """What decides an encoder of a folder: name -> hash of every file of weights or settings, for its card."""
-    return {path.name: hash_files([path]) for path in sorted((*folder.glob("*.safetensors"), *folder.glob("*config.json")))}
+    """What decides an encoder of a folder: name -> hash of every file of weights, settings or a tokeniser, for its card."""
+    found = {path for pattern in ("*.safetensors", "*config.json", "tokenizer*.json") for path in folder.glob(pattern)}
+    return {path.name: hash_files([path]) for path in sorted(found)}
 
 
 def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
