@@ -587,7 +587,7 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
     from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor
 
     try:
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense
         raise InputError(
             f"found no speech encoder at {source} ({first_line(error)}); give a folder with config.json and model.safetensors"
@@ -606,7 +606,8 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
     # whether the input is normalised: by the feature extractor, or without one as the published checkpoints do, which is a guess
     preprocessor = folder / "preprocessor_config.json"
     try:
-        extractor = None if config.model_type == "whisper" else AutoFeatureExtractor.from_pretrained(source)
+        whisper = config.model_type == "whisper"
+        extractor = None if whisper else AutoFeatureExtractor.from_pretrained(source, trust_remote_code=False)
     except OSError as error:
         if preprocessor.is_file():
             raise InputError(f"cannot read {preprocessor} ({first_line(error)}); correct it") from error

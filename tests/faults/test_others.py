@@ -170,8 +170,12 @@ UNSAFE |= {"yaml": {"load", "full_load", "unsafe_load"}, "torch": {"load"}, "np"
 
 
 def unsafe(tree: ast.AST) -> Iterator[str]:
-    """Calls that run what a file says, unless they are restricted."""
+    """Calls that run what a file says, or ask whether to, unless they are restricted."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("from_pretrained"):  # transformers' for any model
+            by_config = any(word in ast.unparse(node.func) for word in ("Auto", "loader"))
+            if by_config and not any(k.arg == "trust_remote_code" and ast.unparse(k.value) == "False" for k in node.keywords):
+                yield f"{ast.unparse(node.func)} in line {node.lineno}"
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)):
             continue
         named: dict[str | None, Any] = {k.arg: k.value for k in node.keywords}
@@ -186,11 +190,37 @@ def test_no_pickle_is_loaded_unrestricted(tell: Tell) -> None:
     files = sorted(PACKAGE.rglob("*.py"))
     found = {str(path): calls for path in files if (calls := list(unsafe(ast.parse(path.read_text(encoding="utf-8")))))}
     assert not found
-    assert list(unsafe(ast.parse("import torch\ntorch.load(x)\npickle.loads(y)"))) == [
+    assert list(unsafe(ast.parse("import torch\ntorch.load(x)\npickle.loads(y)\nAutoModel.from_pretrained(z)"))) == [
         "torch.load in line 2",
         "pickle.loads in line 3",
+        "AutoModel.from_pretrained in line 4",
     ]
     tell("module that could load a pickle unrestricted", ["it does not"] * len(files))
+
+
+@pytest.mark.parametrize("kind", ["evil", "hubert", "whisper"])
+def test_no_code_beside_a_checkpoint_is_run_nor_asked_for(
+    kind: str, workshop: Path, tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, ran = tmp_path / "model", tmp_path / "ran"
+    model.mkdir()
+    autos = ("Config", "Model", "Tokenizer", "FeatureExtractor", "ModelForCTC", "ModelForQuestionAnswering")
+    config = {"model_type": kind, "auto_map": {f"Auto{name}": f"evil.{name}" for name in autos}}
+    for name in ("config.json", "preprocessor_config.json", "tokenizer_config.json"):
+        (model / name).write_text(json.dumps(config | {"feature_extractor_type": "Evil", "tokenizer_class": "Evil"}))
+    (model / "evil.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asks whether to run code"))
+    qa = ("evaluate", "qa", workshop / "corpus", tmp_path / "qa", "--split", "test", "--systems")
+    verbs: tuple[tuple[object, ...], ...] = (
+        ("units", "fit", workshop / "audio", model, tmp_path / "book.safetensors", "--clusters", 4),
+        ("pretrain", "text", tmp_path / "text", "--data", "nested", "--like", model, "--steps", 1),
+        (*qa, f"cascade-{model}"),
+        (*qa, "text", "--reader", model),
+    )
+    for arguments in verbs:
+        check_refusal(command(*arguments), str(model))
+    assert not ran.exists()
+    tell("code beside a checkpoint", ["not run"] * len(verbs))
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid") or os.geteuid() != 0, reason="only root can become somebody without permission")
