@@ -19,6 +19,7 @@ TEXT
   sed -nE "$RECIPE_STAGES" "$0"
 }
 
+GIVEN=("$@")
 refuse() { echo "speechssl: $1" >&2; exit 2; }
 FIRST=0 LAST=999 SKIPPED='' STAGE=0 SETTINGS=() ARGUMENTS=()
 while [ $# -gt 0 ]; do
@@ -55,6 +56,10 @@ configure() {
   fi
   CONFIGURED=$CONFIG
   VALUES=$(command python recipes/settings.py "$CONFIG")
+  # small commands spend their time on imports: of a configuration with `forked` they are forks of one process
+  if [ "$(setting forked)" = True ] && [ "$(uname)" = Linux ] && [[ $(type -P speechssl) != */preloaded-*/* ]]; then
+    exec python recipes/preloaded.py "$0" ${GIVEN[@]+"${GIVEN[@]}"}
+  fi
 }
 
 stage() { # "N what it does"

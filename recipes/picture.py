@@ -11,8 +11,8 @@ from speechssl.io import read_json
 from speechssl.report.figures import MARKERS, PALETTE
 from speechssl.results import save_figure, styled
 
-SYSTEMS = {"dual": "DUAL (no transcript)", "speechbert": "SpeechBERT", "cascade-ctc": "cascade: CTC, text QA"}
-WHISPERS = {f"cascade-whisper-{size}": f"cascade: Whisper {size}, text QA" for size in ("tiny.en", "base")}  # beside their own WER
+SYSTEMS = ("dual", "cascade-ctc", "speechbert")  # in the order of pages, and so in their colours
+WHISPERS = ("cascade-whisper-tiny.en", "cascade-whisper-base")  # beside their own WER
 Scores = dict[tuple[str, str, str], dict[str, float]]  # by system, metric and condition
 
 
@@ -33,8 +33,8 @@ def draw(scores: Scores, out: Path) -> None:
     with styled(svg_hashsalt="results", svg_fonttype="path", font_size=10) as figure_class:
         figure = figure_class(figsize=(9, 3.4), facecolor="white", layout="constrained")
         by_snr, by_errors = figure.subplots(1, 2, sharey=True)
-        for slot, (system, name) in enumerate(SYSTEMS.items()):
-            style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "capsize": 3, "label": name}
+        for slot, system in enumerate(SYSTEMS):
+            style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "capsize": 3, "label": system}
             for axes, conditions, places, line in (
                 (by_snr, by_level, [i + 0.08 * (slot - 1) for i in range(len(by_level))], "-"),
                 (by_errors, sorted(wer, key=wer.__getitem__), sorted(wer.values()), "none"),
@@ -43,8 +43,8 @@ def draw(scores: Scores, out: Path) -> None:
                 values = [cell["value"] for cell in cells]
                 errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
                 axes.errorbar(places, values, errors, linestyle=line, **style)
-        for slot, (system, name) in enumerate(WHISPERS.items(), len(SYSTEMS)):
-            style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "capsize": 3, "label": name, "linestyle": "none"}
+        for slot, system in enumerate(WHISPERS, len(SYSTEMS)):
+            style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "capsize": 3, "label": system, "linestyle": "none"}
             where = sorted(c for (s, metric, c) in scores if (s, metric) == (system, "ff1"))
             cells = [scores[system, "ff1", c] for c in where]
             errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]

@@ -30,12 +30,12 @@ OTHERS = "--trained all, frozen or none"  # that suit every encoder
 BOTTLENECK = 64  # A
 RANK, SCALE = 8, 16  # of LoRA: rank, and alpha
 # the last matrix of attention and of feed-forward: what its output is added to is the residual stream
-_BACK = re.compile(
+_TO_RESIDUAL = re.compile(
     r"(output\.dense|attention\.dense|ffn_output|output_dense|out_lin|lin2|Wo|out_proj|o_proj|down_proj|attn\.o|fc2|SelfAttention\.o"
     r"|DenseReluDense\.wo)$"
 )
-_UNCALLED = ("wavlm",)  # whose attention reads the weights of its matrices, and never calls these
-_ASKED = r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj|SelfAttention\.[qv]|attn\.[qv])"
+_READS_WEIGHTS = ("wavlm",)  # whose attention reads the weights of its matrices, and never calls these
+_QUERY_VALUE = r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj|SelfAttention\.[qv]|attn\.[qv])"
 
 
 def train_only(encoder: nn.Module, trained: str) -> None:
@@ -46,16 +46,14 @@ def train_only(encoder: nn.Module, trained: str) -> None:
     if trained == "adapters":
         add(encoder, {"adapters": BOTTLENECK})
     elif trained == "weighted-sum":
-        if not _alike(encoder):
+        if not _layers_of_one_size(encoder):
             raise InputError(f"the layers of {type(encoder).__name__} do not all give outputs of one size; choose {OTHERS}")
         add(encoder, {"weighted_sum": True})
     elif trained == "lora":
         _add_lora(encoder)
     for name, module in encoder.named_modules():
-        norm = "norm" in type(module).__name__.lower()
-        position = (
-            "position" in (own := name.rpartition(".")[2]) or "relative_attention" in name or own == "rel_embeddings"
-        )  # DeBERTa's
+        norm, own = "norm" in type(module).__name__.lower(), name.rpartition(".")[2]
+        position = "position" in own or "relative_attention" in name or own == "rel_embeddings"  # the last is DeBERTa's
         for weight, values in module.named_parameters(recurse=False):
             values.requires_grad_(
                 {
@@ -89,31 +87,28 @@ def add(encoder: nn.Module, what: dict[str, Any]) -> None:
     there = added(encoder)
     if (width := what.get("adapters")) and "adapters" not in there:
         _check_called(encoder, "adapters")
-        found = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and _BACK.search(n)]
-        if not found or len(found) != 2 * (own := _own_layers(encoder.config)):
-            places = f"{len(found)} places, not two in each of {own} layers," if found else "no place"
+        matrices = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and _TO_RESIDUAL.search(n)]
+        config = getattr(encoder, "config", None)
+        groups = getattr(config, "num_hidden_groups", 0) * getattr(config, "inner_group_num", 1)  # layers that ALBERT repeats
+        own: int = groups or getattr(config, "num_hidden_layers", 0)
+        if not matrices or len(matrices) != 2 * own:
+            places = f"{len(matrices)} places, not two in each of {own} layers," if matrices else "no place"
             raise InputError(f"adapters find {places} in {type(encoder).__name__}; choose {OTHERS}, or try biases or lora")
-        for matrix in found:
+        for matrix in matrices:
             matrix.adapter = Bottleneck(matrix.out_features, width)
-            matrix.register_forward_hook(_through)
+            matrix.register_forward_hook(_adapt)
     if what.get("weighted_sum") and "weighted_sum" not in there:
         layers: int = encoder.config.num_hidden_layers  # type: ignore[assignment, union-attr]
         encoder.layer_shares = nn.Parameter(torch.zeros(layers + 1))
-        encoder.register_forward_pre_hook(_ask_all, with_kwargs=True)
-        encoder.register_forward_hook(_sum)
+        encoder.register_forward_pre_hook(_with_hidden_states, with_kwargs=True)
+        encoder.register_forward_hook(_weighted_sum)
 
 
 def _check_called(encoder: nn.Module, method: str) -> None:
     """Raises InputError where what is added to a matrix would never be computed."""
-    if getattr(getattr(encoder, "config", None), "model_type", None) in _UNCALLED:
+    if getattr(getattr(encoder, "config", None), "model_type", None) in _READS_WEIGHTS:
         name = type(encoder).__name__
         raise InputError(f"{method} would train nothing in the attention of {name}; choose {OTHERS}, or try biases")
-
-
-def _own_layers(config: Any) -> int:
-    """Layers with weights of their own: all, but of ALBERT, which goes through the same ones again, those of its groups."""
-    shared: int = getattr(config, "num_hidden_groups", 0) * getattr(config, "inner_group_num", 1)
-    return shared or config.num_hidden_layers  # type: ignore[no-any-return]
 
 
 def merged(encoder: nn.Module) -> nn.Module:
@@ -141,12 +136,12 @@ class Bottleneck(nn.Module):
         return x + self.up(nn.functional.gelu(self.down(x)))
 
 
-def _through(matrix: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+def _adapt(matrix: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
     return matrix.adapter(output)  # type: ignore[no-any-return, operator]
 
 
 @torch.no_grad()  # what an encoder keeps of this call must still take a gradient
-def _alike(encoder: Any) -> bool:
+def _layers_of_one_size(encoder: Any) -> bool:
     """Whether all layers give outputs of one size: Funnel's grow shorter. An encoder of speech is not tried."""
     table = encoder.get_input_embeddings() if hasattr(encoder, "get_input_embeddings") else None
     if not isinstance(table, nn.Embedding):
@@ -157,11 +152,11 @@ def _alike(encoder: Any) -> bool:
     return len(states) == encoder.config.num_hidden_layers + 1 and len({state.shape for state in states}) == 1
 
 
-def _ask_all(encoder: nn.Module, inputs: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _with_hidden_states(encoder: nn.Module, inputs: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     return inputs, given | {"output_hidden_states": True}
 
 
-def _sum(encoder: Any, inputs: Any, output: Any) -> Any:
+def _weighted_sum(encoder: Any, inputs: Any, output: Any) -> Any:
     """The weighted sum of L + 1 outputs (B, S, H) in the place of the last."""
     states = torch.stack([state[:, : output.last_hidden_state.shape[1]] for state in output.hidden_states])
     output.last_hidden_state = torch.einsum("l,lbsh->bsh", encoder.layer_shares.softmax(0).to(states.dtype), states)
@@ -177,6 +172,6 @@ def _add_lora(encoder: nn.Module) -> None:
     if any(hasattr(module, "lora_A") for module in encoder.modules()):
         return
     try:
-        inject_adapter_in_model(LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=rf"(.*\.)?{_ASKED}"), encoder)
+        inject_adapter_in_model(LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=rf"(.*\.)?{_QUERY_VALUE}"), encoder)
     except ValueError as error:  # peft's for a pattern that no module has
         raise InputError(f"lora finds no place in {type(encoder).__name__}; choose {OTHERS}, or try biases or adapters") from error

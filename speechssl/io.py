@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,8 @@ TRIES = 5  # a tenth of a second apart, to take a lock that others hold for as l
 RACES = 100  # in a row that are lost to those who remove the folder of a lock
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
-_TOLD: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
 _HELD: dict[Path, int] = {}  # how often each of them is held
+_WARNED: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
 _CHECKED = re.compile("[0-9a-f]{16}")  # of what is no card; files of others may have something else by the name
 _REFUSED = re.compile(r"\(os error (\d+)\)$")
 
@@ -175,6 +176,25 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
 
 
+def check_inside(root: Path, audio: str, place: str) -> bool:
+    """Whether a path leads out of the root all the same: absolute, or through a folder that is a link.
+
+    Raises InputError for a relative path that leads out by `..`: of a list that came from elsewhere it could be any file of this
+    machine. Who means such a file writes its absolute path.
+    """
+    if ".." in audio and not os.path.isabs(audio) and os.path.normpath(audio).split(os.sep)[0] == "..":
+        raise InputError(f"{place} names {audio}, which leads out of {root}; move the file there, or give its absolute path")
+    return not _real(os.path.dirname(os.path.join(root, audio))).startswith(_real(str(root)))
+
+
+@lru_cache(10_000)  # a list names few folders
+def _real(folder: str) -> str:
+    try:
+        return os.path.join(os.path.realpath(folder), "")
+    except ValueError:  # a name with a null byte, which no file has
+        return folder
+
+
 def read_json(path: Path | str) -> Any:
     """What `write_json` was given. Raises InputError when the file is missing or is not JSON, or a card is not an object.
 
@@ -195,8 +215,8 @@ def read_json(path: Path | str) -> Any:
     card.path = Path(path)
     stated = card.pop(CHECKSUM, None)
     found = hash_json(card)
-    if stated not in (None, found) and (str(path), found) not in _TOLD:  # cards of others and older ones have none
-        _TOLD.add((str(path), found))
+    if stated not in (None, found) and (str(path), found) not in _WARNED:  # cards of others and older ones have none
+        _WARNED.add((str(path), found))
         tell_edited(path)
     return card if is_card else dict(card)
 

@@ -32,7 +32,7 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Transcript
 from speechssl.errors import InputError, MissingExtra, first_line
-from speechssl.report.figures import PALETTE, SYSTEMS
+from speechssl.report.figures import PALETTE
 from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
 from speechssl.systems import LONGEST_QUESTION, QA, Detail, read_speech
 from speechssl.timing import RunLength
@@ -119,7 +119,7 @@ def answered(qa: QA, passage: np.ndarray, question: np.ndarray | str, noise: str
     audio: Callable[[np.ndarray], str] = lambda samples: data_uri(encode_audio(samples))  # noqa: E731
     environment.filters |= {"audio": audio, "envelope": envelope, "outline": outline, "ticks": ticks}
     shown = [_shown(qa, part, samples, details, colours) for part, samples in recordings.items()]
-    return environment.from_string(template).render(rows=rows, shown=shown, names=SYSTEMS, condition=condition.label, width=WIDTH)
+    return environment.from_string(template).render(rows=rows, shown=shown, condition=condition.label, width=WIDTH)
 
 
 def _shown(qa: QA, part: str, samples: np.ndarray, details: Mapping[str, Detail], colours: Mapping[str, str]) -> Shown:
@@ -331,7 +331,7 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
     made_of = []
     for name, about in answerer.about.items():
         for made in dict.fromkeys(about.values()):
-            alike = ", ".join(SYSTEMS.get(system, system) for system, own in about.items() if own == made)
+            alike = ", ".join(system for system, own in about.items() if own == made)
             made_of.append(f"<p><b>{escape(name)}, {escape(alike)}</b>: {escape(made)}</p>")
     rules = (
         f"A passage may last up to {limits.seconds:g} s and be as large as {limits.megabytes:g} MB. Nothing is kept: recordings go "

@@ -329,15 +329,15 @@ def resampled(
     drawn, totals = np.concatenate(blocks), sums.sum(axis=0)
     if units.count == 1:
         drawn = np.full_like(drawn, np.nan)
-    found = {}
+    estimates = {}
     for i, key in enumerate(cells):
         above, below = totals[2 * i : 2 * i + 2]
         if not below > 0:
             raise ValueError("the denominators of a score are all 0")
         with np.errstate(divide="ignore", invalid="ignore"):
             rates = np.where(drawn[:, 2 * i + 1] > 0, drawn[:, 2 * i] / drawn[:, 2 * i + 1], np.nan)
-        found[key] = Estimate(float(above / below), rates, len(common), units.count, units.name)
-    return found
+        estimates[key] = Estimate(float(above / below), rates, len(common), units.count, units.name)
+    return estimates
 
 
 def common_units(cells: Mapping[K, Sequence[ItemScore]], unit: str) -> tuple[list[str], BootstrapUnits]:
@@ -362,14 +362,14 @@ def drawn_together(units: Mapping[K, BootstrapUnits]) -> dict[K, set[str]]:
 
     Tasks that share a voice are paired by this: where it is drawn twice in a resample, it is so in all of them.
     """
-    found: list[tuple[set[K], set[str]]] = []
+    components: list[tuple[set[K], set[str]]] = []
     for key, some in units.items():
         keys, labels = {key}, {f"{some.name} {label}" for label in some.labels}
         apart = []
-        for other in found:
+        for other in components:
             if other[1] & labels:
                 keys, labels = keys | other[0], labels | other[1]
             else:
                 apart.append(other)
-        found = [*apart, (keys, labels)]
-    return {key: {label.partition(" ")[2] for label in labels} for keys, labels in found for key in keys}
+        components = [*apart, (keys, labels)]
+    return {key: {label.partition(" ")[2] for label in labels} for keys, labels in components for key in keys}

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Recogniser
-from speechssl.cascade.found import below, known_languages, languages_of, place_of, readers, recognisers, trained_on
+from speechssl.cascade.local import below, known_languages, languages_of, place_of, readers, recognisers, trained_on
 from speechssl.cascade.readers import TextQa, find_reader, load_text_qa
 from speechssl.cascade.system import (
     SIMULATED,
@@ -172,10 +172,10 @@ def needs_encoder(name: str) -> bool:
 
 def default_systems(models: Path) -> list[str]:
     """DUAL and the cascade with the CTC head, as far as a folder of models has them. Raises InputError where it has neither."""
-    found = [name for name, part in (("dual", "dual"), ("cascade-ctc", "ctc")) if (models / part).is_dir()]
-    if not found:
+    names = [name for name, part in (("dual", "dual"), ("cascade-ctc", "ctc")) if (models / part).is_dir()]
+    if not names:
         raise InputError(f"{models} has neither dual/ nor ctc/; name what it has with --systems")
-    return found
+    return names
 
 
 # ---- questions asked of recordings
@@ -333,20 +333,21 @@ class QA:
 
         DUAL comes last: a CTC head asks the encoder that they share for all layers, among which DUAL then finds its own.
         """
-        found = {}
-        for system in sorted(self.systems, key=lambda s: isinstance(s, DualSystem)):
+        encoded = {}
+        order = sorted(self.systems, key=lambda s: isinstance(s, DualSystem))
+        for system in tqdm(order, f"encoding {Path(what).name}", unit="system", leave=False, disable=None):  # on a terminal alone
             try:
-                found[system.name] = system.encode(None, samples)
+                encoded[system.name] = system.encode(None, samples)
             except ValueError as error:
                 raise InputError(f"{what} cannot be processed ({error}); give a longer recording") from error
-        return found
+        return encoded
 
 
 def best_systems(
     models: Path, language: str = "en", reader: Path | str | None = None, there: tuple[list[str], list[str]] | None = None
 ) -> tuple[list[str], Path | str | None]:
     """What is there, the best first: the cascade of the best recogniser and the best reader of questions that lie on this machine
-    (`cascade.found`), and DUAL of `models`. Without such a reader DUAL comes first, and that recogniser has the reader of `models`;
+    (`cascade.local`), and DUAL of `models`. Without such a reader DUAL comes first, and that recogniser has the reader of `models`;
     without a recogniser it is DUAL and the cascade of `models`. Also the reader, None for that of `models`.
     language: of the speech; models of another language alone are no choice. reader: takes the best one's place. there: recognisers
     and readers, the best first, where they have been looked for already.

@@ -51,7 +51,7 @@ def normalise(text: str, language: str, digits: bool = True) -> str:
     Raises InputError for another language.
     """
     if language_of(language) == "en":
-        words = _whisper()(_as_said(text.lower().translate(_APOSTROPHES))).replace(_APART[0], "").replace(_OVER, "/").split()
+        words = _whisper()(_as_spoken(text.lower().translate(_APOSTROPHES))).replace(_APART[0], "").replace(_OVER, "/").split()
         plain = " ".join(word for word in words if any(map(str.isalnum, word)))  # it leaves the last point of "a ..." behind
         return _dates().sub(lambda found: f"{found[1]} {'one' if found[2] == '1' else found[2]}", plain)  # it writes 1 as "one"
     if digits:  # a grouping comma is ASCII, that of a list is not
@@ -289,7 +289,7 @@ def _sum(number: str) -> str:
 
 @lru_cache(1)
 def spoken_english() -> dict[str, Any]:
-    """What spoken_english.yaml has: words, and how signs are said."""
+    """What spoken_english.yaml has: words, and how signs are spoken."""
     import yaml
 
     found: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "spoken_english.yaml").read_text(encoding="utf-8"))
@@ -367,7 +367,7 @@ def _dates() -> re.Pattern[str]:
 _CENTS = re.compile(r"(\$[0-9]+|[0-9]+(?= (?:euro|pound)s? ))( euros?| pounds?|) (?:and )?([0-9]{1,2}) (?:cents?|pence)(?!\w)")
 
 
-def _as_said(text: str) -> str:
+def _as_spoken(text: str) -> str:
     """Lower-case English in which what stands in signs is written as it is said, or as `_OVER` and `_APART` have it."""
     text = _split_vulgar(text.replace(_OVER, " ").replace(_APART[0], " "), " ")
     for pattern, new in _signs():
@@ -392,7 +392,7 @@ def _english_digits(text: str) -> str:
     """As `english_digits`, with `_OVER` in fractions."""
     pattern, normaliser = _english()
     digits = pattern.sub(
-        lambda found: " ".join(normaliser.process_words(re.split("[ -]+", found.group().replace(",", "")))), _as_said(text)
+        lambda found: " ".join(normaliser.process_words(re.split("[ -]+", found.group().replace(",", "")))), _as_spoken(text)
     )
     digits = _CENTS.sub(lambda found: f"{found[1]}.{found[3]:0>2}{found[2]}", digits).replace(_APART, "")
     return _dates().sub(r"\1 \2", digits)

@@ -208,7 +208,9 @@ def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
         raise InputError(f"{folder} has no tokeniser (tokenizer.json); give a model that reads words, or train or fetch it again")
     tokenizer = read_tokenizer(folder, "train or fetch the model again")
-    if not rows - max(PADDING, rows // 100) <= len(tokenizer) <= rows:
+    kept = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special and i >= rows}  # T5's, which no text has
+    read = {*tokenizer.get_vocab().values()} - kept
+    if len(read) < rows - max(PADDING, rows // 100) or max(*special_tokens(tokenizer), *read) >= rows:
         raise InputError(f"the tokeniser in {folder} has {len(tokenizer)} entries and its model {rows}; train or fetch it again")
     return tokenizer
 
@@ -464,7 +466,7 @@ def rows_named(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> li
     if lacking := [symbol for symbol in symbols if symbol not in ids]:
         raise InputError(
             f"the tokeniser has no token {lacking[0]!r}, and {len(lacking)} of {len(symbols)} symbols have none; give one that "
-            "was pre-trained on these symbols (speechssl pretrain text --data symbols), or another --assignment"
+            "was pre-trained on them (speechssl pretrain text --data symbols), or, of `text classify`, another --assignment"
         )
     return [ids[symbol] for symbol in symbols]
 

@@ -282,6 +282,14 @@ def test_a_tokeniser_of_another_size_than_its_table_is_refused_but_for_padding(t
         refused(rf"has {len(tokenizer)} entries and its model {rows}; train or fetch it again", load_tokenizer, tmp_path, rows)
 
 
+def test_names_that_a_tokeniser_keeps_and_no_text_has_need_no_rows(tmp_path):
+    kept = vocabulary(*WORDS, **MARKS)
+    kept.add_special_tokens({"additional_special_tokens": ["<extra_id_0>", "<extra_id_1>"]})
+    kept.save_pretrained(tmp_path)
+    assert len(load_tokenizer(tmp_path, len(WORDS))) == len(WORDS) + 2
+    refused(f"its model {len(WORDS) - 1}; train", load_tokenizer, tmp_path, len(WORDS) - 1)
+
+
 def test_licences_are_those_of_the_data_the_text_encoder_and_the_start(tmp_path):
     for name, card in (("squad", {"corpus": "squad", "licence": "CC BY-SA 4.0"}), ("mine", {}), ("people", {"contains": "x, MIT"})):
         (tmp_path / name).mkdir()

@@ -18,14 +18,15 @@ SOURCE=${3:-}
 . recipes/spoken_qa.sh
 PARTS=${PARTS:-$(setting parts)}
 SEEDS=$(setting seeds)
-FIRST=${SEEDS%% *} # of the encoders that all seeds of fine-tuning begin from
+START_SEED=${SEEDS%% *} # of the encoders that all seeds of fine-tuning begin from
 part() { [[ " $PARTS " == *" $1 "* ]]; }
 encoder() { echo "$EXP/encoders/$1/encoder"; }
 
 # Fine-tune on every sentence task from one start, with every seed.
 classify() { # ARM ENCODER [OPTION ...]
-  local task seed
-  for task in "$EXP"/tasks/*/ $( [ -z "${GLUE:-}" ] || setting glue | tr ' ' '\n' | sed "s,^,$GLUE/,"); do
+  local task seed tasks=("$EXP"/tasks/*/)
+  [ -z "${GLUE:-}" ] || for task in $(setting glue); do tasks+=("$GLUE/$task"); done
+  for task in "${tasks[@]}"; do
     for seed in $SEEDS; do
       speechssl text classify "$task" "$2" "$EXP" --arm "$1" "${@:3}" --seed "$seed" $(with classify)
     done
@@ -79,13 +80,13 @@ if part 1 || part 5 || part 6 || part 7; then
   stage "1 corpus, units, sentence tasks, and an encoder of the text, whose vocabulary all others share"
   speechssl prepare minisqa "$EXP/corpus" $(with corpus)
   speechssl prepare sentence-tasks "$TEXT" "$EXP/tasks" $(with tasks)
-  speechssl pretrain text "$EXP/encoders/english" --text "$TEXT" --seed "$FIRST" $(with english)
+  speechssl pretrain text "$EXP/encoders/english" --text "$TEXT" --seed "$START_SEED" $(with english)
 fi
 
 if part 1; then
   stage "2 part 1, artificial data: encoders that have only seen brackets, copies, shuffled runs"
   for data in $(setting data); do
-    speechssl pretrain text "$EXP/encoders/$data" --data "$data" --text "$TEXT" --tokenizer "$(encoder english)" --seed "$FIRST" $(with artificial)
+    speechssl pretrain text "$EXP/encoders/$data" --data "$data" --text "$TEXT" --tokenizer "$(encoder english)" --seed "$START_SEED" $(with artificial)
   done
   stage "3 part 1, fine-tuning on sentence tasks: from scratch, from artificial data, from English"
   classify scratch "$(encoder english)" --assignment scratch
@@ -139,7 +140,7 @@ if part 2; then
     [[ $kind != *=* ]] || source=(--source "${kind#*=}")
     speechssl prepare symbols "${kind%%=*}" "$task" "${source[@]}" $(with symbols)
     specific=$EXP/encoders/symbols-${task##*/}
-    speechssl pretrain text "$specific" --data symbols --symbols "$task" --seed "$FIRST" $(with specific)
+    speechssl pretrain text "$specific" --data symbols --symbols "$task" --seed "$START_SEED" $(with specific)
     for seed in $SEEDS; do
       symbols() { # ARM ENCODER ASSIGNMENT
         speechssl text classify "$task" "$2" "$EXP" --arm "$1" --assignment "$3" --seed "$seed" $(with classify-symbols)
@@ -234,7 +235,7 @@ fi
 if part 5; then
   stage "11 part 5, objectives: the same text and steps, something else to predict"
   for objective in $(setting objectives); do
-    speechssl pretrain text "$EXP/encoders/$objective" --text "$TEXT" --objective "$objective" --tokenizer "$(encoder english)" --seed "$FIRST" $(with objective)
+    speechssl pretrain text "$EXP/encoders/$objective" --text "$TEXT" --objective "$objective" --tokenizer "$(encoder english)" --seed "$START_SEED" $(with objective)
     classify "$objective" "$(encoder "$objective")"
   done
   if ! part 1; then # which has made these
@@ -276,7 +277,7 @@ if part 6; then
   speechssl units extract "$EXP/words/words.jsonl" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/word-units"
   GPT=$(setting language-model)
   if [ -z "$GPT" ]; then # of the same text as the encoders, with their vocabulary
-    speechssl pretrain text "$EXP/encoders/gpt" --text "$TEXT" --objective causal --tokenizer "$(encoder english)" --seed "$FIRST" $(with gpt)
+    speechssl pretrain text "$EXP/encoders/gpt" --text "$TEXT" --objective causal --tokenizer "$(encoder english)" --seed "$START_SEED" $(with gpt)
     GPT=$(encoder gpt)
   fi
   probe() { # MODEL ARM

@@ -24,7 +24,7 @@ from speechssl.config import (
     shipped,
     use_device,
 )
-from speechssl.dual.config import BATCH, EVALUATION, SWEEP, QaOptions
+from speechssl.dual.config import BATCH, EVALUATION, LEARNING_RATES, QaOptions
 from speechssl.errors import InputError
 
 
@@ -71,7 +71,7 @@ class CtcOptions:
     layer: int | None = None  # None: all hidden states, as SUPERB has it; they take S times the disk
     passages: Whole = option(800, "use only the first N training passages, with their questions")
     batch: Count = option(16, BATCH)
-    longest: Amount = option(8.0, "longest training crop, in seconds")
+    longest: Amount = option(8.0, "longest crop, in seconds", name="crop_seconds")
     lstm_width: Count = option(256, "LSTM units per direction")
     projection: int = 256
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
@@ -124,7 +124,7 @@ class TrainTextQa:
     out: Path = argument("folder for the trained reader")
     start: Path | None = option(None, "trained text QA to start from; default: the text encoder")
     passages: Count | None = option(None, "only the first N passages of the split and their questions; default: all")
-    sweep: str | None = option(None, SWEEP)
+    learning_rates: tuple[Amount, ...] = option((), LEARNING_RATES, least=1)
     shift: Path | None = option(None, "vector of `speechssl text vector` that is added to a layer, in training and afterwards")
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=30), "reader", without=("noise",))
@@ -136,7 +136,7 @@ class TrainTextQa:
         use_device(self.device)
         swept(
             self.out,
-            self.sweep,
+            self.learning_rates,
             self.qa,
             lambda out, qa: train_text(self.corpus, out, qa, shipped(self.start), self.shift, self.passages),
         )

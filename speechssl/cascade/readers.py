@@ -165,11 +165,6 @@ class TrainedReader:
 HEADS = {"qa_outputs", "qa_classifier", "head", "classifier"}  # what answers: of most families, of BigBird, of ModernBERT
 
 
-def _untrained(lacking: Sequence[str]) -> bool:
-    """Whether the weights that a checkpoint lacks are those that answer, which only fine-tuning makes."""
-    return {name.partition(".")[0] for name in lacking} <= HEADS and any(name.endswith(".weight") for name in lacking)
-
-
 def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -> HuggingFaceReader:
     """Raises InputError for a checkpoint that cannot be loaded whole, or cannot find a span in a line of text."""
     remedy = "give one that was fine-tuned for extractive question answering (AutoModelForQuestionAnswering), with its tokeniser"
@@ -190,7 +185,8 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
             raise InputError(f"the reader {folder} ({family}) {untrained}; {remedy}") from error
         raise InputError(f"cannot load the reader {folder} ({reason_of(error)}); {remedy}") from error
     if lacking := sorted(info["missing_keys"]):
-        if _untrained(lacking):
+        # what answers, which only fine-tuning makes
+        if {name.partition(".")[0] for name in lacking} <= HEADS and any(name.endswith(".weight") for name in lacking):
             raise InputError(f"the reader {folder} ({config.model_type}) {untrained}; {remedy}")
         raise InputError(f"the reader {folder} lacks {len(lacking)} weights ({', '.join(lacking[:3])}); {remedy}")
     tokenizer = read_tokenizer(folder, remedy)
@@ -226,21 +222,21 @@ def join_text(tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence
     if tokenizer.is_fast:
         passage = separator.join(words)
         last = tokenizer.padding_side == "right"  # run_qa.py puts the passage first where padding is on the left (XLNet)
-        found = tokenizer(*((question, passage) if last else (passage, question)), return_offsets_mapping=True, verbose=False)
-        part = np.array([-1 if p is None else int(p == int(last)) for p in found.sequence_ids()])
-        characters = np.array(found["offset_mapping"]).reshape(-1, 2)[part == 1]
+        encoded = tokenizer(*((question, passage) if last else (passage, question)), return_offsets_mapping=True, verbose=False)
+        part = np.array([-1 if p is None else int(p == int(last)) for p in encoded.sequence_ids()])
+        characters = np.array(encoded["offset_mapping"]).reshape(-1, 2)[part == 1]
     else:  # tokenisers in Python (ByT5's) do not say where their tokens stand: word by word they need not
         asked = tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"]
         pieces = [
             tokenizer(f"{separator if i else ''}{word}", add_special_tokens=False, verbose=False)["input_ids"]
             for i, word in enumerate(words)
         ]
-        found = tokenizer.prepare_for_model(asked, [i for p in pieces for i in p], return_special_tokens_mask=True, verbose=False)
-        part = np.where(found["special_tokens_mask"], -1, 1)
+        encoded = tokenizer.prepare_for_model(asked, [i for p in pieces for i in p], return_special_tokens_mask=True, verbose=False)
+        part = np.where(encoded["special_tokens_mask"], -1, 1)
         part[np.flatnonzero(part == 1)[: len(asked)]] = 0
         characters = np.repeat(np.stack(word_bounds(words, separator), 1), [len(p) for p in pieces], 0)
-    ids = np.array(found["input_ids"], np.int64)
-    return JoinedText(ids, np.array(found.get("token_type_ids", np.zeros_like(ids)), np.int64), part, characters)
+    ids = np.array(encoded["input_ids"], np.int64)
+    return JoinedText(ids, np.array(encoded.get("token_type_ids", np.zeros_like(ids)), np.int64), part, characters)
 
 
 def word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.ndarray]:
@@ -250,7 +246,7 @@ def word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.nd
     return ends - sizes, ends
 
 
-def spelt_words(transcript: Transcript) -> list[str]:
+def written_words(transcript: Transcript) -> list[str]:
     """Its words as they are written; small letters where all are capitals, which some recognisers write and no one else."""
     words = [word.text for word in transcript.words]
     return [word.lower() for word in words] if "".join(words).isupper() else words
@@ -279,7 +275,7 @@ class HuggingFaceReader:
         """
         positions = longest_sequence(self.model)
         length = min(self.options.max_seq_length, positions or self.options.max_seq_length)
-        texts = [[spelt_words(transcript) for transcript in item] for item in items]
+        texts = [[written_words(transcript) for transcript in item] for item in items]
         joined = [
             join_text(self.tokenizer, question.separator.join(asked), words, passage.separator)
             for (question, passage), (asked, words) in zip(items, texts, strict=True)
@@ -303,10 +299,10 @@ class HuggingFaceReader:
                     null = int((ids == token).argmax())
                     break
             scored[i].append((window, scores[offset : offset + window.length], scores[null]))
-        found: list[WordSpan | None] = []
+        spans: list[WordSpan | None] = []
         for some, one, (_, words), (_, passage) in zip(scored, joined, texts, items, strict=True):
             if not some:
-                found.append(None)
+                spans.append(None)
                 continue
             span = best_span_of_windows(some, self.options.max_answer_length, 1.0, 1.0)
             start, end = int(one.characters[span.first, 0]), int(one.characters[span.last, 1])
@@ -314,8 +310,8 @@ class HuggingFaceReader:
             first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
             last = max(int(np.searchsorted(starts, end, "left")) - 1, first)
             text = passage.separator.join(words)[start:end].strip() or words[first]
-            found.append(WordSpan(first, last, text, span.score, span.null, span.confidence))
-        return found
+            spans.append(WordSpan(first, last, text, span.score, span.null, span.confidence))
+        return spans
 
     def _windows(self, one: JoinedText, length: int) -> list[tuple[Window, np.ndarray, np.ndarray, int]]:
         """Windows as fast tokenisers cut them, each with its ids and segments (S,), and the position of its first passage token."""
@@ -328,11 +324,11 @@ class HuggingFaceReader:
         shared = self.options.doc_stride if self.options.doc_stride < room else room // 2
         starts = range(0, max(total - shared, 1), room - shared)
         every = tuple(Window(first, min(room, total - first)) for first in starts)
-        found = []
+        cut = []
         for window in most_alike(every, one.ids[one.part == 0], ids[places], self.retrieve):
             taken = np.r_[: places[0], places[window.first : window.stop], places[-1] + 1 : len(ids)]
-            found.append((window, ids[taken], segments[taken], int(places[0])))
-        return found
+            cut.append((window, ids[taken], segments[taken], int(places[0])))
+        return cut
 
     def _collate(self, sequences: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, torch.Tensor]:
         """The model's keyword arguments, (B, S) each. Padding is last whatever the tokeniser's side: no position depends on it."""

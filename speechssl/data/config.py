@@ -33,8 +33,10 @@ same command."""
         None, "only the first N passages with questions of every split; the counts in the report are those of the whole corpus"
     )
     speak: bool = option(False, "synthesise speech for what has no recording, marked as synthetic (needs speechssl[synth])")
-    synthesiser: Literal["espeak-ng", "flite", "festival"] = option(
-        "espeak-ng", "synthesiser of --speak: espeak-ng, whose voices differ by split; flite or festival, which speak English"
+    synthesiser: Literal["espeak-ng", "flite", "festival", "kokoro"] = option(
+        "espeak-ng",
+        "synthesiser of --speak: espeak-ng, whose voices differ by split; flite, festival or kokoro (neural, noise drawn anew each "
+        "time), which speak English",
     )
     seed: Whole = option(0, "seed of the voices of --speak")
     workers: Count = option(CORES, PROCESSES)

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate, groupby, islice
 from math import ceil
 from pathlib import Path, PurePosixPath
@@ -33,15 +33,14 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, UNREAD, check_audio, read_audio, read_native, resample, write_flac
-from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus
+from speechssl.data.records import data_hash, first_passages, load_corpus
 from speechssl.errors import InputError, first_line, printable
-from speechssl.io import hash_bytes, hash_json, parse_json, read_json, read_lines, read_text, replacing, write_json
+from speechssl.io import check_inside, hash_bytes, hash_json, parse_json, read_json, read_lines, read_text, replacing, write_json
 from speechssl.processes import is_main
 
 COMMON = (".wav", ".flac", ".mp3", ".ogg")  # of recordings in published corpora and of noise
 SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")
 MANIFESTS = (".jsonl", ".csv", ".txt", ".tsv")
-_TOLD: set[tuple[Path, int]] = set()  # lists of which it was written that they lead elsewhere
 SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
 Item = TypeVar("Item")
 
@@ -202,7 +201,7 @@ def read_manifest(path: Path) -> Iterator[Recording]:
                 raise InputError(f"{path}:{number} has the id {name!r}; give a text that no other line has")
             known = float(seconds) if isinstance(seconds, (int, float)) and 0 < seconds < float("inf") else None
             yield Recording(printable(str(name)), os.path.join(path.parent, audio), known, number)
-        _tell_outside(path, outside, total)
+        _warn_outside(path, outside, total)
         return
     lines = read_text(path, "check the path", "the manifest").split("\n")
     table, root = path.suffix.lower() == ".tsv", path.parent
@@ -222,14 +221,14 @@ def read_manifest(path: Path) -> Iterator[Recording]:
         if rooted and Path(name).is_absolute() and root.resolve() not in Path(name).resolve().parents:
             raise InputError(f"{path}:{number} names {name}, which is not in the root {root} of its first line; correct the line")
     if not rooted:  # else the first line says it
-        _tell_outside(path, outside, len(names))
+        _warn_outside(path, outside, len(names))
     yield from (Recording(id_of(Path(name).as_posix()), os.path.join(root, name), line=n) for n, name in names)
 
 
-def _tell_outside(path: Path, outside: int, lines: int) -> None:
-    """Say on stderr, once, how many recordings of a list lie outside its folder: whoever wrote it may have meant other files."""
-    if outside and is_main() and (path, outside) not in _TOLD:
-        _TOLD.add((path, outside))
+@cache  # once
+def _warn_outside(path: Path, outside: int, lines: int) -> None:
+    """Say on stderr how many recordings of a list lie outside its folder: whoever wrote it may have meant other files."""
+    if outside and is_main():
         tqdm.write(f"{outside} of {lines} recordings of {path} lie outside its folder", file=sys.stderr)
 
 

@@ -11,7 +11,6 @@ A corpus may be text only: its records then have no audio (""), no length (0 s),
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -23,7 +22,7 @@ from tqdm import tqdm
 
 from speechssl.audio import length
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, read_lines, write_lines
+from speechssl.io import check_inside, hash_files, read_json, read_lines, write_lines
 from speechssl.processes import is_main
 from speechssl.stats import BootstrapUnits, choose_units, unknown_voice
 
@@ -251,25 +250,6 @@ def span_of(text: Any, start: Any, end: Any) -> Span:
     if not -math.inf < found.start <= found.end < math.inf:
         raise ValueError(f"{found.text!r} lasts from {found.start} to {found.end} s")
     return found
-
-
-def check_inside(root: Path, audio: str, place: str) -> bool:
-    """Whether a path leads out of the root all the same: absolute, or through a folder that is a link.
-
-    Raises InputError for a relative path that leads out by `..`: of a list that came from elsewhere it could be any file of this
-    machine. Who means such a file writes its absolute path.
-    """
-    if ".." in audio and not os.path.isabs(audio) and os.path.normpath(audio).split(os.sep)[0] == "..":
-        raise InputError(f"{place} names {audio}, which leads out of {root}; move the file there, or give its absolute path")
-    return not _real(os.path.dirname(os.path.join(root, audio))).startswith(_real(str(root)))
-
-
-@lru_cache(10_000)  # a list names few folders
-def _real(folder: str) -> str:
-    try:
-        return os.path.join(os.path.realpath(folder), "")
-    except ValueError:  # a name with a null byte, which no file has
-        return folder
 
 
 def _absent(audio: str, root: Path | None, place: str) -> InputError:

@@ -22,9 +22,9 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE, length, resample, write_flac
 from speechssl.data.files import decoded, read_csv, read_parquet, safe_name
 from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, Wanted, prepared, write_corpus
-from speechssl.data.records import TOLERANCE, Answer, Passage, Question, Span, check_inside, span_of
+from speechssl.data.records import TOLERANCE, Answer, Passage, Question, Span, span_of
 from speechssl.errors import InputError
-from speechssl.io import hash_files, parse_json, read_lines, stage
+from speechssl.io import check_inside, hash_files, parse_json, read_lines, stage
 from speechssl.text import language_of
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")  # "": a folder of `datasets.Dataset.save_to_disk`
@@ -96,15 +96,15 @@ def _splits(source: Path) -> list[tuple[str, Path]]:
 
 def _tables(folder: Path) -> dict[str, Path]:
     """The tables of a split, by their kind; none where there are no passages. Raises InputError where there are two of a kind."""
-    found: dict[str, Path] = {}
+    tables: dict[str, Path] = {}
     for kind in KINDS:
         named = [folder / f"{kind}{suffix}" for suffix in SUFFIXES]
         there = [path for path in named if path.is_file() or any(path.glob("*.arrow"))]
         if len(there) > 1:
             raise InputError(f"{folder} has both {there[0].name} and {there[1].name}; remove one of them")
         if there:
-            found[kind] = there[0]
-    return found if "passages" in found else {}
+            tables[kind] = there[0]
+    return tables if "passages" in tables else {}
 
 
 def _files(table: Path) -> list[Path]:

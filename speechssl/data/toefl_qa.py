@@ -71,15 +71,15 @@ def _find(source: Path) -> tuple[dict[str, list[Path]], int]:
         raise InputError(f"{source} does not exist; give the folder of {NAME} with {LAYOUT}")
     paths = [path for _, path in files_below([source], "")] if source.is_dir() else [source]
     named = [(match, path) for path in paths if (match := FILE.fullmatch(path.name))]
-    found: dict[str, list[Path]] = {split: [] for split in (*PUBLISHED, "")}
+    files: dict[str, list[Path]] = {split: [] for split in (*PUBLISHED, "")}
     for _, path in sorted(named, key=lambda pair: (int(pair[0][2]), pair[0][3], int(pair[0][4]), int(pair[0][5]), pair[1])):
         folder = path.resolve().parent.name
-        found[folder if folder in PUBLISHED else ""].append(path)
-    loose = found.pop("")
-    if any(found.values()):
+        files[folder if folder in PUBLISHED else ""].append(path)
+    loose = files.pop("")
+    if any(files.values()):
         loose = [path for path in loose if path.parent == source]
-    found["test"] += loose
-    some = {split: paths for split, paths in found.items() if paths}
+    files["test"] += loose
+    some = {split: paths for split, paths in files.items() if paths}
     if not some:
         raise InputError(f"{source} has no questions of {NAME}; expected {LAYOUT}")
     return some, len(loose)
@@ -100,20 +100,20 @@ def _read(path: Path, split: str, report: PrepareReport) -> tuple[tuple[str, ...
         text = data.decode("cp1252", errors="replace")
         report.remark(split, "files that are not UTF-8", "read as Windows-1252")
     lines = [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
-    found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in LINES}
+    by_kind: dict[str, list[tuple[int, str]]] = {kind: [] for kind in LINES}
     for number, line in enumerate(lines, 1):
         kind, rest = (*line.split(maxsplit=1), "")[:2]
-        if kind not in found:
+        if kind not in by_kind:
             raise _Broken(f"a line begins with {kind[:20]!r}, none of {', '.join(LINES)}", number)
         if kind == "SENTENCE" and not rest.strip():
             report.remark(split, "sentences without a word", "left out")
         else:
-            found[kind].append((number, rest))
+            by_kind[kind].append((number, rest))
     for kind, (count, wanted) in LINES.items():
-        if (count and len(found[kind]) != count) or not found[kind]:
-            raise _Broken(f"it has {len(found[kind])} lines {kind}, not {wanted}", len(lines))
+        if (count and len(by_kind[kind]) != count) or not by_kind[kind]:
+            raise _Broken(f"it has {len(by_kind[kind])} lines {kind}, not {wanted}", len(lines))
     options, correct = list[str](), list[int]()
-    for number, rest in found["OPTION"]:
+    for number, rest in by_kind["OPTION"]:
         option, label = ("", *rest.rsplit(maxsplit=1))[-2:]
         if label not in ("0", "1"):
             raise _Broken(f"an option ends with {label[:20]!r}, not with 0 or 1", number)
@@ -123,8 +123,8 @@ def _read(path: Path, split: str, report: PrepareReport) -> tuple[tuple[str, ...
             correct.append(len(options))
         options.append(tidy(option))
     name = path.name.removesuffix(".txt")
-    sentences = tuple(tidy(rest) for _, rest in found["SENTENCE"])
-    story, question = name.rpartition("_")[0], tidy(found["QUESTION"][0][1])
+    sentences = tuple(tidy(rest) for _, rest in by_kind["SENTENCE"])
+    story, question = name.rpartition("_")[0], tidy(by_kind["QUESTION"][0][1])
     return sentences, Question(name, story, "", 0.0, question, "", "en", options=tuple(options), correct=tuple(correct))
 
 

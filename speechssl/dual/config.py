@@ -10,6 +10,7 @@ from speechssl.config import (
     PLAIN,
     TEXT_FAMILIES,
     TRAINED,
+    Amount,
     Count,
     EvalOptions,
     Share,
@@ -31,9 +32,9 @@ BATCH = "sequences per step, over all processes"
 DROPOUT = "use the text encoder's dropout in training"
 CHECKPOINTING = "recompute the text encoder's layers in the backward pass, to save memory"
 EVALUATION = "evaluation while training"
-SWEEP = (
-    "train with each of these learning rates (learning-rate=1e-5,3e-5,1e-4), evaluate at the end on --eval-split, or also every "
-    "--eval-every steps, and write the best to OUT; the run of each is in OUT/sweep; default: train once, with --learning-rate"
+LEARNING_RATES = (
+    "train with each of these learning rates, evaluate at the end on --eval-split, or also every --eval-every steps, and write the "
+    "best to OUT; the run of each is in OUT/sweep; default: train once, with --learning-rate"
 )
 RANDOM_UNITS = "share of units that are replaced by random ones in training"
 ASSIGNMENT = (
@@ -84,7 +85,7 @@ class TrainDual:
 
       speechssl train dual corpus units exp/dual
       speechssl train dual corpus units exp/dual-2 --start exp/dual --random-units 0.1
-      speechssl train dual corpus units exp/dual-4 --sweep learning-rate=1e-5,3e-5,1e-4
+      speechssl train dual corpus units exp/dual-4 --learning-rates 1e-5 3e-5 1e-4
       speechssl train dual corpus units exp/dual-3 --eval-every 100 --patience 5 --report-to tensorboard
     """
 
@@ -94,7 +95,7 @@ class TrainDual:
     start: Path | None = option(None, "trained reader of the same units to start from; default: the text encoder")
     assignment: str = option("most-frequent", ASSIGNMENT)
     passages: Count | None = option(None, "only the first N passages of the split and their questions; default: all")
-    sweep: str | None = option(None, SWEEP)
+    learning_rates: tuple[Amount, ...] = option((), LEARNING_RATES, least=1)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(
         QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275), "reader", without=("subwords", "characters")
@@ -107,5 +108,5 @@ class TrainDual:
             train_dual(self.corpus, self.units, out, self.assignment, qa, shipped(self.start), self.passages)
 
         use_device(self.device)
-        swept(self.out, self.sweep, self.qa, train)
+        swept(self.out, self.learning_rates, self.qa, train)
         print(f"{self.out}: DUAL reader, {self.assignment}{best_of(self.out)}")

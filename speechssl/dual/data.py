@@ -210,7 +210,7 @@ def unit_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid)
 
     The label is the span of units that fits the answer's seconds best.
     """
-    found, left_out = [], {}
+    examples, left_out = [], {}
     for question in data.answerable:
         times = answer_times(question)
         if times is None:
@@ -219,8 +219,8 @@ def unit_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid)
             left_out[question.id] = f"no units of {missing[0]}"
         else:
             asked, passage = units[question.id], units[question.passage]
-            found.append(Example(asked.units, passage.units, *units_of_interval(grid, passage, *times)))
-    return found, left_out
+            examples.append(Example(asked.units, passage.units, *units_of_interval(grid, passage, *times)))
+    return examples, left_out
 
 
 def check_times(data: Corpus) -> None:

@@ -225,15 +225,15 @@ def load_model(
             f"{folder} does not describe a reader ({' '.join(repr(error).split())[:160]}); train or fetch the model again"
         ) from error
     try:
-        found = model.load_state_dict(dequantise(packed), strict=False)
+        loaded = model.load_state_dict(dequantise(packed), strict=False)
     except RuntimeError as error:  # torch lists every weight of another shape
         raise InputError(
             f"{path} does not fit its config.json: weights have other shapes; train or fetch the model again"
         ) from error
-    if keys := [*found.missing_keys, *found.unexpected_keys]:
-        some = ", ".join(keys[:3])
+    if keys := [*loaded.missing_keys, *loaded.unexpected_keys]:
+        first = ", ".join(keys[:3])
         raise InputError(
-            f"{path} does not fit its config.json: {len(keys)} weights missing or left over ({some} ...); train it again"
+            f"{path} does not fit its config.json: {len(keys)} weights missing or left over ({first} ...); train it again"
         )
     for what, pattern in (("config", "config.json"), ("tokeniser", TOKENISER)):
         files = sorted(folder.glob(pattern))

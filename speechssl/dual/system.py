@@ -126,7 +126,7 @@ def run_model(
     sequences: ids (S,) with what else `collated` makes the model's arguments of. They are run in batches of about one length, for
     as little padding as may be: a result may have padding at its end.
     """
-    found: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
+    outputs: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
     order = sorted(range(len(sequences)), key=lambda n: len(sequences[n][0]))
     for start in range(0, len(order), batch):
         part = order[start : start + batch]
@@ -134,8 +134,8 @@ def run_model(
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             rows = model(**inputs).float().cpu()
         for n, row in zip(part, rows, strict=True):
-            found[n] = row
-    return found
+            outputs[n] = row
+    return outputs
 
 
 def most_alike(
@@ -179,9 +179,9 @@ class Reader:
             cut += [(i, window) for window in most_alike(every, question, passage, self.retrieve, self.ngram)]
         sequences = [layout.sequence(items[i][0], items[i][1][w.first : w.stop]) for i, w in cut]
         device = next(self.model.parameters()).device
-        found = run_model(self.model.logits, device, sequences, partial(collate, pad=layout.pad), self.batch, self.bf16)
+        rows = run_model(self.model.logits, device, sequences, partial(collate, pad=layout.pad), self.batch, self.bf16)
         scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
-        for (i, window), (_, offset), row in zip(cut, sequences, found, strict=True):
+        for (i, window), (_, offset), row in zip(cut, sequences, rows, strict=True):
             logits = row.double().numpy()
             scored[i].append((window, logits[offset : offset + window.length], logits[0]))
         return [best_span_of_windows(some, layout.answer, layout.start_weight, layout.end_weight) for some in scored]

@@ -112,10 +112,10 @@ def mean_f1(data: Corpus, answers: Mapping[str, str | None]) -> float:
 
 def answer_in_batches(ask: Callable[[Sequence[Any]], Sequence[Any]], items: Mapping[str, Any], size: int = 64) -> dict[str, Any]:
     """What a system answers to every item, by its id."""
-    names, found = list(items), list[Any]()
+    names, answers = list(items), list[Any]()
     for start in range(0, len(names), size):
-        found += ask([items[name] for name in names[start : start + size]])
-    return dict(zip(names, found, strict=True))
+        answers += ask([items[name] for name in names[start : start + size]])
+    return dict(zip(names, answers, strict=True))
 
 
 def best_of(out: Path) -> str:
@@ -129,44 +129,31 @@ def best_of(out: Path) -> str:
     return f"; the best checkpoint, of step {best['step']} of {made['steps']}: {score}"
 
 
-# ---- --sweep: one training a learning rate
+# ---- --learning-rates: one training a learning rate
 # OUT/sweep/learning-rate=1e-05 and so on are finished runs, which a killed sweep finds again. OUT gets a copy of the best, and is
 # then a run as any other, with the scores of all on its card.
 
 FOLDER = "sweep"
 
 
-def learning_rates(sweep: str) -> list[float]:
-    """Of `learning-rate=1e-5,3e-5,1e-4`, in their order. Raises InputError for anything else."""
-    name, _, typed = sweep.partition("=")
-    try:
-        rates = [float(value) for value in typed.split(",")]
-    except ValueError:
-        rates = []
-    if name.replace("_", "-") != "learning-rate" or not all(0 < rate < float("inf") for rate in rates) or not rates:
-        raise InputError(f"--sweep {sweep} is no list of learning rates; write for example --sweep learning-rate=1e-5,3e-5,1e-4")
-    return list(dict.fromkeys(rates))
-
-
-def swept(out: Path, sweep: str | None, options: Any, train: Callable[[Path, Any], None]) -> None:
-    """Train into `out`: once with these options, or once with every learning rate of the sweep.
+def swept(out: Path, rates: Sequence[float], options: Any, train: Callable[[Path, Any], None]) -> None:
+    """Train into `out`: once with these options, or once with every one of these learning rates.
 
     options: with `training` and `evaluation`, as `QaOptions`; train: folder, options -> a finished run in the folder.
     Raises InputError where `out` holds something else than a sweep, and what `train` raises.
     """
     begun, whole = (out / FOLDER).is_dir(), (out / MADE_FROM).is_file()
-    if sweep is None:
+    if not rates:
         if begun and not whole:
-            raise InputError(f"{out} holds a sweep that is not finished; give its --sweep, or choose another folder")
+            raise InputError(f"{out} holds a sweep that is not finished; give its --learning-rates, or choose another folder")
         train(out, options)
         return
-    rates = learning_rates(sweep)
     if whole and not begun:
         raise InputError(f"{out} holds a run that is no sweep; choose another folder or delete it")
     every = options.evaluation.eval_every or options.training.steps  # at least at the end
     options = replace(options, evaluation=replace(options.evaluation, eval_every=every))
-    found: list[dict[str, Any]] = []
-    for rate in rates:
+    scores: list[dict[str, Any]] = []
+    for rate in dict.fromkeys(rates):
         folder = out / FOLDER / f"learning-rate={rate:g}"
         try:
             train(folder, replace(options, training=replace(options.training, learning_rate=rate)))
@@ -176,12 +163,12 @@ def swept(out: Path, sweep: str | None, options: Any, train: Callable[[Path, Any
                 out.rmdir()
             raise
         made = read_json(folder / CARD)["training"]
-        found.append({"learning_rate": rate} | made.get("spans", made)["best"])
-    best = max(found, key=lambda row: row["score"])
+        scores.append({"learning_rate": rate} | made.get("spans", made)["best"])
+    best = max(scores, key=lambda row: row["score"])
     with main_first():
         if is_main():
             run = out / FOLDER / f"learning-rate={best['learning_rate']:g}"
-            card = read_json(run / CARD) | {"sweep": found}
+            card = read_json(run / CARD) | {"sweep": scores}
             if not (out / CARD).is_file() or read_json(out / CARD) != card:
                 with locked(out, wait=False):
                     for path in out.iterdir():  # what an earlier sweep of fewer rates left
@@ -192,7 +179,7 @@ def swept(out: Path, sweep: str | None, options: Any, train: Callable[[Path, Any
                     write_json(out / CARD, card)  # last: without it, the copy is not whole
             score = f"{SHOWN[best['metric']]}, {best['split']}"
             print(f"learning rate  {score}  step")
-            for row in found:
+            for row in scores:
                 mark = " (best)" if row is best else ""
                 print(f"{row['learning_rate']:<13g}  {100 * row['score']:<{len(score)}.1f}  {row['step']}{mark}")
 

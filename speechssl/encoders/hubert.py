@@ -243,8 +243,8 @@ def moments(windows: torch.Tensor, count: torch.Tensor | None = None, parts: int
         windows = windows * before_end(count, windows.shape[1])[..., None]
     mean = windows.sum(1) / count[:, None]
     if parts > 1:
-        some = F.pad(windows, (0, 0, 0, -windows.shape[1] % parts)).unflatten(1, (parts, -1))
-        squares = (some.transpose(2, 3) @ some).sum(1)
+        chunks = F.pad(windows, (0, 0, 0, -windows.shape[1] % parts)).unflatten(1, (parts, -1))
+        squares = (chunks.transpose(2, 3) @ chunks).sum(1)
     else:
         squares = windows.transpose(1, 2) @ windows
     return mean, squares / count[:, None, None] - mean[:, :, None] * mean[:, None]
@@ -464,18 +464,18 @@ class Attention:
         the range in which nothing has overflowed or vanished that counts, torch's own takes over.
         """
         q, k, v = self.qkv(x).view(len(x), 3, self.heads, -1).permute(1, 2, 0, 3).contiguous()
-        found, rows = torch.empty_like(q), max(SCORES // (len(x) * x.element_size()), 1)
-        for queries, keys, values, out in zip(q, k, v.transpose(1, 2).contiguous(), found, strict=True):
-            for some, room in zip(queries.split(rows), out.split(rows), strict=True):
-                scores = onednn._linear_pointwise(some, keys, None, *NOTHING)  # some @ keys.T
+        attended, rows = torch.empty_like(q), max(SCORES // (len(x) * x.element_size()), 1)
+        for queries, keys, values, out in zip(q, k, v.transpose(1, 2).contiguous(), attended, strict=True):
+            for part, room in zip(queries.split(rows), out.split(rows), strict=True):
+                scores = onednn._linear_pointwise(part, keys, None, *NOTHING)  # part @ keys.T
                 total = torch.exp2(scores, out=scores).sum(-1, keepdim=True)
                 low, high = torch.aminmax(total)
                 if bool(low > SMALLEST and high < 1 / SMALLEST):
                     torch.div(onednn._linear_pointwise(scores, values, None, *NOTHING), total, out=room)
                 else:
-                    scores = torch.softmax(onednn._linear_pointwise(some, keys, None, *NOTHING).mul_(LN_2), -1)
+                    scores = torch.softmax(onednn._linear_pointwise(part, keys, None, *NOTHING).mul_(LN_2), -1)
                     room.copy_(onednn._linear_pointwise(scores, values, None, *NOTHING))
-        return found.transpose(0, 1).reshape(len(x), -1)
+        return attended.transpose(0, 1).reshape(len(x), -1)
 
 
 class CpuKernels:

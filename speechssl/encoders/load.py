@@ -125,8 +125,8 @@ class SpeechEncoder:
             return [torch.cat(list(self.stream(samples, layer))) for samples in recordings]
         self._check(layer)
         short = [n for n, samples in enumerate(recordings) if len(samples) <= self.chunking.seconds * self.grid.sample_rate]
-        found = dict(zip(short, self.engine.features([self.wave(recordings[n]) for n in short], layer), strict=True))
-        streamed = (torch.cat(list(self.stream(x, layer))) if n not in found else found[n] for n, x in enumerate(recordings))
+        batched = dict(zip(short, self.engine.features([self.wave(recordings[n]) for n in short], layer), strict=True))
+        streamed = (torch.cat(list(self.stream(x, layer))) if n not in batched else batched[n] for n, x in enumerate(recordings))
         return [features.clone().float() for features in streamed]  # not a view of the padded batch
 
     def _check(self, layer: int) -> None:
@@ -516,19 +516,19 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture(), weig
         weights = read_weights(name)
         model, normalise, guesses = translate(weights, given)
         left_out = tuple(weights.left_out)
-        found = Checkpoint(weights.name, model, normalise, weights.card, weights.kind, left_out, tuple(guesses))
+        loaded = Checkpoint(weights.name, model, normalise, weights.card, weights.kind, left_out, tuple(guesses))
     else:
-        found = _load_huggingface(SHIPPED / str(name) if shipped else Path(name), str(name), given, weights_alone)
-    if found.left_out:
-        count = len(found.left_out)
-        tqdm.write(f"{found.name}: left out {count} weights of no encoder ({some(found.left_out)})", file=sys.stderr)
-    if found.guesses:
+        loaded = _load_huggingface(SHIPPED / str(name) if shipped else Path(name), str(name), given, weights_alone)
+    if loaded.left_out:
+        count = len(loaded.left_out)
+        tqdm.write(f"{loaded.name}: left out {count} weights of no encoder ({some(loaded.left_out)})", file=sys.stderr)
+    if loaded.guesses:
         remedy = ""
-        if any(guess.endswith("normalised") for guess in found.guesses):
-            where = "beside the weights" if found.kind == "huggingface" else "in what `speechssl convert --to huggingface` makes"
+        if any(guess.endswith("normalised") for guess in loaded.guesses):
+            where = "beside the weights" if loaded.kind == "huggingface" else "in what `speechssl convert --to huggingface` makes"
             remedy = f'; if its authors say otherwise, state "do_normalize" as true or false in preprocessor_config.json {where}'
-        tqdm.write(f"{found.name} does not state all settings; assumed: {', '.join(found.guesses)}{remedy}", file=sys.stderr)
-    return found
+        tqdm.write(f"{loaded.name} does not state all settings; assumed: {', '.join(loaded.guesses)}{remedy}", file=sys.stderr)
+    return loaded
 
 
 def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:

@@ -201,7 +201,7 @@ class Setting:
 
 def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]) -> list[Setting]:
     """Clean speech, then these conditions, each at every SNR (dB) where it needs one and has none of its own."""
-    found = [Setting("clean", Condition("clean"))]
+    settings = [Setting("clean", Condition("clean"))]
     for group, texts in (("seen", seen), ("unseen", unseen)):
         for text in texts:
             try:
@@ -210,8 +210,8 @@ def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float
                 if re.search(r"@[^/@]+$", text.rpartition("+")[2]) or not snrs:  # the last step has its number, and it is wrong
                     raise
                 conditions = [parse_condition(f"{text}@{snr:g}") for snr in snrs]
-            found += [Setting(group, condition) for condition in conditions]
-    return found
+            settings += [Setting(group, condition) for condition in conditions]
+    return settings
 
 
 def trained_noises(where: str | Path) -> frozenset[str]:

@@ -11,6 +11,7 @@ from speechssl.config import (
     DEVICE,
     ENCODERS,
     TRAINED,
+    Amount,
     Count,
     EvalOptions,
     Share,
@@ -23,7 +24,7 @@ from speechssl.config import (
     shipped,
     use_device,
 )
-from speechssl.dual.config import ASSIGNMENT, CHECKPOINTING, DROPOUT, EVALUATION, RANDOM_UNITS, SWEEP, TEXT_ENCODER
+from speechssl.dual.config import ASSIGNMENT, CHECKPOINTING, DROPOUT, EVALUATION, LEARNING_RATES, RANDOM_UNITS, TEXT_ENCODER
 from speechssl.errors import InputError
 
 
@@ -73,7 +74,7 @@ class TrainChoice:
     ctc: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments audio words")
     assignment: str = option("most-frequent", ASSIGNMENT)
     start: Path | None = option(None, "trained reader of the same units or words to start from; default: the text encoder")
-    sweep: str | None = option(None, SWEEP)
+    learning_rates: tuple[Amount, ...] = option((), LEARNING_RATES, least=1)
     device: str = option("auto", DEVICE)
     options: ChoiceOptions = group(ChoiceOptions(), "reader")
 
@@ -93,7 +94,7 @@ class TrainChoice:
             else:
                 train_choice_text(self.corpus, out, options, self.source, shipped(self.start))
 
-        swept(self.out, self.sweep, self.options, train)
+        swept(self.out, self.learning_rates, self.options, train)
         what = "audio words" if self.speechbert else "units" if self.units else "words"
         print(f"{self.out}: multiple choice on {what}, windows by {self.options.combine}{best_of(self.out)}")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from speechssl.encoders.store import store_features
 from speechssl.errors import InputError
 from speechssl.io import hash_json
 from speechssl.speechbert.data import SPECIALS, numbered
-from speechssl.text import pieces
+from speechssl.text import ngrams, pieces
 from speechssl.textlm import TextCodec
 from speechssl.timing import RunLength
 
@@ -75,12 +75,11 @@ def by_overlap(choice: ChoiceTokens, every: Sequence[Window]) -> tuple[Window, .
     An n-gram weighs the logarithm of (windows / windows that hold it): what stands everywhere weighs nothing.
     """
 
-    def ngrams(tokens: np.ndarray) -> set[tuple[int, ...]]:
-        listed = tokens.tolist()
-        return {tuple(listed[i : i + n]) for n in range(1, LONGEST + 1) for i in range(len(listed) - n + 1)}
+    def terms(tokens: np.ndarray) -> set[Hashable]:
+        return {ngram for n in range(1, LONGEST + 1) for ngram in ngrams(tokens.tolist(), n)}
 
-    asked = set().union(*(ngrams(tokens) for tokens in (choice.question, *choice.options)))
-    shared = [asked & ngrams(choice.passage[w.first : w.stop]) for w in every]
+    asked = set().union(*(terms(tokens) for tokens in (choice.question, *choice.options)))
+    shared = [asked & terms(choice.passage[w.first : w.stop]) for w in every]
     held = Counter(ngram for some in shared for ngram in some)
     weights = [math.fsum(math.log(len(every) / held[ngram]) for ngram in some) for some in shared]
     return tuple(every[i] for i in sorted(range(len(every)), key=lambda i: -weights[i]))

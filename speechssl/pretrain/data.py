@@ -22,10 +22,10 @@ from tqdm import tqdm
 from speechssl.audio import read_audio, to_int16
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.files import Recording, draw, hash_contents, recordings_of
-from speechssl.data.records import check_inside, corpus_card, data_hash
+from speechssl.data.records import corpus_card, data_hash
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import check_kept, hash_files, read_json, read_lines, replacing, write_json
+from speechssl.io import check_inside, check_kept, hash_files, read_json, read_lines, replacing, write_json
 from speechssl.processes import is_main, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch

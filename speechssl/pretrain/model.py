@@ -70,13 +70,13 @@ def final(encoder: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def add_auxiliary(
-    found: Batch, modules: nn.ModuleList, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]
+    losses: Batch, modules: nn.ModuleList, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]
 ) -> Batch:
     """What a model found, with the losses of `auxiliary_losses` added to its own and their scalars beside it."""
     for module in modules:
         added = module(layers, mask, batch)
-        found |= {"loss": found["loss"] + added.pop("loss")} | added
-    return found
+        losses |= {"loss": losses["loss"] + added.pop("loss")} | added
+    return losses
 
 
 class HubertPretraining(nn.Module):
@@ -603,13 +603,13 @@ def auxiliary_losses(encoder: Any, options: Any) -> list[nn.Module]:
             raise InputError(f"the encoder has the layers 0 to {layers}, not {', '.join(map(str, chosen))}; choose among them")
         return tuple(chosen)
 
-    found: list[nn.Module] = []
+    auxiliary: list[nn.Module] = []
     if distil:
         if not options.start:
             raise InputError("--distil compares with the encoder that training starts from; give one with --start")
         teacher = load_checkpoint(options.start).model
-        found.append(CleanTeacher(teacher, checked(distil.layers or range(layers + 1)), distil.weight))
+        auxiliary.append(CleanTeacher(teacher, checked(distil.layers or range(layers + 1)), distil.weight))
     if adversary and distort:
         chosen = replace(adversary, layers=checked(adversary.layers or (layers,)))
-        found.append(DomainAdversary(encoder.config.hidden_size, len(distort.domains), chosen))
-    return found
+        auxiliary.append(DomainAdversary(encoder.config.hidden_size, len(distort.domains), chosen))
+    return auxiliary

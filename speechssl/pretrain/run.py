@@ -126,9 +126,9 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
 def hashes(options: Any) -> dict[str, Any]:
     """Of the encoders and the codebook that a run is made from, for what they are called in the options."""
     names = {key: getattr(options, key) for key in ("start", "teacher") if hasattr(options, key)}
-    found = {name: load_encoder(name).hash for name in set(names.values()) if name not in (None, "mfcc")}  # mostly one
+    hash_of = {name: load_encoder(name).hash for name in set(names.values()) if name not in (None, "mfcc")}  # mostly one
     book = getattr(options, "codebook", None)
-    return {key: found.get(name, name) for key, name in names.items()} | ({"codebook": load_codebook(book).hash} if book else {})
+    return {key: hash_of.get(name, name) for key, name in names.items()} | ({"codebook": load_codebook(book).hash} if book else {})
 
 
 def plain(options: Options) -> dict[str, Any]:

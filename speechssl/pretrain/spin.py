@@ -147,7 +147,7 @@ class SpinPretraining(nn.Module):
             chosen = [scores.detach().argmax(-1) for scores in (one, two)]
             use = torch.bincount(torch.cat(chosen), minlength=options.codes).float()
             share = use / use.sum()
-            found = {
+            logged = {
                 "agreement": (chosen[0] == chosen[1]).float().mean(),
                 "codes_in_use": torch.exp(-torch.xlogy(share, share).sum()),
             }
@@ -161,9 +161,9 @@ class SpinPretraining(nn.Module):
                 else:
                     pseudo = functional.cross_entropy(scores[known], classes[known], reduction="sum") / count
                 scores = scores[known]
-                found["label_accuracy"] = (scores.detach().argmax(-1) == classes[known]).float().sum() / count
+                logged["label_accuracy"] = (scores.detach().argmax(-1) == classes[known]).float().sum() / count
                 loss = loss + options.label_weight * pseudo
-        return {"loss": loss, **found}
+        return {"loss": loss, **logged}
 
     def read_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Code k of a frame x is the arg max of weights[k] x + offsets[k]: (K, D) and (K,) float32."""

@@ -86,6 +86,7 @@ def build_report(
         more["explorers"] = [explorer_of(predicted.scores, predicted.answers, results, predicted.corpus, predicted.common, anchors)]
         more |= {"switch": predicted.switch, "tables": [errors] if errors else []}
         more["common"] = arrange(predicted.rows, also=named) if predicted.rows else None
+        more["common_breakdowns"] = predicted.breakdowns
     sections = [
         superb_section(superb),
         qa_section(results, examples, breakdowns, synthetic, **more),
@@ -119,8 +120,8 @@ def build_report(
 class Predicted:
     """The predictions of an evaluation. answers: by the path of their scores. evaluated: how many questions any system was asked.
 
-    common: ids of the questions that every system answered in every condition that it was evaluated in. rows: the results on these
-    alone; none where they are all of them, or none.
+    common: ids of the questions that every system answered in every condition that it was evaluated in. rows, breakdowns: the
+    results on these alone; none where they are all of them, or none.
     """
 
     scores: tuple[Scores, ...]
@@ -129,12 +130,13 @@ class Predicted:
     evaluated: int
     common: frozenset[str]
     rows: tuple[Row, ...] = ()
+    breakdowns: tuple[Breakdown, ...] = ()
 
     @property
     def switch(self) -> str:
         if self.rows:
             which = f"only the {len(self.common):,} questions that all systems answered in all their conditions"
-            return f"{which} (of {self.evaluated:,}), here and in the table of predictions"
+            return f"{which} (of {self.evaluated:,}), here, in the figures and in the table of predictions"
         if not self.common:
             return "No question was answered by all systems, so that their scores are of different questions."
         return f"All systems answered the same {self.evaluated:,} questions in all their conditions."
@@ -154,14 +156,16 @@ def read_predicted(out: Path, corpus: Corpus) -> Predicted:
     found = [f for f in found if "answers" in answers[f.path]]  # retrieval may lie beside them
     common = frozenset.intersection(*(frozenset(f.lines.keys() & answers[f.path]["answers"].keys()) for f in found))
     evaluated = {name for f in found for name in f.lines}
-    rows: list[Row] = []
+    rows, breakdowns = list[Row](), list[Breakdown]()
     for f in found if common and common != evaluated else ():
         scored = [s for s in score_questions(answers[f.path], corpus) if s.id in common]
         system, seed = SimpleNamespace(name=f.system, card={}), int(f.card.get("seed", 0))
         condition: Any = SimpleNamespace(short=f.condition[0], snr_db=f.condition[1])  # what rows have of `augment.Condition`
         encoder, over = (str(f.card.get(name, "")) for name in ("encoder", "snr_over"))
         rows += rows_of(scored, METRICS, answers[f.path]["transcripts"], corpus, condition, system, seed, encoder, over)
-    return Predicted(tuple(found), answers, corpus, len(evaluated), common, tuple(rows))
+        if f.condition == ("clean", None):
+            breakdowns += cast(list[Breakdown], by_length(scored, corpus, f.system, seed))
+    return Predicted(tuple(found), answers, corpus, len(evaluated), common, tuple(rows), tuple(breakdowns))
 
 
 # ---- from the folder of an evaluation

@@ -35,18 +35,13 @@ PALETTE = (
     ("#666666", "#b5b5b5"),  # grey, in the place of black
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-SYSTEMS = {
-    "dual": "DUAL",
-    "cascade": "Cascade",
-    "cascade-ctc": "Cascade (CTC)",
-    "cascade-pocketsphinx": "Cascade (PocketSphinx)",
-    "speechbert": "SpeechBERT",
+SYSTEMS = {  # in the order of pages; those of question answering have the names that commands take
+    **{name: name for name in ("dual", "cascade", "cascade-ctc", "cascade-pocketsphinx", "speechbert", "units")},
     "ks": "KS (keywords)",
     "ic": "IC (intents)",
     "sid": "SID (speakers)",
     "style": "Style",
     "asr": "ASR (CTC)",
-    "units": "Units",
     "pr": "PR (phones)",
     "qbe": "QbE (spoken terms)",
     "asv": "ASV (verification)",
@@ -160,6 +155,12 @@ class Results:
         """The series that a prediction or a breakdown calls `system`: its system, its label or `system/encoder`."""
         return next((s for s in self.series if system in (f"{s.system}/{s.encoder}", s.label, s.system)), None)
 
+    def of_series(self, other: Results) -> Results:
+        """These cells under the series that the systems have in `other`; those that it does not have are left out."""
+        series = {(s.system, s.encoder): s for s in other.series}
+        cells = {(series[s.system, s.encoder], m, c): x for (s, m, c), x in self.cells.items() if (s.system, s.encoder) in series}
+        return Results(other.series, cells)
+
 
 def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
     """Sort rows into cells; rows that differ in their seed alone are averaged, of rows that differ in their card alone the last
@@ -223,10 +224,13 @@ NAMES, ROW = 1.55, 0.27  # inches: beside a heat map, for the names of the encod
 
 @dataclass(frozen=True)
 class Drawing:
-    """svg: an <svg> element. alt: what it shows, in words and numbers."""
+    """svg: an <svg> element. alt: what it shows, in words and numbers. common: of the questions that all systems answered, to be
+    switched to; None: it stays.
+    """
 
     svg: str
     alt: str
+    common: Drawing | None = None
 
 
 @contextmanager

@@ -135,7 +135,7 @@ document.querySelectorAll(".predictions").forEach((section) => {
     { name: "Question", key: (row) => row.order, text: (row) => row.question || row.id, small: (row) => (row.question ? row.id : ""), below: ["id"], from: 1, wide: true },
     { name: "Condition", key: (row) => row.c, text: (row) => data.conditions[row.c], from: 1 },
     { name: "System", key: (row) => row.s, text: (row) => data.systems[row.s].label, from: 1, dot: (row) => data.systems[row.s].slot },
-    { name: "Answer", key: (row) => row.text || null, text: (row) => row.text, small: span, below: ["start (s)", "end (s)"], from: 1, wide: true, said: (row) => !data.systems[row.s].words },
+    { name: "Answer", key: (row) => row.text || null, text: (row) => row.text, small: span, below: ["start (s)", "end (s)"], from: 1, wide: true, spoken: (row) => !data.systems[row.s].words },
     { name: "Gold answer", key: (row) => row.gold || null, text: (row) => row.gold, from: 1, wide: true },
     { name: "FF1", key: (row) => row.ff1, text: (row) => number(row.ff1, 1), from: -1, numeric: true },
     { name: "F1", key: (row) => row.f1, text: (row) => number(row.f1, 1), from: -1, numeric: true },
@@ -170,7 +170,7 @@ document.querySelectorAll(".predictions").forEach((section) => {
       const text = column.text(row), small = column.small && column.small(row);
       if (column.dot) make(cell, "i", { class: "dot", style: `--c: var(--s${column.dot(row) % SLOTS})` });
       if (column.name === "Question" && row.example) make(cell, "a", { href: "#" + row.example }, text);
-      else if (text && column.said && column.said(row)) make(cell, "i", { title: "what is said there; the system gives a time alone" }, text);
+      else if (text && column.spoken && column.spoken(row)) make(cell, "i", { title: "what is said there; the system gives a time alone" }, text);
       else cell.append(text);
       if (small) make(cell, "small", {}, small);
     });

@@ -172,11 +172,7 @@ def grid_of(results: Results, metric: str, title: str = "", more: str = "", comm
             labels=1,
         )
 
-    same = None
-    if common:  # the cells of systems that are in `results`, under the series that they have there
-        series = {(s.system, s.encoder): s for s in results.series}
-        cells = {(series[s.system, s.encoder], m, c): x for (s, m, c), x in common.cells.items() if (s.system, s.encoder) in series}
-        same = table_of(Results(results.series, cells))
+    same = table_of(common.of_series(results)) if common else None
     return Placed(table_of(results), True, METRICS[metric][1] if metric in METRICS else "", common=same)
 
 

@@ -216,10 +216,10 @@ def relative_curves(panels: Sequence[Panel]) -> Drawing | None:
             clean = next((cell.value for c, cell in some if c == CLEAN), 0.0)
             shares = [(c, ScoreCell(100 * x.value / clean, None, None, x.n)) for c, x in some] if clean else []
             points[panel.label, encoder, noise] = shares
-    encoders, kinds = list(dict.fromkeys(e for _, e in shown)), {"DUAL": "-", "Cascade": (0, (4, 2))}
+    encoders, kinds = list(dict.fromkeys(e for _, e in shown)), {"dual": "-", "cascade": (0, (4, 2))}
     with panels_in(1, len(noises), 2.3, entries=encoders, dashes=kinds, above=0.25) as (figure, (axes,)):
         for noise, ax in zip(noises, axes, strict=True):
-            _curve_panel(ax, [(e, points[p.label, e, noise], kinds["DUAL" if p in duals else "Cascade"]) for p, e in shown])
+            _curve_panel(ax, [(e, points[p.label, e, noise], kinds["dual" if p in duals else "cascade"]) for p, e in shown])
             ax.set_ylim(0, max(105.0, *ax.get_ylim()))
         axes[0].set_ylabel("% of FF1 in clean speech")
         _name_columns([axes], noises)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -56,12 +57,12 @@ ABREAST = 3  # panels of the crossing figure
 SIMULATED = "cascade-simulated"
 DUAL_PAPER = "https://arxiv.org/abs/2203.04911"
 METHODS = {  # by what the names of its systems begin with
-    "dual": Method("", "DUAL", DUAL_PAPER, " finds the answer in discrete units of the speech, without a transcript."),
+    "dual": Method("", "dual", DUAL_PAPER, " finds the answer in discrete units of the speech, without a transcript."),
     "cascade": Method(
         "A ", "cascade", DUAL_PAPER, " recognises the speech first and finds the answer in the words of its transcript."
     ),
     "speechbert": Method(
-        "", "SpeechBERT", "https://arxiv.org/abs/1910.11559", " reads a vector for every spoken word that a recogniser cuts out."
+        "", "speechbert", "https://arxiv.org/abs/1910.11559", " reads a vector for every spoken word that a recogniser cuts out."
     ),
 }
 
@@ -98,10 +99,11 @@ def qa_section(
     breakdowns: Sequence[Breakdown],
     synthetic: str = "",
     common: Results | None = None,
+    common_breakdowns: Sequence[Breakdown] = (),
     **more: Any,
 ) -> Section:
-    """synthetic: what a synthesiser spoke of the data; stands at every table. common: the results of the questions that all systems
-    answered, to switch to. more: of the section.
+    """synthetic: what a synthesiser spoke of the data; stands at every table. common, common_breakdowns: of the questions that all
+    systems answered, to switch to. more: of the section.
     """
     drawn = [("", cell.drawn, cell.groups) for (_, metric, _), cell in results.cells.items() if metric == "ff1"]
     snr = f"{interval_note('Error bars', drawn)} Points of one condition stand side by side so that the bars do not overlap."
@@ -112,17 +114,23 @@ def qa_section(
     cells = [(series.label, cell.n or 0) for (series, metric, _), cell in results.cells.items() if metric == "ff1"]
     asked = {label: max(n for other, n in cells if other == label) for label, _ in cells}
     if fewer := [f"{label} {n}" for label, n in asked.items() if n < max(asked.values())]:
-        crossing += (
-            f" Of the {max(asked.values())} questions some systems answered fewer: {listed(fewer)}; compare them by the table."
-        )
+        remedy = "tick the box above the tables" if common else "compare them by the table"
+        crossing += f" Of the {max(asked.values())} questions some systems answered fewer: {listed(fewer)}; {remedy}."
+    on_snr, on_errors, by_length = score_against_snr(results), score_against_wer(results), bars(results, breakdowns)
+    if common:
+        same = common.of_series(results)
+        on_snr = on_snr and replace(on_snr, common=score_against_snr(same, "common-snr"))
+        on_errors = on_errors and replace(on_errors, common=score_against_wer(same, "common-wer"))
+        by_length = by_length and replace(by_length, common=bars(same, common_breakdowns, "common-bars"))
     what = "as written" if ShownCondition("written") in results.conditions("ff1") else "clean speech"
     figures: list[tuple[str, str, Drawing | None]] = [
-        ("FF1 against the signal-to-noise ratio (SNR)", snr, score_against_snr(results)),
-        ("FF1 against the recognition errors of the cascade", crossing, score_against_wer(results)),
-        (f"FF1 by the length of the answer, {what}", interval_note("Upright lines", drawn), bars(results, breakdowns)),
+        ("FF1 against the signal-to-noise ratio (SNR)", snr, on_snr),
+        ("FF1 against the recognition errors of the cascade", crossing, on_errors),
+        (f"FF1 by the length of the answer, {what}", interval_note("Upright lines", drawn), by_length),
     ]
+    about = " FF1, from 0 to 100, says how well the time of the answer is found." if "ff1" in results.metrics else ""
     return Section(
-        summary=summarise(results),
+        summary=summarise(results) + about,
         grids=[grid_of(results, metric, more=synthetic, common=common) for metric in results.metrics],
         figures=figures,
         examples=[(example, lanes_of(example, results)) for example in examples],
@@ -190,7 +198,7 @@ def _where(condition: ShownCondition) -> str:
 # ---- scores over the SNR
 
 
-def score_against_snr(results: Results) -> Drawing | None:
+def score_against_snr(results: Results, name: str = "snr-ff1") -> Drawing | None:
     """FF1, a line a system over the signal-to-noise ratio, clean speech at the right end, a panel for each kind of noise.
 
     None where no system has two points. Error bars are the 95 % intervals, where there are any.
@@ -217,7 +225,7 @@ def score_against_snr(results: Results) -> Drawing | None:
             ax.set_ylim(0, top)
         axes[0].set_ylabel("FF1 (%)")
         _name_lines(axes[-1], {series: points[-1][1].value for series, points in lines.items()}, top)
-        svg = svg_of(figure, "snr-ff1")
+        svg = svg_of(figure, name)
     alt = "; ".join(f"{series.label}: {points_text(points)}" for series, points in every)
     return Drawing(svg, f"FF1 in percent against the signal-to-noise ratio. {alt}.")
 
@@ -261,7 +269,7 @@ def _top(cells: Iterable[ScoreCell]) -> float:
 # ---- scores over recognition errors
 
 
-def score_against_wer(results: Results) -> Drawing | None:
+def score_against_wer(results: Results, name: str = "wer-ff1") -> Drawing | None:
     """The crossing figure of DUAL (arXiv 2203.04911): a panel for each cascade, its WER along, everybody's score up; first, where
     there are several, one of all recognisers in clean speech.
 
@@ -308,7 +316,7 @@ def score_against_wer(results: Results) -> Drawing | None:
                 parts.append(f"{condition.label}, {metric_name(errors)} of {cascade.label} {rate:.1f}: {values}")
         for line in lines:
             line[0].set_ylabel("FF1 (%)")
-        svg = svg_of(figure, "wer-ff1")
+        svg = svg_of(figure, name)
     what = METRICS[errors][1].removesuffix(" of the transcript")
     return Drawing(svg, f"FF1 against the {what} of the cascade, both in percent. {'; '.join(parts)}.")
 
@@ -371,7 +379,7 @@ def _short_names(conditions: Sequence[ShownCondition]) -> dict[ShownCondition, s
 # ---- bars
 
 
-def bars(results: Results, breakdowns: Sequence[Breakdown]) -> Drawing | None:
+def bars(results: Results, breakdowns: Sequence[Breakdown], name: str = "bars-ff1") -> Drawing | None:
     """Grouped bars with intervals, a group a bucket in order of appearance. None where nothing finite is there."""
     known = [b for b in breakdowns if not math.isnan(b["value"])]  # NaN: a bucket without any score
     cells: dict[tuple[str, Series], ScoreCell] = {}
@@ -399,7 +407,7 @@ def bars(results: Results, breakdowns: Sequence[Breakdown]) -> Drawing | None:
         ax.set_ylim(0, _top(cells.values()))
         ax.set_ylabel("FF1 (%)")
         ax.set_xlabel("Length of the answer")
-        svg = svg_of(figure, "bars-ff1")
+        svg = svg_of(figure, name)
     alt = "; ".join(f"{series.label}, {bucket}: {cell.value:.1f}" for (bucket, series), cell in cells.items())
     return Drawing(svg, f"FF1 in percent by the length of the answer. {alt}.")
 

@@ -21,7 +21,7 @@ from speechssl.config import (
     shipped,
     use_device,
 )
-from speechssl.dual.config import SWEEP, QaOptions
+from speechssl.dual.config import LEARNING_RATES, QaOptions
 from speechssl.errors import InputError
 
 
@@ -62,14 +62,14 @@ class TrainSpeechBert:
     corpus: Path = argument("prepared corpus")
     encoder: str = argument(f"encoder for the features of audio words: {ENCODERS}; or mfcc, as published")
     out: Path = argument("folder for the trained model")
-    layer: Whole | None = option(None, "layer of the encoder, which mfcc has not")
+    layer: Whole | None = option(None, "layer of the encoder; mfcc has none")
     ctc: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments words")
     start: Path | None = option(None, "reader of `speechssl train text-qa` to start from; default: the text encoder")
     word_steps: Count = option(WORDS.steps, "number of updates of the autoencoder")
     word_learning_rate: Amount = option(WORDS.learning_rate, "peak learning rate of the autoencoder")
     mask_steps: Whole = option(MASKED.steps, "number of updates on masked words; 0: skip this stage")
     mask_learning_rate: Amount = option(MASKED.learning_rate, "peak learning rate on masked words")
-    sweep: str | None = option(None, f"{SWEEP}; audio and masked words are trained anew for each")
+    learning_rates: tuple[Amount, ...] = option((), f"{LEARNING_RATES}; audio and masked words are trained anew for each", least=1)
     device: str = option("auto", DEVICE)
     options: SpeechBertOptions = group(SpeechBertOptions(READER, WORDS, MASKED), "audio words and masked words")
     qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters"))
@@ -89,7 +89,7 @@ class TrainSpeechBert:
         def train(out: Path, qa: QaOptions) -> None:
             train_speechbert(self.corpus, features, out, replace(options, qa=qa), recogniser, shipped(self.start))
 
-        swept(self.out, self.sweep, self.qa, train)
+        swept(self.out, self.learning_rates, self.qa, train)
         print(f"{self.out}: SpeechBERT{best_of(self.out)}")
 
     def _features(self) -> Any:

@@ -72,10 +72,10 @@ class TextPretraining:
         "family draws them)",
     )
     assignment: str = option("most-frequent", f"--data units: {ASSIGNMENT}")
-    layers: Count = option(12, "layers of a BERT that is made here")
-    width: Count = option(768, "its width")
-    heads: Count = option(12, "its attention heads")
-    positions: Count = option(512, "its positions")
+    layers: Count = option(12, "layers of the model (BERT) that is made here")
+    width: Count = option(768, "width of that model")
+    heads: Count = option(12, "attention heads of that model")
+    positions: Count = option(512, "positions of that model")
     length: Count = option(128, "tokens in a sequence, specials included")
     batch: Count = option(256, BATCH)
     share: Portion = option(0.15, "share of the tokens that are predicted", name="mask_share")
@@ -163,7 +163,7 @@ class Symbols:
     """
 
     kind: Literal["splice", "histone", "peptides", "localisation", "stability", "fluorescence", "composer", "promoter"] = argument(
-        "which; see above"
+        "which of the tasks above"
     )
     out: Path = argument("folder for the task")
     source: Path | None = option(None, "published file or folder; default: of the package that carries it")
@@ -318,10 +318,10 @@ class UnitLmOptions:
     split: str = option("train", "split of UNITS to train on")
     scored: str | None = option(None, "split of UNITS whose perplexity is taken in training", name="eval_split")
     evaluate_every: Whole = option(0, "steps between perplexities, for curves; 0: only at the end", name="eval_every")
-    layers: Count = option(12, "layers of a GPT-2 that is made here")
-    width: Count = option(768, "its width")
-    heads: Count = option(12, "its attention heads")
-    positions: Count = option(1024, "its positions")
+    layers: Count = option(12, "layers of the model (GPT-2) that is made here")
+    width: Count = option(768, "width of that model")
+    heads: Count = option(12, "attention heads of that model")
+    positions: Count = option(1024, "positions of that model")
     length: Count = option(512, "units in a sequence")
     batch: Count = option(32, BATCH)
     dropout: bool = option(False, "use the language model's dropout in training")
@@ -416,7 +416,7 @@ class Probe:
     results: Path = argument(RESULTS)
     arm: str = option(MISSING, ARM)
     words: Path | None = option(None, "folder of `speechssl prepare spoken-words`", name="spoken_words")
-    word_units: Path | None = option(None, "its units")
+    word_units: Path | None = option(None, "units of these words: folder of `speechssl units extract`")
     device: str = option("auto", DEVICE)
     options: ProbeOptions = group(ProbeOptions(), "")
 
@@ -452,10 +452,10 @@ class TextContinue:
     device: str = option("auto", DEVICE)
 
     def run(self) -> dict[str, str]:
-        from speechssl.text_side.unit_lm import go_on
+        from speechssl.text_side.unit_lm import continuations
 
         use_device(self.device)
-        print("\n\n".join(table.text for table in go_on(self)))
+        print("\n\n".join(table.text for table in continuations(self)))
         return {"out": str(self.results / "continuations")}
 
 

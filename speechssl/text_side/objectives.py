@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, PreTrainedModel
 
 from speechssl.dual.data import collate
@@ -394,12 +395,8 @@ class CausalBatches:
 
 def padded(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
     """ids, mask: (B, S), padding behind."""
-    size = max(map(len, sequences))
-    ids = torch.full((len(sequences), size), pad, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for i, sequence in enumerate(sequences):
-        ids[i, : len(sequence)] = torch.as_tensor(np.asarray(sequence, np.int64))
-        mask[i, : len(sequence)] = 1
+    rows = [torch.as_tensor(np.asarray(sequence, np.int64)) for sequence in sequences]
+    ids, mask = pad_sequence(rows, True, pad), pad_sequence([torch.ones_like(row) for row in rows], True)
     return {"ids": ids, "mask": mask}
 
 

@@ -260,7 +260,8 @@ def _encoder(
     """
     if o.start:
         encoder, own = load_text_encoder(o.start)
-        check_specials(own, o.start)
+        if o.data != NONE:
+            check_specials(own, o.start)
         return begin(encoder, o.init, o.training.seed).train().requires_grad_(True), own
     tokenizer = _vocabulary(o, paragraphs, symbols)
     pad = special_tokens(tokenizer)[2]
@@ -289,7 +290,7 @@ def _encoder(
 
 def _vocabulary(o: TextPretraining, paragraphs: Sequence[str], symbols: TextTask | None) -> PreTrainedTokenizerBase:
     if o.tokenizer:
-        return load_vocabulary(o.tokenizer, masked=o.objective != CAUSAL)
+        return load_vocabulary(o.tokenizer, masked=o.objective != CAUSAL and o.data != NONE)
     if symbols is not None:
         return symbol_vocabulary(symbols.known)
     return train_vocabulary(paragraphs, o.vocabulary) if paragraphs else symbol_vocabulary(map(str, range(o.vocabulary)))

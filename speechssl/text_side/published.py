@@ -238,6 +238,6 @@ def verdict(sign: int, low: float | None, high: float | None, margin: float = 0.
     if low is None or high is None:
         return "no interval"
     if sign == 0:
-        return "no" if low > 0 else "yes" if high < margin else "within the interval"
+        return "yes" if high < margin else "no" if low > 0 else "within the interval"
     low, high = sorted((sign * low, sign * high))
     return "yes" if low > 0 else "no, the other way round" if high < 0 else "within the interval"

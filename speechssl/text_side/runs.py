@@ -208,16 +208,16 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
             items = values["items"]
             made = columns(values["metric"], *_arrays(items))
             about = values["task"], values["arm"], int(values["seed"]), values["metric"]
-            if not (isinstance(about[0], str) and isinstance(about[1], str)):
-                raise TypeError("its task or its arm is no name")
+            if not all(isinstance(name, str) for name in (about[0], about[1], about[3])):
+                raise TypeError("its task, its arm or its metric is no name")
             for point in values.get("curve", ()):
                 _ = float(point["step"]), float(point["score"]), point["loss"] is None or float(point["loss"])
-            if not np.isfinite(made).all():
-                raise ValueError("an item has no score")
+            drawn = tuple(map(str, values.get("groups", items))), str(values.get("unit", "item"))
+            curve: tuple[Mapping[str, float], ...] = tuple(values.get("curve", ()))
+            if not np.isfinite(made).all() or len(drawn[0]) != len(items):
+                raise ValueError("an item has no score or no group")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
-        drawn = tuple(map(str, values.get("groups", items))), str(values.get("unit", "item"))
-        curve: tuple[Mapping[str, float], ...] = tuple(values.get("curve", ()))
         run = Run(*about, made, tuple(items), *drawn, curve=curve)
         found.append(replace(run, note=str(values.get("note", "")), symbols=bool(values.get("symbols"))))
     found += read_answers(answers)

@@ -237,7 +237,7 @@ def make_sentence_tasks(o: SentenceTasks) -> list[str]:
         documents = {
             name: kept
             for name, some in text.documents.items()
-            if any(map(_long, (kept := [sentences(paragraph) for paragraph in some])))
+            if any(map(_long_sentences, (kept := [sentences(paragraph) for paragraph in some])))
         }
         if len(documents) < 3:
             raise InputError(
@@ -259,7 +259,7 @@ def make_sentence_tasks(o: SentenceTasks) -> list[str]:
 Paragraphs = Sequence[Sequence[str]]  # sentences
 
 
-def _long(some: Sequence[str]) -> list[str]:
+def _long_sentences(some: Sequence[str]) -> list[str]:
     """Those of enough words."""
     return [sentence for sentence in some if len(sentence.split()) >= FEWEST]
 
@@ -271,15 +271,15 @@ def _split_documents(documents: Mapping[str, Paragraphs], rng: np.random.Generat
     return {"dev": names[:few], "test": names[few : 2 * few], "train": names[2 * few :]}
 
 
-def _some(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[Any]:
+def _drawn(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[Any]:
     return [items[i] for i in rng.permutation(len(items))[:count]]
 
 
 def _order(documents: Sequence[Paragraphs], count: int, rng: np.random.Generator) -> list[dict[str, str]]:
     successive = (pair for some in documents for paragraph in some for pair in pairwise(paragraph))
-    pairs = [pair for pair in successive if len(_long(pair)) == 2]
+    pairs = [pair for pair in successive if len(_long_sentences(pair)) == 2]
     made = []
-    for first, second in _some(pairs, count, rng):
+    for first, second in _drawn(pairs, count, rng):
         swapped = rng.random() < 0.5
         a, b = (second, first) if swapped else (first, second)
         made.append({"text": a, "pair": b, "label": "exchanged" if swapped else "in order"})
@@ -288,10 +288,10 @@ def _order(documents: Sequence[Paragraphs], count: int, rng: np.random.Generator
 
 def _overlap(documents: Sequence[Paragraphs], count: int, rng: np.random.Generator) -> list[dict[str, str]]:
     """Words of another sentence of the document, at least half of which the first one does not have, or its own."""
-    whole = [[s for paragraph in some for s in _long(paragraph)] for some in documents]
+    whole = [[s for paragraph in some for s in _long_sentences(paragraph)] for some in documents]
     places = [(i, n) for i, some in enumerate(whole) if len(some) > 1 for n in range(len(some))]
     made: list[dict[str, str]] = []
-    for i, n in _some(places, len(places), rng):
+    for i, n in _drawn(places, len(places), rng):
         if len(made) == count:
             break
         sentence, inside = whole[i][n], bool(rng.random() < 0.5)
@@ -309,17 +309,17 @@ def _topic(
     documents: Mapping[str, Paragraphs], topics: int, sizes: Mapping[str, int], rng: np.random.Generator
 ) -> dict[str, list[dict[str, str]]]:
     """Paragraphs are in one split alone, where a document has several; sentences, where it has one."""
-    count = {name: sum(len(_long(paragraph)) for paragraph in some) for name, some in documents.items()}
+    count = {name: sum(len(_long_sentences(paragraph)) for paragraph in some) for name, some in documents.items()}
     chosen = sorted(sorted(documents, key=lambda name: (-count[name], name))[:topics])
     made: dict[str, list[dict[str, str]]] = {split: [] for split in SPLITS}
     for name in chosen:
-        pieces = [kept for paragraph in documents[name] if (kept := _long(paragraph))]
+        pieces = [kept for paragraph in documents[name] if (kept := _long_sentences(paragraph))]
         pieces = pieces if len(pieces) > 2 else [[sentence] for kept in pieces for sentence in kept]
         few = max(1, round(0.15 * len(pieces)))
         for n, i in enumerate(rng.permutation(len(pieces))):
             split = "dev" if n < few else "test" if n < 2 * few else "train"
             made[split] += [{"text": s, "label": name} for s in pieces[i]]
-    return {split: _some(some, sizes[split], rng) for split, some in made.items()}
+    return {split: _drawn(some, sizes[split], rng) for split, some in made.items()}
 
 
 def _write_about(folder: Path, about: Mapping[str, Any]) -> None:

@@ -9,9 +9,9 @@ DUAL gives rows to units, and `scratch`. OUT/model is a checkpoint of transforme
     make_spoken_words  real words and non-words, spoken, for spot-the-word (sWUGGY, arXiv 2011.11588) and its kin. sWUGGY's
                        non-words are Wuggy's; here a word of a corpus and its non-word differ in one phone, by the rule in
                        `SpokenWords`. Both go to the synthesiser as phones, so that nothing but the phone tells them apart
-    go_on              continuations of the beginnings of recordings, as units; nothing is synthesised. Measured are the model's own
-                       perplexity of them; how many of their pairs of units are different ones, which falls where it repeats itself;
-                       and how many of their runs of FIVE units occur in training; beside the same of what really followed
+    continuations      of the beginnings of recordings, as units; nothing is synthesised. Measured are the model's own perplexity of
+                       them; how many of their pairs of units are different ones, which falls where it repeats itself; and how many
+                       of their runs of NGRAM units occur in training; beside the same of what really followed
 
 Letters: K units, U units of a recording, H width of the model, N items, W words, V voices.
 """
@@ -22,7 +22,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -34,15 +34,16 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
-from speechssl.data.records import check_inside, data_hash, load_corpus
+from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import CARD, hash_files, read_json, read_lines, stage, tell_edited, write_json, write_text
+from speechssl.io import CARD, check_inside, hash_files, read_json, read_lines, stage, tell_edited, write_json, write_text
 from speechssl.processes import is_main, main_first
 from speechssl.results import Table
 from speechssl.stats import BootstrapUnits
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.minisuperb import trimmed
 from speechssl.synth.synthesisers import Voice, pronounce, speak_phones
+from speechssl.text import ngrams
 from speechssl.text_side.config import ProbeOptions, SpokenWords, TextContinue, UnitLmOptions
 from speechssl.text_side.data import load_vocabulary
 from speechssl.text_side.objectives import (
@@ -101,9 +102,9 @@ def train_unit_lm(units: Path, out: Path, o: UnitLmOptions) -> str:
 
             def perplexity() -> float:
                 lm = UnitLm(trained, symbols, longest_sequence(model) or o.length, window=o.length)
-                found = lm.log_probs(held_out)
+                scores = lm.log_probs(held_out)
                 trained.train()
-                return float(np.exp(-np.concatenate(found).mean()))
+                return float(np.exp(-np.concatenate(scores).mean()))
 
             batches = CausalBatches(whole(stream), None, symbols, o.batch, o.length, seed)
             every = o.evaluate_every if held_out else 0
@@ -167,7 +168,7 @@ def check_same(card: dict[str, Any], model: dict[str, Any], place: Path, what: s
 
 
 class UnitLm:
-    """A trained model that scores and goes on. Sequences are units without id K, which is put before them."""
+    """A trained model that scores and generates. Sequences are units without id K, which is put before them."""
 
     def __init__(
         self,
@@ -240,27 +241,27 @@ class UnitLm:
 
     def states(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         """(N, H): the mean of the outputs over the units of each of N sequences."""
-        found: dict[int, np.ndarray] = {i: outputs[1:].mean(0).numpy() for i, _, outputs in self.read(sequences)}
-        return np.stack([found[i] for i in range(len(sequences))])
+        means: dict[int, np.ndarray] = {i: outputs[1:].mean(0).numpy() for i, _, outputs in self.read(sequences)}
+        return np.stack([means[i] for i in range(len(sequences))])
 
     def next_units(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         """(N, K + 1) log-likelihoods of what follows each of N sequences."""
-        found = {i: logits[-1].log_softmax(-1).numpy() for i, logits, _ in self.read(sequences)}
-        return np.stack([found[i] for i in range(len(sequences))])
+        rows = {i: logits[-1].log_softmax(-1).numpy() for i, logits, _ in self.read(sequences)}
+        return np.stack([rows[i] for i in range(len(sequences))])
 
     @torch.inference_mode()
-    def go_on(self, prompt: np.ndarray, count: int, temperature: float, generator: torch.Generator) -> np.ndarray:
+    def generate(self, prompt: np.ndarray, count: int, temperature: float, generator: torch.Generator) -> np.ndarray:
         """At most `count` units behind a prompt (U,), drawn at a temperature (0: the likeliest); fewer where the recording ends.
 
         A unit does not follow itself: runs are one symbol.
         """
         assert not isinstance(self.model, CausalModel)
-        ids, cache, found = torch.tensor([[self.symbols, *prompt]]), None, list[int]()
+        ids, cache, drawn = torch.tensor([[self.symbols, *prompt]]), None, list[int]()
         place = next(self.model.parameters()).device
-        while len(found) < min(count, self.positions - 1 - len(prompt)):
+        while len(drawn) < min(count, self.positions - 1 - len(prompt)):
             read = self.model(input_ids=ids.to(place), past_key_values=cache, use_cache=True)
             cache, logits = read.past_key_values, read.logits[0, -1].float().cpu()
-            last = found[-1] if found else int(prompt[-1]) if len(prompt) else self.symbols
+            last = drawn[-1] if drawn else int(prompt[-1]) if len(prompt) else self.symbols
             logits[last] = -torch.inf
             if temperature > 0:
                 unit = int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator))
@@ -268,9 +269,9 @@ class UnitLm:
                 unit = int(logits.argmax())
             if unit == self.symbols:
                 break
-            found.append(unit)
+            drawn.append(unit)
             ids = torch.tensor([[unit]])
-        return np.array(found, np.int64)
+        return np.array(drawn, np.int64)
 
 
 class Bigram:
@@ -616,7 +617,7 @@ def spoken(phones: Sequence[str], voice: Voice) -> np.ndarray:
 
 def read_spoken_words(folder: Path) -> list[SpokenWord]:
     """The manifest; stderr says where it is not the one that was made. Raises InputError where there is none, or it is damaged."""
-    found, card = [], read_json(folder / CARD) if (folder / CARD).is_file() else {}
+    words, card = [], read_json(folder / CARD) if (folder / CARD).is_file() else {}
     if (folder / MANIFEST).is_file() and card.get("manifest", made := hash_files([folder / MANIFEST])) != made:
         tell_edited(folder / MANIFEST)
     for number, values in read_lines(folder / MANIFEST):
@@ -625,16 +626,16 @@ def read_spoken_words(folder: Path) -> list[SpokenWord]:
             place = f"{folder / MANIFEST}:{number}"
             raise InputError(f"{place} is no line of `speechssl prepare spoken-words`; make the words again")
         check_inside(folder, fields["audio"], f"{folder / MANIFEST}:{number}")
-        found.append(SpokenWord(**fields))
-    return found
+        words.append(SpokenWord(**fields))
+    return words
 
 
 # ---- how a model goes on
 
-FIVE = 5
+NGRAM = 5
 
 
-def go_on(o: TextContinue) -> list[Table]:
+def continuations(o: TextContinue) -> list[Table]:
     """Write RESULTS/continuations/ARM-SEED.json, and return its tables.
 
     Raises InputError for units of another codebook, or recordings that are all shorter than the prompt.
@@ -642,7 +643,7 @@ def go_on(o: TextContinue) -> list[Table]:
     lm = load_unit_lm(o.model)
     recordings = utterances(o.units / o.split, lm, o.model)
     grid = FrameGrid(**units_card(o.units / o.split)["grid"])
-    known = {run for u in iterate_units(o.units / "train") for run in runs_of_five(u.runs.units)}
+    known = {run for u in iterate_units(o.units / "train") for run in ngrams(u.runs.units.tolist(), NGRAM)}
     frames = grid.frames(round(o.prompt_seconds * grid.sample_rate))
     long = [u for u in recordings if u.runs.frames > frames > 0][: o.recordings]
     if not long:
@@ -659,10 +660,10 @@ def go_on(o: TextContinue) -> list[Table]:
             line["measures"] = {REAL: measures(lm, prompt, followed, known)}
             for temperature in o.temperature:
                 generator = torch.Generator().manual_seed(1_000_003 * o.seed + number)
-                found = lm.go_on(prompt, o.count, temperature, generator)
-                line["drawn"][f"{temperature:g}"] = found.tolist()
-                if len(found):
-                    line["measures"][f"{temperature:g}"] = measures(lm, prompt, found, known)
+                drawn = lm.generate(prompt, o.count, temperature, generator)
+                line["drawn"][f"{temperature:g}"] = drawn.tolist()
+                if len(drawn):
+                    line["measures"][f"{temperature:g}"] = measures(lm, prompt, drawn, known)
             lines.append(line)
     seed = int(lm.card["options"]["training"]["seed"])
     options = asdict(o) | {name: Path(getattr(o, name)).name for name in ("model", "units", "results")}
@@ -671,15 +672,11 @@ def go_on(o: TextContinue) -> list[Table]:
     return continuation_tables([made])
 
 
-def runs_of_five(units: np.ndarray) -> list[tuple[int, ...]]:
-    return [tuple(map(int, units[i : i + FIVE])) for i in range(len(units) - FIVE + 1)]
-
-
-def measures(lm: UnitLm, prompt: np.ndarray, units: np.ndarray, known: set[tuple[int, ...]]) -> dict[str, float | None]:
-    """surprise: mean negative log-likelihood, in nats; different: of the pairs of units; known: of the runs of five."""
+def measures(lm: UnitLm, prompt: np.ndarray, units: np.ndarray, known: set[Hashable]) -> dict[str, float | None]:
+    """surprise: mean negative log-likelihood, in nats; different: of the pairs of units; known: of the runs of NGRAM."""
     (scores,) = lm.log_probs([np.concatenate([prompt, units])])
     pairs = list(pairwise(map(int, units)))
-    runs = runs_of_five(units)
+    runs = ngrams(units.tolist(), NGRAM)
     return {
         "units": float(len(units)),
         "surprise": -float(scores[len(prompt) :].mean()),

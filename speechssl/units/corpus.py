@@ -258,25 +258,25 @@ class Finished:
     @classmethod
     def of(cls, out: Path, recordings: Sequence[Recording]) -> Finished:
         """Of all parts that are not damaged."""
-        found, known = cls(), {r.id: r for r in recordings}
+        finished, known = cls(), {r.id: r for r in recordings}
         for path in _named(out, PART):
             try:
                 columns = part_columns(path, ("id", "seconds", "audio_hash"))
             except ValueError:
                 continue
             for name, seconds, audio in zip(*columns, strict=True):
-                found.example = found.example or name
+                finished.example = finished.example or name
                 recording = known.get(name)
                 if recording is None:
-                    found.dropped += 1
+                    finished.dropped += 1
                     continue
-                found.shared = found.shared or name
+                finished.shared = finished.shared or name
                 if recording.seconds is None:
-                    found.seconds[name] = seconds
-                if not found.same:
+                    finished.seconds[name] = seconds
+                if not finished.same:
                     now = hash_audio(recording.path)
-                    found.same, found.away = now == audio, found.away and not now
-        return found
+                    finished.same, finished.away = now == audio, finished.away and not now
+        return finished
 
 
 def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:

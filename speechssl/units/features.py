@@ -159,8 +159,8 @@ class Features:
     def of_many(self, recordings: Sequence[np.ndarray]) -> list[torch.Tensor]:
         """(T_i, D) each, on the device of the encoder. All of them must fit a batch."""
         assert self.many is not None
-        found = self.many([self._padded(samples) for samples in recordings])
-        return [smooth(features, self.smooth)[self.margin : len(features) - self.margin] for features in found]
+        padded = self.many([self._padded(samples) for samples in recordings])
+        return [smooth(features, self.smooth)[self.margin : len(features) - self.margin] for features in padded]
 
 
 def load_features(
@@ -213,16 +213,16 @@ def features_of(codebook: Codebook, encoder: str | SpeechEncoder, precision: str
             f"{codebook.name} was fitted on encoder {card.get('encoder')}, not on {encoder.name} ({encoder.hash}); "
             f"fit one for this encoder with `speechssl units fit`"
         )
-    found = encoder_features(
+    features = encoder_features(
         encoder, *(int(card.get(name, default)) for name, default in (("layer", 0), ("smooth", 1), ("margin", 0)))
     )
     for name in ("frame_rate", "settings"):
-        if card.get(name, found.card.get(name)) != found.card.get(name):
+        if card.get(name, features.card.get(name)) != features.card.get(name):
             raise InputError(
                 f"{codebook.name} was fitted on the weights of {encoder.name} with other settings ({name} differs: strides, heads, "
                 f"norms or normalisation); fit one for this encoder with `speechssl units fit`"
             )
-    return found
+    return features
 
 
 @dataclass(frozen=True)
@@ -258,13 +258,13 @@ class UnitExtractor:
     def units_of_many(self, recordings: Sequence[np.ndarray]) -> list[RunLength | ValueError]:
         """`units`, or what `units` would raise, of recordings that fit a batch of the encoder."""
 
-        found: list[RunLength | ValueError] = []
+        units: list[RunLength | ValueError] = []
         for features in self.features.of_many(recordings):
             try:
-                found.append(RunLength.of_frames(self.codebook.assign(checked(features))))
+                units.append(RunLength.of_frames(self.codebook.assign(checked(features))))
             except ValueError as error:
-                found.append(error)
-        return found
+                units.append(error)
+        return units
 
 
 def extractor_of(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:

@@ -126,7 +126,7 @@ class CentroidScores:
         rounding = HALF if self.dtype == torch.bfloat16 else LOOSE.get(allowed, 0.0)
         relative = 2 * rounding + rounding**2 + features.shape[1] * 2.0**-23
         slack = relative * self.reach * norms + self.offset
-        found: list[Pairs] = []
+        blocks: list[Pairs] = []
         for number, (rows, wide) in enumerate(zip(features.split(self.block), slack.split(self.block), strict=True)):
             scores = self._scores(rows).float()
             best = scores.amax(1)
@@ -138,8 +138,8 @@ class CentroidScores:
                 frames, units = places // scores.shape[1], places % scores.shape[1]
             else:
                 frames, units = (x.cpu().numpy() for x in (scores >= least[:, None]).nonzero(as_tuple=True))
-            found.append((number * self.block + frames, units))
-        frames, units = zip(*found, strict=True)
+            blocks.append((number * self.block + frames, units))
+        frames, units = zip(*blocks, strict=True)
         return np.concatenate(frames), np.concatenate(units)
 
     def _scores(self, features: torch.Tensor) -> torch.Tensor:

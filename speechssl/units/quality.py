@@ -29,10 +29,10 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.files import Recording, id_of, list_recordings, number_of, open_csv, read_csv, read_tiers
-from speechssl.data.records import Corpus, check_inside, load_corpus
+from speechssl.data.records import Corpus, load_corpus
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
-from speechssl.io import read_json, read_lines, write_json
+from speechssl.io import check_inside, read_json, read_lines, write_json
 from speechssl.results import INK, RULE, save_figure, styled
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs

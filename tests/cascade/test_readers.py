@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from speechssl.cascade.config import ReaderOptions
-from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa, spelt_words, word_bounds
+from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa, word_bounds, written_words
 from speechssl.cascade.train import train_text
 from speechssl.cli import main
 from speechssl.config import TEXT_FAMILIES, TrainingOptions
@@ -140,9 +140,9 @@ def test_a_t5_that_does_not_say_what_its_decoder_begins_with_begins_with_its_pad
 
 
 def test_capitals_that_say_nothing_are_small_letters():
-    assert spelt_words(transcript("WHO LOST IT")) == ["who", "lost", "it"]
+    assert written_words(transcript("WHO LOST IT")) == ["who", "lost", "it"]
     for text in ("Who LOST it", "誰 lost", "北京", "3 4"):
-        assert spelt_words(transcript(text)) == text.split()
+        assert written_words(transcript(text)) == text.split()
 
 
 # ---- as systems

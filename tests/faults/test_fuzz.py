@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from speechssl.audio import read_audio
 from speechssl.io import write_json
+from speechssl.stats import BootstrapUnits
 from speechssl.text_side.runs import write_scores
 
 from .conftest import CASES, Stages, check_refusal, command, little_memory
@@ -251,7 +252,8 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
     line = {"id": "u", "prompt": [1], "followed": [2], "drawn": {"1": [3]}, "measures": {"1": measures, "what followed": measures}}
     for arm in ("scratch", "english"):
         about = {"encoder": arm, "curve": [{"step": n, "loss": 1.0 / n, "score": 0.1 * n} for n in (1, 2)]}
-        write_scores(side, "order", "accuracy", arm, 0, {f"i{n}": (1.0, float(n % 3 > 0)) for n in range(4)}, about)
+        drawn = BootstrapUnits("passage", (("a",), ("a",), ("b",), ("c",)))
+        write_scores(side, "order", "accuracy", arm, 0, {f"i{n}": (1.0, float(n % 3 > 0)) for n in range(4)}, about, drawn)
     go_on = {"arm": "scratch", "options": {"prompt_seconds": 1.0}, "continuations": [line]}
     write_json(side / "continuations/scratch-0.json", go_on, checked=True)
 

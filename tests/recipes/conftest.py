@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .preloaded import commands
+from .shared import script
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -30,5 +30,5 @@ def _no_variables_of_another_test() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def quick() -> Iterator[str]:
     """A PATH for recipes that start many commands."""
-    with commands(HF_HUB_OFFLINE="1") as path:
+    with script("preloaded.py").commands(HF_HUB_OFFLINE="1") as path:
         yield path

@@ -105,6 +105,19 @@ def test_paths_may_have_blanks(recipe: Recipe) -> None:
     assert recipe("my base.yaml", "my exp")[1] == "<prepare><it><my exp/corpus><--stage><corpus><--config><my base.yaml>"
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux alone")
+def test_small_commands_are_forked_where_the_configuration_says_so(recipe: Recipe) -> None:
+    real = Path(sys.executable).parent / "python"
+    python = recipe.folder / "bin/python"
+    python.write_text(f'#!/bin/sh\ncase $1 in *preloaded.py) echo forked "$@";; *) exec {real} "$@";; esac\n')
+    python.chmod(0o755)
+    content = (recipe.folder / "base.yaml").read_text()
+    for forked in ("true", "false"):
+        (recipe.folder / "base.yaml").write_text(content.replace("recipe: {", f"recipe: {{forked: {forked}, "))
+        printed = recipe("base.yaml", "my exp", "--stage", "3")
+        assert (printed == ["forked recipes/preloaded.py run.sh base.yaml my exp --stage 3"]) == (forked == "true")
+
+
 def test_trainings_alone_are_launched_on_several_processes(recipe: Recipe) -> None:
     printed = recipe(LAUNCH="torchrun --nproc-per-node 4")
     assert printed[1].startswith("speechssl prepare") and printed[-1] == "speechssl evaluate qa exp/corpus"
@@ -135,6 +148,13 @@ def test_help_lists_the_stages_in_order(run: str) -> None:
     assert done.returncode == 0 and not done.stderr
     numbers = [int(n) for n in re.findall(r"^  (\d+) \S", done.stdout.partition("\nStages:\n")[2], re.MULTILINE)]
     assert numbers == list(range(1, len(numbers) + 1)) and (len(numbers) > 2 or run == "recipes/demo/run.sh")
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_no_recipe_sets_a_variable_of_the_options(run: str) -> None:
+    """text_side had FIRST for its first seed: stages with smaller numbers were passed over."""
+    assigned = [set(re.findall(r"(?<![\w.])([A-Z_]+)=", (ROOT / path).read_text())) for path in ("recipes/options.sh", run)]
+    assert set.intersection(*assigned) <= {"CONFIG"} and {"FIRST", "STAGE"} <= assigned[0]
 
 
 def test_what_commands_took_becomes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ import pytest
 
 from speechssl import cli
 
-from .preloaded import SET, commands, early
-from .shared import kill_when
+from .shared import kill_when, script
 
+preloaded = script("preloaded.py")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="recipes are tested with the commands themselves")
 HELLO = """
 import json, os, sys
@@ -32,7 +32,7 @@ sys.exit(sys.argv[1])
 @pytest.fixture(scope="module")
 def light() -> Iterator[str]:
     """With little imported."""
-    with commands(["speechssl.errors"]) as path:
+    with preloaded.commands(["speechssl.errors"]) as path:
         yield path
 
 
@@ -89,7 +89,7 @@ def test_with_its_caller_dies_what_it_started(light: str, tmp_path: Path) -> Non
 
 
 def test_with_the_tests_end_all_commands(tmp_path: Path) -> None:
-    with commands([]) as path:
+    with preloaded.commands([]) as path:
         running = start(path, tmp_path)
         while not (tmp_path / "runs").exists():
             assert running.poll() is None
@@ -117,7 +117,7 @@ def test_only_imports_precede_a_fork(quick: str, tmp_path: Path) -> None:
 
 
 def test_what_a_verb_sets_in_the_tests_process_keeps_no_command_from_being_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {name: value for name, value in os.environ.items() if name not in SET})
-    before = early(os.environ)
+    monkeypatch.setattr(os, "environ", {name: value for name, value in os.environ.items() if name not in preloaded.SET})
+    before = preloaded.early(os.environ)
     cli._quiet(verbose=False)
-    assert early(os.environ) == before
+    assert preloaded.early(os.environ) == before

@@ -119,9 +119,9 @@ def test_predictions_are_filtered(page):
     assert status(page).startswith("180 predictions") and page.locator(".predictions tbody tr").count() == 100
     page.get_by_role("button", name="Show 100 more").click()
     assert page.locator(".predictions tbody tr").count() == 180 and page.locator(".more").is_hidden()
-    page.locator("[name=system]").select_option(label="DUAL")
+    page.locator("[name=system]").select_option(label="dual")
     page.locator("[name=condition]").select_option(label="Pink noise, 0\u00a0dB")
-    assert set(column(page, "System")) == {"DUAL"} and status(page).startswith("30 of 180 predictions")
+    assert set(column(page, "System")) == {"dual"} and status(page).startswith("30 of 180 predictions")
     page.locator("[name=error]").select_option(label="too short")
     assert set(column(page, "Error")) == {"too short"} and len(column(page, "Error")) == 7
     page.get_by_role("button", name="Reset").click()
@@ -163,7 +163,7 @@ def test_tabs_and_the_switch_work_by_keyboard(page):
 
 
 def test_the_switch_shows_the_scores_of_the_common_questions(page, folder):
-    row = page.locator("#panel-1 tbody tr:visible", has_text="DUAL")
+    row = page.locator("#panel-1 tbody tr:visible", has_text="dual")
     assert row.locator(".count").inner_text() == "30"
     page.get_by_label("only the 25 questions that all systems answered in all their conditions (of 30)", exact=False).check()
     corpus = load_corpus(folder[0], "test")
@@ -172,8 +172,10 @@ def test_the_switch_shows_the_scores_of_the_common_questions(page, folder):
     mean = np.mean([100 * frame_f1(tuple(answers_of("dual", i)), [GOLD]) for i in common])
     assert row.locator("td").first.inner_text().split("\n")[0] == f"{mean:.1f}" and row.locator(".count").inner_text() == "25"
     assert status(page).startswith("150 of 180 predictions")
+    drawn = [card.get_attribute("aria-label") for card in page.locator("figure .card:visible").all()]
+    assert len(drawn) == page.locator("figure").count() > 1 and f"dual: Pink noise, 0\u00a0dB {mean:.1f}" in drawn[0]
     _, text = exported(page, "#panel-1", "csv")
-    assert {line["System"]: line["n"] for line in csv.DictReader(text.splitlines())} == {"DUAL": "25", "cascade-x": "25"}
+    assert {line["System"]: line["n"] for line in csv.DictReader(text.splitlines())} == {"dual": "25", "cascade-x": "25"}
 
 
 def test_a_click_plays_the_answer_that_is_aimed_at(page):
@@ -250,18 +252,18 @@ def test_tables_are_exported_as_shown(page):
     name, text = exported(page, "#panel-1", "csv")
     lines = list(csv.reader(text.splitlines()))
     assert name == "ff1.csv" and lines[0][:4] == ["System", "Clean speech", "Clean speech low", "Clean speech high"]
-    assert lines[0][4] == "Pink noise 10 dB" and lines[1][0] == "DUAL" and lines[1][-1] == "30"
+    assert lines[0][4] == "Pink noise 10 dB" and lines[1][0] == "dual" and lines[1][-1] == "30"
     assert all(float(low) <= float(value) <= float(high) for _, value, low, high, *_ in lines[1:])
     name, text = exported(page, "#panel-1", "tex")
     assert name == "ff1.tex" and all(rule in text for rule in ("\\toprule", "\\midrule", "\\bottomrule", "\\end{tabular}"))
     assert "\\multicolumn{2}{c}{Pink noise}" in text and "\\cmidrule(lr){3-4}" in text and "\\textbf{" in text
     body = text.split("\\midrule\n")[1].split("\\bottomrule")[0].strip().splitlines()
     assert [line.count("&") for line in body] == [4, 4] and all(line.endswith(" \\\\") for line in body)
-    page.locator("[name=system]").select_option(label="DUAL")
+    page.locator("[name=system]").select_option(label="dual")
     page.locator(".predictions th button", has_text="FF1").click()
     name, text = exported(page, ".predictions", "csv")
     lines = list(csv.DictReader(text.splitlines()))
-    assert name == "all-predictions.csv" and len(lines) == 90 and {line["System"] for line in lines} == {"DUAL"}
+    assert name == "all-predictions.csv" and len(lines) == 90 and {line["System"] for line in lines} == {"dual"}
     values = [float(line["FF1"]) for line in lines]
     assert values == sorted(values, reverse=True) and lines[0]["Question"] == 'What, "exactly", is 100% so_odd?'
     assert lines[0]["id"].startswith("q") and float(lines[0]["start (s)"]) < float(lines[0]["end (s)"])

@@ -49,7 +49,7 @@ def test_common_questions_are_scored_by_the_functions_of_the_evaluation(folder):
     results = arrange(read_rows(out / "results.jsonl"))
     grid = grid_of(results, "ff1", common=arrange(found.rows))
     assert [n for *_, n in grid.table.rows] == ["3", "3"]
-    assert grid.common.texts == [("DUAL", "20.0", "2"), ("cascade-x", "83.3", "2")]
+    assert grid.common.texts == [("dual", "20.0", "2"), ("cascade-x", "83.3", "2")]
     assert [label.slot for label, *_ in grid.table.rows] == [label.slot for label, *_ in grid.common.rows]
 
 
@@ -75,14 +75,14 @@ def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
         predicted.scores, predicted.answers, results, predicted.corpus, predicted.common, {("q1", "Clean speech"): "e"}
     )
     data = explorer.data
-    assert [s["label"] for s in data["systems"]] == ["DUAL", "cascade-x"] and [s["words"] for s in data["systems"]] == [False, True]
+    assert [s["label"] for s in data["systems"]] == ["dual", "cascade-x"] and [s["words"] for s in data["systems"]] == [False, True]
     assert data["questions"][0] == ["q0", "what sails", "red boat", data["types"].index("other"), 1.0, 0]
     lines = {(data["questions"][q][0], data["systems"][s]["label"]): rest for q, s, _, *rest in data["rows"]}
     assert len(data["rows"]) == 6
     errors = {key: ERRORS[error] for key, (_, _, error, *_) in lines.items()}
-    assert [errors[f"q{i}", "DUAL"] for i in range(3)] == ["right", "too long", "no overlap"]
+    assert [errors[f"q{i}", "dual"] for i in range(3)] == ["right", "too long", "no overlap"]
     assert [errors[f"q{i}", "cascade-x"] for i in range(3)] == ["no answer", "right", "right"]
-    assert lines["q1", "DUAL"][3:] == [0.0, 4.0, "a red boat sails", "e"] and lines["q0", "DUAL"][5] == "red boat"
+    assert lines["q1", "dual"][3:] == [0.0, 4.0, "a red boat sails", "e"] and lines["q0", "dual"][5] == "red boat"
     assert lines["q1", "cascade-x"][5] == "red" and lines["q0", "cascade-x"][3:6] == [None, None, ""]
     # a comparison has no corpus
     bare = explorer_of(read_results([out]), {}, results)
@@ -93,7 +93,7 @@ def test_errors_are_counted_in_percent(folder):
     _, out = folder
     table = error_table(read_results([out]), arrange(read_rows(out / "results.jsonl")))
     assert table.columns == ("system", "condition", "n", *ERRORS)
-    assert table.rows == (("DUAL", "Clean speech", 3, 33, 33, 0, 0, 33, 0), ("cascade-x", "Clean speech", 3, 67, 0, 0, 0, 0, 33))
+    assert table.rows == (("dual", "Clean speech", 3, 33, 33, 0, 0, 33, 0), ("cascade-x", "Clean speech", 3, 67, 0, 0, 0, 0, 33))
 
 
 def test_the_data_cannot_end_the_script_that_holds_it(folder, tmp_path):

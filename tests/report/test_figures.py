@@ -85,12 +85,12 @@ def test_without_two_systems_and_two_conditions_there_is_no_figure():
 def test_a_panel_for_each_cascade_and_each_noise():
     other = noisy("ff1", "whisper", {None: 70.0, 10: 60.0}) + noisy("wer", "whisper", {None: 5.0, 10: 9.0})
     svg = score_against_wer(arrange(CROSSING + other)).svg
-    assert ">WER of Cascade (CTC) (%)<" in svg and ">WER of whisper (%)<" in svg
+    assert ">WER of cascade-ctc (%)<" in svg and ">WER of whisper (%)<" in svg
     assert "WER of the recognisers, clean speech" in svg  # where both may be compared
     assert ">WER of the recognisers" not in crossing().svg
     several = [row(name, *cell) for name, a, b in (("a", 50.0, 10.0), ("b", 30.0, 60.0)) for cell in (("ff1", a), ("wer", b))]
     drawing = score_against_wer(arrange([row("dual", "ff1", 40.0), *several]))  # without any noise
-    assert "WER of the recognisers" in drawing.svg and "a 50.0 at 10.0, b 30.0 at 60.0, DUAL 40.0" in drawing.alt
+    assert "WER of the recognisers" in drawing.svg and "a 50.0 at 10.0, b 30.0 at 60.0, dual 40.0" in drawing.alt
     babble = [row("dual", "ff1", v, "babble", snr) for snr, v in ((10.0, 20.0), (0.0, 9.0))]
     svg = score_against_snr(arrange(CROSSING + babble)).svg
     assert all(f">← more noise\N{EM SPACE}SNR of {noise}\N{EM SPACE}less noise →<" in svg for noise in ("pink noise", "babble"))
@@ -121,7 +121,7 @@ def test_figures_share_no_identifier_and_hold_text_alone():
     # figures are well formed text and without outside
     for drawing in (curve(), crossing()):
         texts = ["".join(e.itertext()) for e in ElementTree.fromstring(drawing.svg).iter("text")]
-        assert "DUAL" in texts and "Cascade (CTC)" in texts
+        assert "dual" in texts and "cascade-ctc" in texts
         assert "http" not in drawing.svg and "<style" not in drawing.svg and "font-family" not in drawing.svg
     # names are text not markup nor formulas
     svg = score_against_snr(arrange(noisy("ff1", "<b>$x$ & co", {None: 1.0, 0: 2.0}))).svg
@@ -143,7 +143,7 @@ def test_bars_follow_the_order_given_and_say_how_many():
     drawing = bars(arrange([], also=["dual"]), given_)
     texts = ["".join(e.itertext()).strip() for e in ElementTree.fromstring(drawing.svg).iter("text")]
     assert texts.index("short") < texts.index("long") and "31" in texts and "52" in texts
-    assert texts.count("7 questions") == 2 and "DUAL, long: 52.0" in drawing.alt
+    assert texts.count("7 questions") == 2 and "dual, long: 52.0" in drawing.alt
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=9))
@@ -166,5 +166,5 @@ def test_rows_are_arranged_from_easy_to_hard_with_names_that_tell_apart():
     # series are reported apart by encoder only where needed
     rows = [row("dual", "ff1", 1.0), row("dual", "ff1", 2.0, encoder="wavlm"), row("cascade", "ff1", 3.0)]
     results = arrange(rows, also=["dual", "cascade", "dual/wavlm", "new"])
-    assert [s.label for s in results.series] == ["DUAL · hubert", "DUAL · wavlm", "Cascade", "new"]
+    assert [s.label for s in results.series] == ["dual · hubert", "dual · wavlm", "cascade", "new"]
     assert results.named("dual/wavlm") == results.series[1] and results.named("nobody") is None

@@ -104,8 +104,8 @@ def test_curves_have_a_band_and_a_line_for_every_encoder():
     assert svg.count("FillBetween") == 6 * 2
     # what is relative curves is relative to clean speech
     found = relative_curves(panels(rows()))
-    assert "DUAL, FF1, zeta: Seen pink, 0\u00a0dB 60.0, Seen pink, 5\u00a0dB 80.0, Clean speech 100.0" in found.alt
-    assert "Unseen hum, 0\u00a0dB 10.0" in found.alt and ">Cascade<" in found.svg
+    assert "dual, FF1, zeta: Seen pink, 0\u00a0dB 60.0, Seen pink, 5\u00a0dB 80.0, Clean speech 100.0" in found.alt
+    assert "Unseen hum, 0\u00a0dB 10.0" in found.alt and ">cascade<" in found.svg
     # without data there is no figure
     clean = [r for r in rows() if r.condition == "clean"]
     assert heat_map(panels(clean)) is curves(panels(clean)) is relative_curves(panels(clean)) is None
@@ -127,7 +127,7 @@ def test_the_page_has_a_table_a_task_and_its_own_title(tmp_path: Path):
     build_report(tmp_path / "r.html", rows())
     page = (tmp_path / "r.html").read_text()
     assert "<title>Speech encoders in noise</title>" in page
-    for name in ("KS (keywords), accuracy", "ASR (CTC), WER", "DUAL, FF1", "Cascade (CTC), FF1", "What noise costs, task by task"):
+    for name in ("KS (keywords), accuracy", "ASR (CTC), WER", "dual, FF1", "cascade-ctc, FF1", "What noise costs, task by task"):
         assert name in page
     # the best of a column is the best encoder of its task
     bold = re.findall(r'<td class="best">([0-9.]+)', page)

@@ -84,6 +84,10 @@ def test_a_start_is_drawn_anew_with_its_statistics_alone(checkpoint: Any, tmp_pa
     assert torch.equal(load_text_encoder(str(kept))[0].state_dict()[name], before[name])
 
 
+def test_weights_are_drawn_anew_without_a_mask(checkpoint: Any, tmp_path: Path) -> None:
+    assert pretrain_text(tmp_path / "out", options(data="none", start=str(checkpoint("T5")), init="default")).is_dir()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["ELECTRA", "T5", "ModernBERT", "Longformer"])
 def test_encoders_of_any_family_are_trained_from_scratch(family: str, checkpoint: Any, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def verdicts(made):
         (0, -0.1, 1.9, "yes"),
         (0, -0.3, -0.1, "yes"),
         (0, -40.0, 80.0, "within the interval"),
-        (0, 0.1, 0.3, "no"),
+        (0, 0.1, 0.3, "yes"),  # less than the margin is nothing
+        (0, 0.1, 3.0, "no"),
         (1, None, None, "no interval"),
     ],
 )

@@ -172,6 +172,9 @@ def test_no_runs_and_damaged_ones_are_one_sentence(tmp_path: Path, capsys: pytes
         {"curve": [no_loss]},
         {"curve": None},
         {"items": {"i": [1.0, np.nan]}},
+        {"metric": []},
+        {"groups": 1},
+        {"groups": ["one"]},
     ):
         write_json(path, whole | damage)
         with pytest.raises(InputError, match="delete its folder and run it again"):

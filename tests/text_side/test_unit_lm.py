@@ -28,8 +28,8 @@ from speechssl.text_side.unit_lm import (
     bare,
     begin,
     choose_pairs,
+    continuations,
     few_shot,
-    go_on,
     load_unit_lm,
     make_spoken_words,
     non_word,
@@ -69,19 +69,19 @@ def test_it_learns_what_follows_what_and_goes_on_with_it(units: Path, tmp_path: 
     first, last = card["curve"]
     assert (first["step"], last["step"]) == (30, 60) and last["score"] < first["score"] < 6 and last["score"] < 1.5
     lm = load_unit_lm(trained)
-    assert lm.go_on(CYCLE[:9], 6, 0.0, torch.Generator()).tolist() == CYCLE[9:15].tolist()
+    assert lm.generate(CYCLE[:9], 6, 0.0, torch.Generator()).tolist() == CYCLE[9:15].tolist()
     scores = lm.log_probs([CYCLE[:10], CYCLE[:3]])
     assert [len(s) for s in scores] == [10, 3] and scores[0][1:].min() > np.log(0.5)
     few = {"split": "train", "prompt_seconds": 0.5, "count": 6, "temperature": (0.0,)}
     made = TextContinue(model=trained, units=units, results=tmp_path / "r", arm="text", **few)
-    table, _ = go_on(made)
+    table, _ = continuations(made)
     cells = {row[1]: row for row in table.rows}
     assert cells["0"][2:] == cells["what followed"][2:] and cells["0"][-1] == "100.0"
     assert read_continuations(tmp_path / "r")[0].rows == table.rows
     drawn = read_json(tmp_path / "r/continuations/text-0.json")["continuations"][0]
     assert drawn["drawn"]["0"] == drawn["followed"]
     with pytest.raises(InputError, match=r"longer than 60 s; give smaller --prompt-seconds"):
-        go_on(replace(made, prompt_seconds=60.0))
+        continuations(replace(made, prompt_seconds=60.0))
 
 
 def test_long_recordings_are_scored_whole_in_windows(units: Path, tmp_path: Path) -> None:

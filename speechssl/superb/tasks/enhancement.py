@@ -60,8 +60,8 @@ class Stft:
         """(..., N) -> complex (..., F, K). Zeros behind a shorter recording leave its frames as they are."""
         flat, window = waves.reshape(-1, waves.shape[-1]), self._hann(waves)
         sizes = (self.size, self.hop, self.window, window)
-        found = torch.stft(flat, *sizes, center=True, pad_mode="constant", return_complex=True)
-        return found.transpose(1, 2).reshape(*waves.shape[:-1], found.shape[2], found.shape[1])
+        spectra = torch.stft(flat, *sizes, center=True, pad_mode="constant", return_complex=True)
+        return spectra.transpose(1, 2).reshape(*waves.shape[:-1], spectra.shape[2], spectra.shape[1])
 
     def wave(self, spectrum: Tensor, samples: int) -> Tensor:
         """Complex (M, F, K) -> (M, N). s3prl leaves the last N mod hop samples silent; here they are as the frames have them."""
@@ -96,9 +96,9 @@ class Masker(nn.Module):
         """
         features = fitted(self.featurizer(states), lengths, frames, repeat)
         packed = pack_padded_sequence(features, frames.cpu(), batch_first=True, enforce_sorted=False)
-        found, _ = pad_packed_sequence(self.recurrent(packed)[0], batch_first=True)
-        found = self.dropout(found)
-        return torch.stack([output(found).sigmoid() for output in self.outputs], 1)
+        hidden, _ = pad_packed_sequence(self.recurrent(packed)[0], batch_first=True)
+        hidden = self.dropout(hidden)
+        return torch.stack([output(hidden).sigmoid() for output in self.outputs], 1)
 
 
 def fitted(features: Tensor, lengths: Tensor, frames: Tensor, repeat: int) -> Tensor:
@@ -106,11 +106,11 @@ def fitted(features: Tensor, lengths: Tensor, frames: Tensor, repeat: int) -> Te
 
     Every frame is repeated; surplus ones are cut off at the end and missing ones are 0. What the padding holds never matters.
     """
-    found = features.repeat_interleave(repeat, 1)
+    features = features.repeat_interleave(repeat, 1)
     most = int(frames.max())
-    found = pad(found, (0, 0, 0, max(most - found.shape[1], 0)))[:, :most]
-    real = torch.arange(most, device=found.device) < torch.minimum(lengths * repeat, frames).to(found.device)[:, None]
-    return found.masked_fill(~real[..., None], 0)
+    features = pad(features, (0, 0, 0, max(most - features.shape[1], 0)))[:, :most]
+    real = torch.arange(most, device=features.device) < torch.minimum(lengths * repeat, frames).to(features.device)[:, None]
+    return features.masked_fill(~real[..., None], 0)
 
 
 def masked(masks: Tensor, mixture: Tensor) -> Tensor:
@@ -151,12 +151,12 @@ def training_spectra(task: Enhancement | Separation, head: nn.Module, batch: Bat
 def estimate(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> list[np.ndarray]:
     """(1 + M, N) float32 each: the mixture, and the estimates (of several sources in no order)."""
     masks, mixture, frames = mask(task, head, batch)
-    found = []
+    estimates = []
     for wave, spectra, count in zip(batch.waves, masked(masks, mixture), frames.tolist(), strict=True):
         estimated = task.stft.wave(spectra[:, :count], len(wave)).cpu().numpy()
         # the mixture goes along, for the improvement over it is what is scored
-        found.append(np.concatenate([wave[None], estimated]).astype(np.float32))
-    return found
+        estimates.append(np.concatenate([wave[None], estimated]).astype(np.float32))
+    return estimates
 
 
 def mean_score(
@@ -165,11 +165,11 @@ def mean_score(
     """The mean over all utterances of a split; one without a prediction has the worst value."""
     values = []
     for utterance in data.splits[split]:
-        found = predicted.get(utterance.id)
-        if found is None:
+        estimated = predicted.get(utterance.id)
+        if estimated is None:
             values.append(worst)
         else:
-            values.append(score(clean_sources(data, utterance, found.shape[1]), found[1:], found[0]))
+            values.append(score(clean_sources(data, utterance, estimated.shape[1]), estimated[1:], estimated[0]))
     return rate_measure(name, values, None, data, split, resamples, scale=1)
 
 
@@ -181,8 +181,8 @@ def real(values: Tensor, frames: Tensor) -> Tensor:
 
 def check_sources(data: UtteranceSet, count: int) -> None:
     """Raises InputError for an utterance that has not so many sources."""
-    for split, found in data.splits.items():
-        for utterance in found:
+    for split, utterances in data.splits.items():
+        for utterance in utterances:
             if len(utterance.sources) != count:
                 raise InputError(
                     f"{data.root / split}.jsonl, utterance {utterance.id}, has {len(utterance.sources)} sources; "
@@ -192,8 +192,8 @@ def check_sources(data: UtteranceSet, count: int) -> None:
 
 def clean_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.ndarray:
     """(M, N) float32, cut off or padded with silence where the mixture has another length."""
-    found = [_recording(data.root / path)[:samples] for path in utterance.sources]
-    return np.stack([np.pad(x, (0, samples - len(x))) for x in found])
+    recordings = [_recording(data.root / path)[:samples] for path in utterance.sources]
+    return np.stack([np.pad(x, (0, samples - len(x))) for x in recordings])
 
 
 @lru_cache(RECORDINGS)
@@ -241,8 +241,8 @@ class Enhancement:
         libraries.
         """
         scores: dict[str, tuple[Score, float]] = {
-            "pesq": (lambda clean, found, _: pesq_wideband(clean[0], found[0]), WORST_PESQ),
-            "stoi": (lambda clean, found, _: stoi_percent(clean[0], found[0]), 0.0),
+            "pesq": (lambda clean, estimated, _: pesq_wideband(clean[0], estimated[0]), WORST_PESQ),
+            "stoi": (lambda clean, estimated, _: stoi_percent(clean[0], estimated[0]), 0.0),
             "si_sdri": (si_sdr_improvement, SILENT),
         }
         wanted = scores if resamples else {"pesq": scores["pesq"]}
@@ -287,9 +287,9 @@ class Separation:
         """
         masks, mixture, clean, frames = training_spectra(self, head, batch)
         aligned = (clean * mixture[:, None].conj()).real / (mixture.abs()[:, None] + torch.finfo(torch.float32).tiny)
-        found, wanted = masks * mixture.abs().log1p()[:, None], aligned.relu().log1p()
+        estimated, wanted = masks * mixture.abs().log1p()[:, None], aligned.relu().log1p()
         orders = [wanted[:, list(order)] for order in permutations(range(self.sources))]
-        errors = torch.stack([real((found - order).square(), frames).sum((1, 2, 3)) for order in orders])
+        errors = torch.stack([real((estimated - order).square(), frames).sum((1, 2, 3)) for order in orders])
         return (errors.amin(0) / (frames * self.sources)).mean()
 
     def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> HeadEvaluation:

@@ -18,7 +18,7 @@ from speechssl.text import language_of
 
 SYNTHETIC = "minisqa"  # a corpus whose questions nobody asked
 TOKENISERS = ("vocab.txt", "vocab.json", "tokenizer.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
-TELLING = {"en": "whose", "zh": "谁"}  # a question word that only vocabularies of the language have whole
+QUESTION_WORDS = {"en": "whose", "zh": "谁"}  # that only vocabularies of the language have whole
 NAMES = {"en": "english", "zh": "chinese"}  # as a Whisper that was fine-tuned has its language
 JUDGED = 100_000  # bytes of a vocabulary; a smaller one does not show a language
 WIDTHS, DEPTHS = ("hidden_size", "d_model", "dim", "n_embd"), ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
@@ -62,7 +62,7 @@ def known_languages(folder: Path) -> set[str]:
     if (stated := languages_of(folder)) or not folder.is_dir():
         return stated
     vocabulary = b"".join((folder / name).read_bytes() for name in TOKENISERS if (folder / name).is_file())
-    return {code for code, word in TELLING.items() if len(vocabulary) < JUDGED or word.encode() in vocabulary}
+    return {code for code, word in QUESTION_WORDS.items() if len(vocabulary) < JUDGED or word.encode() in vocabulary}
 
 
 def trained_on(folder: Path | None, name: str = "") -> str:
@@ -94,15 +94,15 @@ def _best(models: Path, worth: Callable[[Path, Any], tuple[Any, ...] | None]) ->
         with suppress(ValueError):  # what the hub would not call a model
             if cached := found_checkpoint(name):
                 places.setdefault(cached, name)
-    found = []
+    ranked = []
     for folder, name in places.items():
         try:
             value = worth(folder, read_json(folder / "config.json"))
         except Exception:  # broken, locked, or not as transformers writes it
             continue
         if value and all(any(True for name in names for _ in folder.glob(name)) for names in (WEIGHTS, TOKENISERS)):
-            found.append(((folder in own, *value), name))
-    return [name for _, name in sorted(found, key=lambda item: item[0], reverse=True)]
+            ranked.append(((folder in own, *value), name))
+    return [name for _, name in sorted(ranked, key=lambda item: item[0], reverse=True)]
 
 
 def _recogniser(folder: Path, config: Any, language: str) -> tuple[Any, ...] | None:
@@ -129,7 +129,7 @@ def _reader(folder: Path, config: Any, language: str) -> tuple[Any, ...] | None:
     else:
         asked = "ForQuestionAnswering" in kind and not NO_TEXT.search(config.get("model_type", ""))
     known = known_languages(folder) if asked else set()
-    return (_size(config), not known >= {*TELLING}) if language in known else None
+    return (_size(config), not known >= {*QUESTION_WORDS}) if language in known else None
 
 
 def _size(config: Any) -> int:

@@ -1,6 +1,8 @@
 """`speechssl` and `python SCRIPT.py` in a process that has made its imports already: most of a small command's time, and a recipe
 gives dozens of them.
 
+python recipes/preloaded.py RUN.SH ARGUMENT ...    what `recipe: {forked: true}` of a configuration does (options.sh)
+
 `commands` gives a PATH with programs of these names at its front. They hand their arguments, folder, environment and open files to
 a server, which has imported and done nothing else; it forks, and the fork runs the console script or SCRIPT.py. Its end is passed
 back; where the program that asked is killed or the tests are over, all that it started is killed.
@@ -54,6 +56,7 @@ EARLY = tuple(
 # What speechssl sets where it is not set, and tests that have run a verb hand on.
 SET = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 SET |= {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+PREFIX, SERVE = "preloaded-", "--serve"  # by the first a recipe knows that its commands are forked already
 CLIENT = """#!{python} -SE
 import array, marshal, os, signal, socket, sys
 environment = dict(os.environ)
@@ -90,14 +93,14 @@ def commands(modules: Sequence[str] = MODULES, **environment: str) -> Iterator[s
     if not sys.platform.startswith("linux"):
         yield usual
         return
-    with tempfile.TemporaryDirectory() as folder:  # its name is short enough for a socket's
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:  # its name is short enough for a socket's
         path, whole = f"{folder}/socket", os.environ | environment
         for name in ("speechssl", "python"):
             program = Path(folder, name)
             real = {"python": sys.executable, "program": str(bin / name), "first": [] if name == "python" else [str(bin / name)]}
             program.write_text(CLIENT.format(path=path, set=SET, early=EARLY, known=early(whole), **real))
             program.chmod(0o755)
-        command = [sys.executable, __file__, path, *modules]
+        command = [sys.executable, __file__, SERVE, path, *modules]
         with subprocess.Popen(command, env=whole, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as server:
             assert server.stdin and server.stdout
             try:
@@ -175,7 +178,11 @@ def _take(content: bytes, files: Sequence[int]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.argv = serve(*sys.argv[1:])
+    if sys.argv[1] != SERVE:
+        with suppress(KeyboardInterrupt), commands() as path:
+            sys.exit(subprocess.run(["bash", *sys.argv[1:]], env=os.environ | {"PATH": path}).returncode)
+        sys.exit(130)
+    sys.argv = serve(*sys.argv[2:])
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")

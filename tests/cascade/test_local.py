@@ -7,8 +7,8 @@ import pytest
 
 import speechssl
 from speechssl import systems
-from speechssl.cascade import found
-from speechssl.cascade.found import known_languages, languages_of, readers, recognisers, trained_on
+from speechssl.cascade import local
+from speechssl.cascade.local import known_languages, languages_of, readers, recognisers, trained_on
 from speechssl.io import write_json
 from speechssl.systems import best_systems
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_loaded_is_left_out_with_a_line_and_what_was_named_is_ref
 ):
     (tmp_path / "only").mkdir()
     calls = []
-    for module, name in ((found, "_best"), (systems, "load_recogniser"), (systems, "load_text_qa")):
+    for module, name in ((local, "_best"), (systems, "load_recogniser"), (systems, "load_text_qa")):
         function = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, name=name, function=function: calls.append(name) or function(*a))
     eyes = checkpoint("BERT", "AutoModelForQuestionAnswering")
