@@ -198,7 +198,7 @@ class WhisperCheckpoint:
 
 def _load(loader: Any, source: Path | str, what: str, **options: Any) -> Any:
     try:
-        return loader.from_pretrained(str(source), **options)
+        return loader.from_pretrained(str(source), trust_remote_code=False, **options)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise InputError(
