@@ -392,6 +392,7 @@ def check_language(
     spoken_languages: Callable[[np.ndarray], Mapping[str, float]], samples: np.ndarray, language: str, name: str
 ) -> None:
     """Raises InputError where a recording has no speech, or none in this language, at its beginning, in its middle and at its end.
+    Where the recogniser knows no other language, and so cannot be sure, stderr has a line, but not of a short question.
 
     spoken_languages: of `WhisperCheckpoint`; language: that it should be in.
     """
@@ -409,6 +410,11 @@ def check_language(
             f"{name} holds no speech that the recogniser finds (noise or music alone, or speech that is hardly audible or in a "
             "language it does not know); check the recording"
         )
+    if {*others[-1]} == {language}:
+        remedy = "see if it is in another one; a multilingual Whisper can (`speechssl models get whisper-base`)"
+        if len(samples) >= 5 * SAMPLE_RATE:  # in less, one word that is not understood decides
+            tqdm.write(f"{name} is hardly understood by a recogniser that knows {language!r} alone; {remedy}", file=sys.stderr)
+        return
     found = max(others[-1], key=lambda code: others[-1][code])
     raise InputError(
         f"{name} sounds like the language {found!r}, and the models are for {language!r}; give a recording in "

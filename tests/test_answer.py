@@ -122,12 +122,15 @@ def test_a_spoken_question_is_checked_like_the_passage(spoken: dict[str, float],
         qa.answer(passage, [question])
 
 
-def test_a_passage_in_another_language_is_refused_and_one_that_only_begins_in_it_is_not() -> None:
+def test_a_passage_in_another_language_is_refused_and_one_that_only_begins_in_it_is_not(capsys) -> None:
     shares = {"de": 0.2, "en": 0.05}
     with pytest.raises(InputError, match="x.mp3 sounds like the language 'de', and the models are for 'en'; give a recording"):
         check_language(lambda _: shares, np.ones(16_000 * 100), "en", "x.mp3")
     with pytest.raises(InputError, match="x.mp3 holds no speech that the recogniser finds"):
         check_language(lambda _: {}, np.ones(16_000 * 100), "en", "x.mp3")
+    check_language(lambda _: {"en": 0.0}, np.ones(16_000), "en", "short")  # English is all that the recogniser knows
+    check_language(lambda _: {"en": 0.0}, np.ones(80_000), "en", "x.mp3")
+    assert capsys.readouterr().err.startswith("x.mp3 is hardly understood by a recogniser that knows 'en' alone; see")
     parts: list[int] = []
 
     def only_at_the_end(samples: np.ndarray) -> dict[str, float]:
