@@ -83,7 +83,7 @@ speechssl() {
   [ -z "$SKIPPED" ] || return 0
   [[ " $* " != *" --stage "* ]] || set -- "$@" --config "$CONFIG"
   case $1 in
-    pretrain | train) if [ -n "${LAUNCH:-}" ]; then $LAUNCH -m speechssl "$@"; else command speechssl "$@"; fi ;;
+    pretrain | train) if [ -n "${LAUNCH:-}" ]; then $LAUNCH -m -- speechssl "$@"; else command speechssl "$@"; fi ;;
     *) command speechssl "$@" ;;
   esac
 }

@@ -208,8 +208,9 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
         if re.search(r"\s\S+\s", str(path)) and not re.fullmatch(r"\.\w{2,4}", path.suffix):
             remedy = "a recording is wanted here, and no text"
         raise InputError(f"the audio file {path} does not exist; {remedy}") from None
-    except OSError as error:
-        raise InputError(f"cannot open the audio file {path} ({error.strerror}); check the path") from error
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+        why = getattr(error, "strerror", error)
+        raise InputError(f"cannot open the audio file {path} ({why}); check the path") from error
     if path.is_dir():
         raise InputError(f"{path} is a folder, not an audio file; give the path of one recording")
     if not path.is_file():  # a pipe would never end

@@ -596,12 +596,21 @@ def _whole(folder: Path, what: str) -> Path:
     made = read_json(above) if folder.name == "encoder" and above.is_file() else {}
     if str(made.get("what")).startswith("text ") and hash_of_weights(str(folder)) != made.get("weights"):
         raise InputError(f"the weights in {folder} are not those that {above} names; make them again")
+    others, found = made.get("others"), hash_of_others(folder) if made.get("others") else {}  # older cards do not say
+    if isinstance(others, dict) and (changed := [name for name in others if found.get(name) != others[name]]):
+        raise InputError(f"{folder / changed[0]} is not the file that {above} names; make the encoder again")
     return folder
 
 
 def _in_models(name: str) -> Path | None:
     """A checkpoint below the models folder, in a folder of its owner or without."""
     return next((folder for folder in (models_root() / name, models_root() / name.split("/")[-1]) if folder.is_dir()), None)
+
+
+def hash_of_others(folder: Path) -> dict[str, str]:
+    """What lies beside the weights of a text encoder that was pre-trained here: its settings, its tokeniser, its head."""
+    paths = sorted([*folder.glob("*.json"), *folder.glob("*/*.safetensors")])
+    return {path.relative_to(folder).as_posix(): hash_files([path]) for path in paths}
 
 
 def hash_of_weights(name: str) -> str | None:

@@ -31,10 +31,11 @@ from speechssl.audio import SAMPLE_RATE, length
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Transcript
+from speechssl.data.asked import LONGEST_QUESTION, read_speech
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.report.figures import PALETTE
 from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
-from speechssl.systems import LONGEST_QUESTION, QA, Detail, read_speech
+from speechssl.systems import QA, Detail
 from speechssl.timing import RunLength
 from speechssl.units.quality import unit_blocks
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
+from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.local import below, known_languages, languages_of, place_of, readers, recognisers, trained_on
@@ -37,7 +37,7 @@ from speechssl.cascade.system import (
     load_text,
 )
 from speechssl.config import shipped
-from speechssl.data.files import SUFFIXES
+from speechssl.data.asked import read_question, read_speech
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.checkpoints import BUNDLE
@@ -186,16 +186,12 @@ A_READER = {
     "en": "a reader of real questions (--reader deepset/minilm-uncased-squad2, or that of recipes/real_questions)",
     "zh": "a reader of real questions (--reader deepset/xlm-roberta-base-squad2)",
 }
-# question.m4a, but not 3.14; https://...; recordings/who
-_FILE_NAME = re.compile(r"\S+\.(?!\d+$)[A-Za-z0-9]{2,4}|\w+://\S*|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*")
-STEADY = 1.2  # dB: the level of noise and tones stays within this (0 to 0.9), that of speech at 0 dB in white noise does not (1.6)
 # Least share that Whisper gives the language of the models. On generated speech (11 other languages by espeak-ng, English by
 # espeak-ng and flite; clean, and in pink noise at 10 dB) Whisper base gives English 0.45 and more in English, and less than 0.1 in
 # seven languages; Dutch, Hindi, Portuguese and Swedish have up to 0.37. It is low, since refusing accented English is worse than
 # reading Dutch.
 LEAST_SHARE = 0.1
 OWN = {"dual": "dual", "cascade-ctc": "ctc", "speechbert": "speechbert"}  # system -> its part in a folder of models
-LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
 
 
 class Detail(NamedTuple):
@@ -393,44 +389,11 @@ def answer(
     return QA(models, systems, reader, language, null_threshold).answer(samples, [asked], name)[0]
 
 
-def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
-    """Samples (N,) float32 at 16 kHz. Raises InputError for what is no audio, or silent."""
-    if isinstance(source, str | Path):
-        return read_audio(source)
-    if not isinstance(source, np.ndarray):
-        raise InputError(f"{source!r} is no recording; give the path of a file, or samples in an array")
-    if source.dtype.kind == "i":  # as scipy reads a WAV; full scale is 1 here
-        source = source / -float(np.iinfo(source.dtype).min)
-    check_audio(source, SAMPLE_RATE, "the array given")
-    return source.astype(np.float32)  # a copy: the encoder remembers the array that it had last, whatever is in it now
-
-
-def read_speech(source: Path | str | np.ndarray) -> np.ndarray:
-    """As `read_recording`; also raises InputError for a file of noise, hum or a tone alone: its level does not change."""
-    samples = read_recording(source)
-    if not isinstance(source, np.ndarray) and len(samples) >= SAMPLE_RATE and level_range(samples) < STEADY:
-        raise InputError(f"{source} holds no speech, but a steady sound (its level does not change); check the recording")
-    return samples
-
-
-def level_range(samples: np.ndarray) -> float:
-    """Between which levels a recording changes, in dB: from the 5th to the 95th percentile of its frames of 50 ms (less than a
-    syllable), without the first and the last, of which there must be others. samples: (N,).
-
-    Of differences between samples, so that a hum counts less than the sounds of speech above it.
-    """
-    size = SAMPLE_RATE // 20
-    frames = samples[: len(samples) // size * size].reshape(-1, size)[1:-1]
-    blocks = np.array_split(frames, len(frames) // 1000 + 1)  # an hour is not held twice
-    power = np.concatenate([np.square(np.diff(block, axis=1), dtype=np.float64).mean(axis=1) for block in blocks])
-    low, high = np.percentile(10 * np.log10(power + 1e-12), (5, 95))
-    return float(high - low)
-
-
 def check_language(
     spoken_languages: Callable[[np.ndarray], Mapping[str, float]], samples: np.ndarray, language: str, name: str
 ) -> None:
     """Raises InputError where a recording has no speech, or none in this language, at its beginning, in its middle and at its end.
+    Where the recogniser knows no other language, and so cannot be sure, stderr has a line, but not of a short question.
 
     spoken_languages: of `WhisperCheckpoint`; language: that it should be in.
     """
@@ -448,34 +411,16 @@ def check_language(
             f"{name} holds no speech that the recogniser finds (noise or music alone, or speech that is hardly audible or in a "
             "language it does not know); check the recording"
         )
+    if {*others[-1]} == {language}:
+        remedy = "see if it is in another one; a multilingual Whisper can (`speechssl models get whisper-base`)"
+        if len(samples) >= 5 * SAMPLE_RATE:  # in less, one word that is not understood decides
+            tqdm.write(f"{name} is hardly understood by a recogniser that knows {language!r} alone; {remedy}", file=sys.stderr)
+        return
     found = max(others[-1], key=lambda code: others[-1][code])
     raise InputError(
         f"{name} sounds like the language {found!r}, and the models are for {language!r}; give a recording in "
         "it, or, if it is in it after all, a recogniser that knows no other (openai/whisper-tiny.en)"
     )
-
-
-def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
-    """A question as `QA.answer` takes it: a text as it is, a recording as samples. A string is a text where no file has that name,
-    and it does not look like one: it does not end like a recording, nor is it one word with a suffix ("question.m4a") or a slash.
-
-    Raises InputError as `read_speech` does, for a text without words, and for a recording longer than LONGEST_QUESTION.
-    """
-    if isinstance(source, str) and Path(source).suffix.lower() not in SUFFIXES and not _FILE_NAME.fullmatch(source):
-        try:
-            there = bool(source) and Path(source).exists()  # Path("") is the folder one is in
-        except OSError:  # too long for a name
-            there = False
-        if not there:
-            if not any(map(str.isalnum, source)):
-                raise InputError(f"the question {source!r} has no words; give a text, or a recording")
-            return source
-    samples = read_speech(source)
-    if (seconds := len(samples) / SAMPLE_RATE) > LONGEST_QUESTION:
-        name = "the question" if isinstance(source, np.ndarray) else source
-        remedy = "give the question, or the part of the recording that has it"
-        raise InputError(f"{name} lasts {seconds:.0f} s, and a question at most {LONGEST_QUESTION:.0f} s; {remedy}")
-    return samples
 
 
 # ---- a folder of models from its parts, copied (`speechssl bundle`) or linked (`evaluate qa --encoder --codebook --dual`)

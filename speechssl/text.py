@@ -56,6 +56,7 @@ def normalise(text: str, language: str, digits: bool = True) -> str:
         return _dates().sub(lambda found: f"{found[1]} {'one' if found[2] == '1' else found[2]}", plain)  # it writes 1 as "one"
     if digits:  # a grouping comma is ASCII, that of a list is not
         text = _GROUPED.sub("", _split_vulgar(text, "又"))
+        text = _SPOKEN_ONE.sub("一", text)
     folded = unicodedata.normalize("NFKC", text).lower().translate(FORMS)
     for pattern, new in _CHINESE_SIGNS if digits else ():
         folded = pattern.sub(new, folded)
@@ -196,6 +197,7 @@ def _split_vulgar(text: str, between: str) -> str:
 
 
 _DIGITS = {c: str(i) for i, c in enumerate("零一二三四五六七八九")} | {"〇": "0", "两": "2"}
+_SPOKEN_ONE = re.compile(rf"(?<=[0-9幺{''.join(_DIGITS)}])幺|幺(?=[0-9幺{''.join(_DIGITS)}])")  # 幺三八: in telephone numbers
 _UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "亿": 10**8}
 _DIGIT, _UNIT = "".join(_DIGITS), "".join(_UNITS)
 _TO_DIGITS = str.maketrans(_DIGITS)
@@ -227,7 +229,7 @@ _CHINESE_SIGNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str
     (re.compile(rf"(?<=[0-9{_DIGIT}十]点)半(?!个|天|年|月|径|点|信|途)"), "30分"),
     *(
         (re.compile(rf"{sign} ?((?>[0-9]+(?:\.[0-9]+)?[百千万亿]*))(?!.?元|英镑)"), rf"\1{name}")
-        for sign, name in (("€", "欧元"), ("£", "英镑"), ("¥", "元"))
+        for sign, name in (("€", "欧元"), ("£", "英镑"), ("¥", "元"), (r"(?<![a-z])(?:us)?\$", "美元"))
     ),
 )
 

@@ -73,7 +73,10 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         reason = "it has a decoder as well, and the encoder half is taken of T5 and its kin alone"
         raise InputError(f"{source} ({config.model_type}) cannot be a text encoder here: {reason}; {remedy}")
     try:
-        model, info = (half or AutoModel).from_pretrained(source, config=config, dtype=torch.float32, output_loading_info=True)
+        loader: Any = half or AutoModel
+        model, info = loader.from_pretrained(
+            source, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+        )
         model = model.get_encoder() if half else model
     except Exception as error:
         raise InputError(f"cannot load the text encoder {source} ({reason_of(error)}); {remedy}") from error

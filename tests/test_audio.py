@@ -235,6 +235,7 @@ def test_names_that_are_no_audio_file(tmp_path: Path) -> None:
         ("x.raw", "as audio"),
         ("x" * 300 + ".wav", "File name too long"),
         ("x.raw/x.wav", "Not a directory"),
+        ("a\0.wav", "embedded null byte"),
         ("talk.M4A", "give a whole WAV, FLAC, MP3, OGG, AIFF or AU file; `ffmpeg -i NAME.m4a NAME.flac` makes one"),
     ):
         assert why in refusal(tmp_path / name)

@@ -14,7 +14,7 @@ from speechssl.cli import parse_arguments
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "data/README.md", ROOT / "CONTRIBUTING.md"]
-READMES = sorted([*ROOT.glob("recipes/*/README.md"), *ROOT.glob("data/*/README.md")])
+READMES = sorted([*ROOT.glob("recipes/*/*.md"), *ROOT.glob("data/*/README.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 

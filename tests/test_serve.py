@@ -23,10 +23,11 @@ import soundfile
 from speechssl import serve
 from speechssl.audio import read_audio
 from speechssl.cli import main
+from speechssl.data.asked import LONGEST_QUESTION
 from speechssl.errors import InputError
 from speechssl.serve import Answerer, Limits, answered, at_snr, check_port, read_upload
 from speechssl.signal import active_level, rms_level
-from speechssl.systems import LONGEST_QUESTION, QA
+from speechssl.systems import QA
 
 from .files import refused
 

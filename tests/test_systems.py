@@ -146,13 +146,6 @@ def test_recognisers_of_their_own_need_no_encoder(models: Path, monkeypatch: pyt
     assert not systems.needs_encoder("cascade-pocketsphinx")
 
 
-def test_samples_that_are_integers_have_their_own_full_scale():
-    samples = np.random.default_rng(0).integers(-20_000, 20_000, 16_000)
-    found = [systems.read_recording(x) for x in (samples.astype(np.int16), (samples << 16).astype(np.int32), samples / 32_768)]
-    assert all(x.dtype == np.float32 and np.array_equal(x, found[2]) for x in found)
-    refused("the array given is silent", systems.read_recording, np.ones(16_000, np.int16))
-
-
 def test_one_array_is_encoded_once(encoder, monkeypatch):
     calls = []
 
@@ -192,14 +185,6 @@ def test_systems_that_read_few_windows_say_so():
     for whole, few in pairs:
         assert (whole.retrieve, few.retrieve) == (None, 1)
     assert [few.ngram for _, few in pairs] == [3, 1]
-
-
-def test_the_range_of_levels_is_that_of_the_loud_and_the_soft_parts_but_not_of_a_click() -> None:
-    sound = (0.05 * np.random.default_rng(0).standard_normal(10 * SAMPLE_RATE)).astype(np.float32)
-    assert systems.level_range(sound) < 1
-    assert systems.level_range(np.concatenate([sound, 0.1 * sound])) == pytest.approx(20, abs=1)
-    sound[80_000] = 1.0
-    assert systems.level_range(sound) < 1 and systems.level_range(np.resize(sound, 130 * SAMPLE_RATE)) < 1
 
 
 def test_the_first_that_loads_is_taken_and_those_before_it_get_a_line_each(capsys) -> None:

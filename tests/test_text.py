@@ -105,6 +105,8 @@ SAID_ENGLISH = [  # as it is written, as it is said
     ("the 29th of May", "the twenty-ninth of May"),
     ("1,984 men.", "one thousand nine hundred eighty-four men"),
     ("$5 million", "five million dollars"),
+    ("(212) 555-0187", "two one two five five five oh one eight seven"),
+    ("212-555-0187", "two one two five five five zero one eight seven"),
 ]
 SAID_CHINESE = [
     ("21", "廿一"),
@@ -131,6 +133,10 @@ SAID_CHINESE = [
     ("230元", "貳佰叁拾元"),
     ("他在1984年有200人", "他在一九八四年有二百人"),
     ("320", "三百二十"),
+    ("$100", "一百美元"),
+    ("US$3.5億", "三點五億美元"),
+    ("$100美元", "一百美元"),
+    ("13812115678", "幺三八幺二幺幺五六七八"),
 ]
 OTHER_ENGLISH = [  # what is not the same
     ("one fifth", "fifteenth"),

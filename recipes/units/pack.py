@@ -13,6 +13,8 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
+from speechssl.data.files import list_recordings
+from speechssl.errors import InputError, tell_set_aside
 from speechssl.signal import speech_level
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -24,10 +26,14 @@ parser.add_argument("--copies", type=int, default=1, help="times that every reco
 parser.add_argument("--seed", type=int, default=0)
 options = parser.parse_args()
 
-sources = sorted(p for folder in options.folders for p in folder.rglob("*.wav") if not re.search(options.skip, p.name))
+try:
+    found = [recording.path for folder in options.folders for recording in list_recordings(folder)]
+except InputError as error:
+    parser.error(str(error))
+sources = sorted(path for path in found if not re.search(options.skip, path.name))
 rng, folder = np.random.default_rng(options.seed), options.out.with_suffix("")
 folder.mkdir(parents=True, exist_ok=True)
-paths, pieces = [], []
+paths, pieces, failed = [], [], {}
 
 
 def write():
@@ -38,7 +44,11 @@ def write():
 
 order = np.concatenate([rng.permutation(len(sources)) for _ in range(options.copies)])
 for number in tqdm(order, desc=f"packing {options.out}", unit="recording"):
-    samples = read_audio(sources[number])
+    try:
+        samples = read_audio(sources[number])
+    except InputError as error:
+        failed[sources[number].name] = str(error)
+        continue
     level = speech_level(samples)
     if not np.isfinite(level):
         continue
@@ -49,5 +59,6 @@ for number in tqdm(order, desc=f"packing {options.out}", unit="recording"):
         write()
 if pieces:
     write()
+tell_set_aside(failed, "packing")
 options.out.write_text("".join(f"{p.resolve()}\n" for p in paths))
 print(f"{options.out}: {len(order)} recordings in {len(paths)} files")

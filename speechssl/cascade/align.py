@@ -482,7 +482,7 @@ class AlignedSplit:
                     "symbols": found.symbols.tolist(),
                     "beyond": found.beyond.tolist(),
                 }
-        write_json(path, part)
+        write_json(path, part, checked=True)
         return part
 
     def records(self, report: PrepareReport, workers: int) -> tuple[SplitRecords, list[dict[str, Any]]]:

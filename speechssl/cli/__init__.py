@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl import __version__
-from speechssl.cli.parser import Manner, about, as_typed, meant, parse, take_manner
+from speechssl.cli.parser import Manner, about, as_typed, meant, options_of, parse, take_manner
 from speechssl.errors import InputError, one_line, set_aside
 from speechssl.io import CARD, read_json, refusals, unusable, write_json
 from speechssl.processes import is_main, leave, peak_gpu_memory, peak_memory
@@ -40,6 +40,10 @@ Exit codes: 0 done; 1 training diverged; 2 bad input, in one sentence on stderr;
 given; 130 stopped by the keyboard."""
 PATIENCE = 10.0  # seconds until another process than the first says what was wrong with its input
 USAGE = "SPEECHSSL_USAGE"  # environment variable: a file that gets what every verb took
+INPUTS = (  # options that are a file or a folder which is there already, and never a name on the hub or of what ships
+    "alignment", "answers", "corpus", "data", "errors", "file", "first", "joblib", "lm", "manifest", "second", "second_text",
+    "second_units", "shift", "source", "symbols", "text", "units", "voices", "word_units", "words",
+)  # fmt: skip
 PACKAGES = ("torch", "torchaudio", "transformers", "tokenizers", "safetensors", "numpy", "scikit-learn", "soundfile", "pyarrow")
 
 GROUPS = {  # first words of verbs -> what these are about
@@ -204,6 +208,7 @@ def _run(config: Any, manner: Manner) -> None:
         if manner.json:
             stack.enter_context(redirect_stdout(sys.stderr))
         with refusals("a file"):
+            _check_inputs(config)
             result = config.run()
     if os.environ.get(USAGE) and is_main():
         _record(config, time.monotonic() - started)
@@ -213,6 +218,16 @@ def _run(config: Any, manner: Manner) -> None:
         print(json.dumps(result, ensure_ascii=False, indent=1, default=str), file=out)
     if manner.verbose:
         print(f"took {time.monotonic() - started:.1f} s; peak memory {peak_memory():.2f} GB", file=sys.stderr)
+
+
+def _check_inputs(config: Any) -> None:
+    """Raises InputError for an input that is not there, before torch is loaded, which takes seconds; `prepare` needs none, and says
+    what its folders should hold."""
+    for option in options_of(type(config), config) if not config.__module__.startswith("speechssl.data") else ():
+        for path in option.default if isinstance(option.default, tuple) else (option.default,):
+            if option.name in INPUTS and isinstance(path, Path) and not path.exists():
+                name = option.name if option.metadata.get("positional") else f"--{option.name.replace('_', '-')}"
+                raise InputError(f"{path} does not exist; check {name} ({option.metadata['help']})")
 
 
 def _made(config: Any) -> Any:

@@ -57,8 +57,7 @@ class AnswerQuestions:
 
     def run(self) -> dict[str, Any]:
         from speechssl.audio import check_clip, quiet_decoders, write_clip
-        from speechssl.cascade.data import Transcript
-        from speechssl.systems import QA, read_question, read_speech
+        from speechssl.data.asked import read_question, read_speech
         from speechssl.text import language_of
 
         clips: list[Path] = []
@@ -73,6 +72,9 @@ class AnswerQuestions:
         use_device(self.device)
         with quiet_decoders():
             passage, asked = read_speech(self.passage), [read_question(question) for question in self.question]
+        from speechssl.cascade.data import Transcript  # loads torch, which takes seconds
+        from speechssl.systems import QA
+
         qa = QA(self.models, self.systems, self.reading.reader, self.language, self.reading.null_threshold)
         details = qa.details(passage, asked, str(self.passage))
         rows: list[dict[str, Any]] = []

@@ -188,7 +188,8 @@ def read_manifest(path: Path) -> Iterator[Recording]:
     """The recordings of a .jsonl, .csv, .txt or .tsv, see `list_recordings`; ids may occur twice. Raises InputError for damage."""
     if (kind := path.suffix.lower()) in (".jsonl", ".csv"):
         outside = total = 0
-        cells = ({k: v.strip() for k, v in row.items() if v.strip()} for row in read_csv(path)) if kind == ".csv" else ()
+        rows = read_csv(path, delimiter_of(path)) if kind == ".csv" else ()
+        cells = ({k: v.strip() for k, v in row.items() if v.strip()} for row in rows)
         for number, values in enumerate(cells, 2) if kind == ".csv" else read_lines(path):
             audio, seconds = values.get("audio"), values.get("seconds")
             if not isinstance(audio, str) or not audio:
@@ -279,8 +280,17 @@ def open_csv(path: Path, strict: bool = False, delimiter: str = ",") -> Iterator
             yield csv.reader(file, strict=strict, delimiter=delimiter)
     except UnicodeDecodeError as error:
         raise InputError(f"cannot read {path} as CSV (it is not UTF-8); save it as UTF-8 or download it again") from error
-    except (OSError, csv.Error) as error:
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
+    except csv.Error as error:
         raise InputError(f"cannot read {path} as CSV ({error}); correct it or download it again") from error
+
+
+def delimiter_of(path: Path) -> str:
+    """What separates the columns of a CSV file by its header: a comma, a tab, or a semicolon, as some spreadsheets write."""
+    with open_csv(path) as rows:
+        header = ",".join(next(rows, []))
+    return max(",\t;", key=header.count)
 
 
 def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
@@ -293,7 +303,7 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
         found = []
         for number, row in enumerate((row for row in rows if row), 1):
             if any(row[len(names) :]):
-                between = "tabs" if delimiter == "\t" else "commas"
+                between = {"\t": "tabs", ";": "semicolons"}.get(delimiter, "commas")
                 counts = f"{len(row)} cells and the header {len(names)}"
                 raise InputError(f"{path}, row {number} has {counts}; put a text that holds {between} in quotation marks")
             found.append(dict(zip(names, row, strict=False)))
@@ -539,7 +549,7 @@ def write_joined(paths: Sequence[Path], out: Path) -> Joined:
     samples, joined = join([read_native(path) for path in paths])
     check_audio(samples, SAMPLE_RATE, f"what was joined of {paths[0]} and {len(paths) - 1} more")
     write_flac(out, samples)
-    write_json(description, {**asdict(joined), "made_from": made_from})
+    write_json(description, {**asdict(joined), "made_from": made_from}, checked=True)
     return joined
 
 

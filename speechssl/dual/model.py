@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # both take seconds to import, and who only answers needs non
 
     from speechssl.trainer import Batch
 
+TOKENISER = "tokenizer*.json"  # beside a reader of words
 IGNORED = -1e4  # logit of positions that are not allowed; finite in bf16
 M = TypeVar("M", bound=nn.Module)
 
@@ -164,7 +165,10 @@ class SpanModel(nn.Module):
 
 
 def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) -> None:
-    """Write model.safetensors, config.json and, last, card.json. model: with `encoder` and `embedding`, as SpanModel."""
+    """Write model.safetensors, config.json and, last, card.json, which also vouches for a tokeniser that lies there.
+
+    model: with `encoder` and `embedding`, as SpanModel.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / "model.safetensors") as temporary:
         save_file(quantise(model.state_dict()), temporary)
@@ -176,6 +180,7 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
     config.pop("_name_or_path", None)  # a path of the machine it was trained on
     write_json(folder / "config.json", config)
     files = {"weights": hash_files([folder / "model.safetensors"]), "config": hash_files([folder / "config.json"])}
+    files |= {"tokeniser": hash_files(found)} if (found := sorted(folder.glob(TOKENISER))) else {}
     write_json(folder / "card.json", card | {"layout": asdict(layout)} | files)
 
 
@@ -230,6 +235,8 @@ def load_model(
         raise InputError(
             f"{path} does not fit its config.json: {len(keys)} weights missing or left over ({first} ...); train it again"
         )
-    if card.get("config", stated := hash_files([folder / "config.json"])) != stated:  # older cards do not say
-        raise InputError(f"{folder / 'config.json'} does not match its card; train or fetch the model again")
+    for what, pattern in (("config", "config.json"), ("tokeniser", TOKENISER)):
+        files = sorted(folder.glob(pattern))
+        if card.get(what, stated := hash_files(files)) != stated:  # older cards do not say
+            raise InputError(f"{', '.join(map(str, files)) or folder} does not match its card; train or fetch the model again")
     return model.eval().requires_grad_(False), layout, card

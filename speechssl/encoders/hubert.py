@@ -14,17 +14,20 @@ Letters: B utterances, N samples, T frames, C channels, D width, H heads, K kern
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+from tqdm import tqdm
 
-from speechssl.errors import InputError
+from speechssl.errors import InputError, first_line
 from speechssl.timing import FrameGrid
 
 Map = Callable[[torch.Tensor], torch.Tensor]
@@ -163,7 +166,7 @@ class OneDnnLinear(nn.Linear):
         return onednn._linear_pointwise(x, self.weight, self.bias, *GELU) if self._fits(x) else F.gelu(super().forward(x))
 
     def _fits(self, x: torch.Tensor) -> bool:
-        plain = not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and torch.backends.mkldnn.is_available()
+        plain = not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and has_onednn()
         return plain and x.device.type == "cpu" and x.dtype == self.weight.dtype == torch.float32 and x.numel() > 0
 
 
@@ -310,7 +313,7 @@ def convolution_dtype(weight: torch.Tensor, dtype: torch.dtype, stride: int = 1)
     return torch.float32 if narrow and weight.device.type == "cpu" and dtype == torch.bfloat16 else dtype
 
 
-onednn, quantised = torch.ops.mkldnn, torch.ops.onednn.qlinear_pointwise
+onednn, quantised = torch.ops.mkldnn, torch.ops.onednn
 # ---- the kernels of a CPU: one utterance at a time, without the passes over memory that are not needed
 #
 # Nothing is padded, and no utterance depends on others. oneDNN adds bias, GELU and residual to a product while the result is still
@@ -357,7 +360,7 @@ class QuantisedLinear:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
         self.scale = weight.abs().amax(1).clamp_min(1e-12) / 127
-        self.weight = torch.ops.onednn.qlinear_prepack((weight / self.scale[:, None]).round().to(torch.int8), None)
+        self.weight = quantised.qlinear_prepack((weight / self.scale[:, None]).round().to(torch.int8), None)
         self.bias, self.zero, self.dtype = own(bias, torch.float32), torch.zeros(len(weight), dtype=torch.long), dtype
 
     def levels(self, x: torch.Tensor) -> tuple[torch.Tensor, float, int]:
@@ -369,15 +372,16 @@ class QuantisedLinear:
         levels = torch.quantize_per_tensor(x.float(), scale, zero, torch.quint8)
         return torch.empty(0, dtype=torch.uint8).set_(levels.untyped_storage(), 0, levels.shape, levels.stride()), scale, zero
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return quantised(*self.levels(x), self.weight, self.scale, self.zero, self.bias, 1.0, 0, self.dtype, *NOTHING)
+    def __call__(self, x: torch.Tensor, after: tuple[str, list[float], str] = NOTHING) -> torch.Tensor:
+        product = *self.levels(x), self.weight, self.scale, self.zero
+        return quantised.qlinear_pointwise(*product, self.bias, 1.0, 0, self.dtype, *after)
 
     def gelu(self, x: torch.Tensor) -> torch.Tensor:
-        return quantised(*self.levels(x), self.weight, self.scale, self.zero, self.bias, 1.0, 0, self.dtype, *GELU)
+        return self(x, GELU)
 
     def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         product = *self.levels(x), self.weight, self.scale, self.zero
-        return quantised.binary(*product, other, self.bias, 1.0, 0, self.dtype, 1.0, 0, "add", 1.0, *NOTHING)
+        return quantised.qlinear_pointwise.binary(*product, other, self.bias, 1.0, 0, self.dtype, 1.0, 0, "add", 1.0, *NOTHING)
 
 
 class QuantisedConvolution(QuantisedLinear):
@@ -414,6 +418,30 @@ class Convolution:
 
     def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return other + self(x)
+
+
+def has_onednn(int8: bool = False) -> bool:
+    """Whether torch has the operations of oneDNN as they are called here, by names that are not public."""
+    return torch.backends.mkldnn.is_available() and _are_there(int8)
+
+
+@cache
+@torch.no_grad()
+def _are_there(int8: bool) -> bool:
+    """Found by trying. Where they are not, stderr says so, once."""
+    one, linear = torch.ones(1, 1), QuantisedLinear if int8 else Linear
+    conv: Any = SimpleNamespace(weight=one[None], bias=None, in_channels=1, groups=1, kernel_size=(1,), stride=(1,), padding=(0,))
+    try:
+        onednn._is_mkldnn_bf16_supported(), torch.cpu._is_avx512_bf16_supported()
+        product = linear(one, one[0], torch.float32)
+        product.plus(product.gelu(one), one)
+        Convolution(conv, torch.float32).gelu(one)
+    except (AttributeError, RuntimeError, TypeError) as error:
+        instead = "int8 is refused" if int8 else "encoders and k-means take torch's public ones, which are slower"
+        lack = f"torch {torch.__version__} lacks operations of oneDNN ({first_line(error)})"
+        tqdm.write(f"{lack}; {instead} (torch 2.11 has them)", file=sys.stderr)
+        return False
+    return True
 
 
 class Attention:

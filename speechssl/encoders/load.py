@@ -33,7 +33,7 @@ from tqdm import tqdm
 from speechssl.audio import LONG, SAMPLE_RATE, collect, forget, in_blocks
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
-from speechssl.encoders.hubert import FastEngine, convolution_dtype, is_known, modules_of, nothing
+from speechssl.encoders.hubert import FastEngine, convolution_dtype, has_onednn, is_known, modules_of, nothing
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add, added
 from speechssl.io import SHIPPED, checkpoint_folder, dequantise, hash_bytes, hash_files, hash_json, load_quantised, read_json
@@ -379,7 +379,7 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
             raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
         return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
     on_cpu = device == "cpu" or (device == "auto" and (precision == "int8" or not torch.cuda.is_available()))
-    checkpoint = load_checkpoint(name, weights_alone=on_cpu and torch.backends.mkldnn.is_available())
+    checkpoint = load_checkpoint(name, weights_alone=on_cpu and has_onednn())
     encoder = as_encoder(checkpoint, precision, device)
     if type(checkpoint.model) is not nn.Module:
         del checkpoint
@@ -401,7 +401,7 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
     config: Any = checkpoint.model.config
     whisper, known = config.model_type == "whisper", is_known(config)
-    fast = known and on_cpu and torch.backends.mkldnn.is_available()
+    fast = known and on_cpu and has_onednn(precision == "int8")
     if precision == "int8" and not fast:
         why = "not in int8, which is for HuBERT and wav2vec 2.0 on CPUs"
         raise InputError(f"{checkpoint.name} runs in fp32 or bf16, {why}; choose one of these")
@@ -440,7 +440,7 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
 def has_bf16(on_cpu: bool) -> bool:
     """Whether the processor, or else the GPU, has bf16 arithmetic."""
     if on_cpu:
-        return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        return has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
@@ -549,8 +549,9 @@ def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
-    """What decides an encoder of a folder: name -> hash of every file of weights or settings, for its card."""
-    return {path.name: hash_files([path]) for path in sorted((*folder.glob("*.safetensors"), *folder.glob("*config.json")))}
+    """What decides an encoder of a folder: name -> hash of every file of weights, settings or a tokeniser, for its card."""
+    found = {path for pattern in ("*.safetensors", "*config.json", "tokenizer*.json") for path in folder.glob(pattern)}
+    return {path.name: hash_files([path]) for path in sorted(found)}
 
 
 def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
@@ -586,7 +587,7 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
     from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor
 
     try:
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense
         raise InputError(
             f"found no speech encoder at {source} ({first_line(error)}); give a folder with config.json and model.safetensors"
@@ -605,7 +606,8 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
     # whether the input is normalised: by the feature extractor, or without one as the published checkpoints do, which is a guess
     preprocessor = folder / "preprocessor_config.json"
     try:
-        extractor = None if config.model_type == "whisper" else AutoFeatureExtractor.from_pretrained(source)
+        whisper = config.model_type == "whisper"
+        extractor = None if whisper else AutoFeatureExtractor.from_pretrained(source, trust_remote_code=False)
     except OSError as error:
         if preprocessor.is_file():
             raise InputError(f"cannot read {preprocessor} ({first_line(error)}); correct it") from error

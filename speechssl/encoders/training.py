@@ -30,6 +30,7 @@ from speechssl.encoders.hubert import (
     convolution_dtype,
     fold,
     frames_of_samples,
+    has_onednn,
     in_halves,
     moments,
 )
@@ -41,8 +42,8 @@ KEPT = 64 << 20  # bytes of attention weights that a layer keeps for its gradien
 
 def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """x W^T + b. x: (M, in), weight: (out, in), either of any strides."""
-    half = x.dtype == torch.bfloat16 and bias is not None and onednn._is_mkldnn_bf16_supported()
-    if x.is_cpu and torch.backends.mkldnn.is_available() and (x.dtype == torch.float32 or half):
+    half = x.dtype == torch.bfloat16 and bias is not None
+    if x.is_cpu and has_onednn() and (x.dtype == torch.float32 or (half and onednn._is_mkldnn_bf16_supported())):
         return onednn._linear_pointwise(x, weight, bias, "none", [], "")
     return F.linear(x, weight, bias)
 

@@ -256,7 +256,7 @@ class Hubert(_Run):
 
       speechssl pretrain hubert recordings/ exp/hubert-1
       speechssl pretrain hubert recordings/ exp/hubert-2 --teacher exp/hubert-1/encoder --layer 4 --smooth 3
-      torchrun --nproc-per-node 8 -m speechssl pretrain hubert librispeech.tsv exp/base-1 --size base --accumulation 2
+      torchrun --nproc-per-node 8 -m -- speechssl pretrain hubert librispeech.tsv exp/base-1 --size base --accumulation 2
     """
 
     size: Size = option("small", SIZE)
@@ -440,7 +440,7 @@ class Spin:
       speechssl pretrain spin recordings/ exp/spin --start facebook/hubert-base-ls960
       speechssl pretrain spin recordings/ exp/r-spin --start exp/spin/encoder --trained-layers 0 --distort m+g --steps 10000 \\
         --warmup-steps 4000 --crops 24 --teacher exp/spin/encoder --codebook exp/spin/units.safetensors
-      torchrun --nproc-per-node 2 -m speechssl pretrain spin librispeech.tsv exp/spin --start facebook/hubert-base-ls960
+      torchrun --nproc-per-node 2 -m -- speechssl pretrain spin librispeech.tsv exp/spin --start facebook/hubert-base-ls960
       speechssl pretrain spin recordings/ exp/small --start people-en/encoder --codes 128 --crops 10 --crop-seconds 4 \\
         --learning-rate 6e-4 --warmup-steps 60 --steps 350
     """

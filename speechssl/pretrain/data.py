@@ -469,4 +469,5 @@ def check_crops(lengths: Sequence[int], grid: FrameGrid, seconds: float) -> None
 
 
 def _too_short(seconds: float) -> str:
-    return f"no recording is longer than a crop of {seconds:g} s, the shortest; give a smaller --crop-seconds"
+    least = f"no recording is longer than a crop of {seconds:g} s, the shortest"
+    return f"{least}; give a smaller --crop-seconds, or join short recordings to longer ones (recipes/units/pack.py)"

@@ -39,9 +39,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from speechssl.data.superb import Utterance
+from speechssl.encoders.store import checksum
 from speechssl.errors import InputError
 from speechssl.finetuning import trained_parameters
-from speechssl.io import hash_files, hash_json, read_json, replacing, stage
+from speechssl.io import CHECKSUM, hash_files, hash_json, read_json, replacing, stage
 from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb.data import HeadSettings, Loader, Task
 
@@ -247,15 +248,19 @@ class Trainer:
         tensors = {f"now.{name}": weight for name, weight in self.models.state_dict().items()}
         tensors |= {f"best.{name}": weight for name, weight in self.best.items()}
         tensors |= {f"moments.{i}.{name}": value for i, state in moments.items() for name, value in state.items()}
+        tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
         facts = {"card": self.card, "attempt": json.dumps(asdict(self.attempt))}
         with replacing(self.run.folder / STATE) as temporary:
-            temporary.write_bytes(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, facts))
+            temporary.write_bytes(save(tensors, facts | {CHECKSUM: _checksum(tensors, facts)}))
 
     def _restore(self, path: Path) -> None:
         try:
             with safe_open(path, "pt") as file:
                 facts, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError) as error:
+            stated = facts.pop(CHECKSUM, None)  # older ones have none
+            if stated and stated != _checksum(tensors, facts):
+                raise ValueError("it does not have its checksum")
+        except (OSError, SafetensorError, ValueError, AttributeError) as error:  # the last: it has no facts
             reason = " ".join(str(error).split())
             raise InputError(f"{path} is damaged ({reason}); delete it and give the same command") from error
         if facts["card"] != self.card:
@@ -269,6 +274,10 @@ class Trainer:
                 _, number, key = name.split(".")
                 moments.setdefault(int(number), {})[key] = tensor
         self.optimiser.load_state_dict({"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]})
+
+
+def _checksum(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
+    return hash_json([{name: checksum(t.reshape(-1)) for name, t in tensors.items()}, dict(facts)])
 
 
 @torch.no_grad()

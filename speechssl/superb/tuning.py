@@ -37,7 +37,7 @@ from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.superb import Utterance
 from speechssl.encoders.hubert import before_end, check_known, frames_of_samples
-from speechssl.encoders.load import load_checkpoint, save_encoder
+from speechssl.encoders.load import file_hashes, load_checkpoint, save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import merged, train_only
@@ -110,7 +110,7 @@ class Tuning:
         save_encoder(merged(models["upstream"]), folder, run.loader.encoder.normalise)
         facts = {"task": run.task.name, "learning_rate": run.settings.learning_rate, "seed": run.seed}
         what = {"what": "an encoder trained with a head of SUPERB", "from": run.loader.encoder.hash}
-        write_json(folder / "card.json", what | {"options": self.card | facts})
+        write_json(folder / "card.json", what | {"options": self.card | facts, "files": file_hashes(folder)})
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ ones (10 % and 20 % of all). The values of the other slots, and the phrases, are
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections import defaultdict
@@ -29,7 +30,7 @@ from speechssl.data.prepare import in_parallel
 from speechssl.data.superb import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
 from speechssl.data.superb_sets import KEYWORDS
 from speechssl.errors import InputError
-from speechssl.io import CORPUS_RECORD, hash_files, stage, write_lines, write_text
+from speechssl.io import CORPUS_RECORD, hash_files, read_json, stage, write_json, write_lines, write_text
 from speechssl.signal import active_level, rms_level
 from speechssl.synth.minisqa import generate_passage, listed, load_language, occurrences, speakers, split_of, vocabulary
 from speechssl.synth.synthesisers import Spoken, Voice, speak
@@ -581,7 +582,7 @@ def _prepare_task(out: Path, task: str, settings: MiniSuperbSettings, workers: i
             in_parallel(_make, jobs, workers, f"synthesising {out.name}")
             names = list(planned)
             for split, found in planned.items():
-                write_text(out / f"{split}.jsonl", "".join(_part(out, p).read_text() for p in found))
+                write_text(out / f"{split}.jsonl", "".join(read_json(_part(out, p))["line"] for p in found))
                 if task == "asv" and split != "train":
                     drawn = [p for p in found if isinstance(p, PlannedUtterance)]
                     write_lines(out / f"{split}.trials.jsonl", (asdict(trial) for trial in trials(split, drawn, settings.seed)))
@@ -596,8 +597,9 @@ def _make(out: Path, planned: Planned) -> None:
     """One recording, and its line of the manifest in a file of its own, which is written last: what has one is done."""
     utterance = planned.make(out)
     text = {"text": utterance.text} if utterance.labels else {}  # labelled utterances have a text even where it is empty
-    write_lines(_part(out, planned), [to_record(utterance) | text])
+    line = json.dumps(to_record(utterance) | text, ensure_ascii=False) + "\n"
+    write_json(_part(out, planned), {"line": line}, checked=True)
 
 
 def _part(out: Path, planned: Planned) -> Path:
-    return out / "parts" / f"{planned.id}.jsonl"
+    return out / "parts" / f"{planned.id}.json"

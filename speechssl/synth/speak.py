@@ -258,7 +258,7 @@ def _speak_group(group: _Group) -> None:
         else:
             record = _recorded(group, reading, voice, f"passages/{safe_name(passage.id)}")
     questions = {q.id: _speak_question(group, q, record.get("speaker", ""), reading) for q in asked}
-    write_json(group.part, {"made_from": group.made_from, "passage": record, "questions": questions})
+    write_json(group.part, {"made_from": group.made_from, "passage": record, "questions": questions}, checked=True)
 
 
 def _speak_question(group: _Group, question: Question, passage: str, reading: Reading | None) -> dict[str, Any]:

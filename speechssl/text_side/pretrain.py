@@ -23,7 +23,7 @@ from transformers import AutoConfig, BertConfig, PreTrainedModel, PreTrainedToke
 
 from speechssl.config import settings
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder, replacing, stage
+from speechssl.io import checkpoint_folder, hash_of_others, replacing, stage
 from speechssl.processes import is_main, main_first
 from speechssl.text_side.config import TextPretraining
 from speechssl.text_side.data import (
@@ -133,7 +133,8 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
                     with replacing(folder / MLM_HEAD) as temporary:
                         save_file(head, temporary)
                 what, weights = "text language model" if causal else "text encoder", encoder_named(str(folder))["weights"]
-                step.finish({"what": what, "options": settings(o) | places, "training": result, "weights": weights})
+                made = {"what": what, "options": settings(o) | places, "training": result, "weights": weights}
+                step.finish(made | {"others": hash_of_others(folder)})
         return folder
 
 

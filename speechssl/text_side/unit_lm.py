@@ -303,7 +303,8 @@ def load_unit_lm(folder: Path) -> UnitLm:
     if not isinstance(card, dict) or card.get("what") != WHAT:
         raise InputError(f"{folder} is no unit language model; give a folder of `speechssl text unit-lm`")
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32, local_files_only=True)
+        options = {"dtype": torch.float32, "local_files_only": True}
+        model = AutoModelForCausalLM.from_pretrained(folder / "model", **options, trust_remote_code=False)
     except Exception as error:  # transformers and safetensors each raise their own
         raise InputError(f"cannot load {folder / 'model'} ({reason_of(error)}); train the model again") from error
     if encoder_named(str(folder / "model")).get("weights") != card.get("weights"):

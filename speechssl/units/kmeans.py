@@ -26,6 +26,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
 
+from speechssl.encoders.hubert import has_onednn
 from speechssl.errors import InputError
 from speechssl.io import SHIPPED, checkpoint_folder, hash_bytes, read_json, replacing, unlike, write_json
 from speechssl.units.config import BUDGET, STARTS
@@ -83,7 +84,7 @@ class Nearest:
 
 def _dtypes(device: torch.device) -> list[torch.dtype]:
     """The products to be tried, one after the other."""
-    half = device.type == "cpu" and torch.backends.mkldnn.is_available() and torch.cpu._is_avx512_bf16_supported()
+    half = device.type == "cpu" and has_onednn() and torch.cpu._is_avx512_bf16_supported()
     return [torch.bfloat16, torch.float32] if half else [torch.float32]
 
 
@@ -111,7 +112,7 @@ class CentroidScores:
             biases = -offsets.astype(np.float64)
         reach, offset = float(centred.norm(dim=1).max()), float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120
         block = int(np.clip(CACHED // len(centred), 64, 1024)) if device.type == "cpu" else 1 << 15
-        packed = device.type == "cpu" and torch.backends.mkldnn.is_available()
+        packed = device.type == "cpu" and has_onednn()
         weight = centred.to(device, dtype)
         weight = torch.ops.mkldnn._reorder_linear_weight(weight, block) if packed else weight
         return cls(weight, torch.from_numpy(-biases).to(device, torch.float32), dtype, packed, block, reach, offset)

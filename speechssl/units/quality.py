@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.data.files import Recording, id_of, list_recordings, number_of, open_csv, read_csv, read_tiers
+from speechssl.data.files import Recording, delimiter_of, id_of, list_recordings, number_of, open_csv, read_csv, read_tiers
 from speechssl.data.records import Corpus, load_corpus
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
@@ -97,7 +97,7 @@ def evaluate_units(
         items, phones = _recordings(source, corpus, options, labelled)
         values: dict[str, Any] = {}
         if extractor:
-            found, units = _measured(items, phones, corpus, extractor, pool, options, conditions, stretches, distorter)
+            found, units = _measured(source, items, phones, corpus, extractor, pool, options, conditions, stretches, distorter)
             values = {"K": extractor.codebook.size, "precision": extractor.features.precision} | found
             if labelled is not None:
                 values |= _of_list(source, labelled, units, extractor.codebook.size, options)
@@ -120,7 +120,7 @@ def _is_labelled(path: Path) -> bool:
         return path.suffix.lower() == ".csv"
     if not path.is_file():
         return False
-    with open_csv(path, delimiter="\t") as rows:
+    with open_csv(path, delimiter=delimiter_of(path)) as rows:
         return COLUMNS.issubset(name.strip() for name in next(rows, []))
 
 
@@ -129,11 +129,12 @@ def read_labelled(path: Path) -> dict[str, dict[str, str]]:
 
     audio is relative to the list. Raises InputError for a file that is no such list.
     """
-    lines = read_csv(path, "\t" if path.suffix.lower() == ".tsv" else ",")
+    lines = read_csv(path, delimiter_of(path))
     if not lines:
         raise InputError(f"{path} has no rows; give it a line audio,text,speaker and below it a line for each recording")
     if missing := COLUMNS.difference(*lines):
-        raise InputError(f"{path} has no column {', '.join(sorted(missing))}; begin it with the line audio,text,speaker")
+        has = f"{path} has no column {', '.join(sorted(missing))}, but {', '.join(lines[0])}"
+        raise InputError(f"{has}; begin it with the line audio,text,speaker")
     found: dict[str, dict[str, str]] = {}
     stems = Counter(id_of(line["audio"].strip()) for line in lines)
     for number, line in enumerate(({k: v.strip() for k, v in line.items()} for line in lines), 2):
@@ -145,6 +146,12 @@ def read_labelled(path: Path) -> dict[str, dict[str, str]]:
         if name in found:
             raise InputError(f"line {number} of {path} has {name} again; list every recording once")
         found[name] = {k: v for k, v in line.items() if k and v}
+    for column, others in (("speaker", "the same texts by other speakers"), ("text", "other texts by the same speakers")):
+        if len(values := {line[column] for line in found.values()}) == 1:
+            raise InputError(
+                f"all recordings of {path} have the {column} {values.pop()}, and texts are compared across speakers; add {others}, "
+                "or give the folder of the recordings, to measure what needs neither"
+            )
     return found
 
 
@@ -219,6 +226,7 @@ def _recordings(
 
 
 def _measured(
+    source: Path,
     items: Sequence[Recording],
     phones: Mapping[str, Sequence[Phone]],
     corpus: Corpus | None,
@@ -248,7 +256,8 @@ def _measured(
             failed[item.id] = str(error)
     tell_set_aside(failed, "quality of units")
     if not units:
-        raise InputError(f"no recording of {len(failed)} can be read ({next(iter(failed.values()))}); restore the audio")
+        why = next(iter(failed.values()))
+        raise InputError(f"no recording of {source} can be read (of the first of {len(failed)}: {why}); restore the audio")
     items, grid = [item for item in items if item.id in units], extractor.grid
     values = usage(list(units.values()), extractor.codebook.size) | bit_rate(list(units.values()), total)
 

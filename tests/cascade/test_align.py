@@ -31,7 +31,7 @@ from speechssl.cascade.data import TimedWord
 from speechssl.cascade.model import CtcVocabulary, align_spans
 from speechssl.cli import main
 from speechssl.data.records import Span, data_hash, load_corpus
-from speechssl.io import read_json
+from speechssl.io import CHECKSUM, read_json
 from speechssl.timing import FrameGrid
 
 from ..files import change_json, change_lines, read_lines, refused, remarks, same_files, untouched, write_corpus, write_lines
@@ -499,6 +499,8 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, 
     with dies_in(EvenAligner, "align", 4):
         run(root)
     assert len(aligner.seen) == 3 and not (tmp_path / "corpus-aligned/card.json").exists()
+    parts = [*(tmp_path / "corpus-aligned/train" / align.PARTS).iterdir()]
+    assert len(parts) == 3 and all(CHECKSUM in json.loads(part.read_text()) for part in parts)
     out, report = run(root)
     assert len(aligner.seen) == 6 == len(set(aligner.seen))
     whole = run(root, tmp_path / "whole")[0]

@@ -106,10 +106,13 @@ def test_a_whisper_of_many_languages_says_how_likely_each_is(whisper_folder, mon
     found = engine.tokenizer.convert_ids_to_tokens(int(engine.model.detect_language(input_features=features)[0]))
     assert max(shares, key=shares.get) == found.strip("<|>")
     engine.multilingual = False
-    assert recogniser.spoken_languages(noise(40)) == {"en": 1.0}
-    monkeypatch.setattr("speechssl.cascade.engines.NO_SPEECH", 0.0)  # what Whisper says of it alone decides nothing
-    for unlikely, wanted in ((-1000.0, {"en": 1.0}), (0.0, {})):
-        monkeypatch.setattr("speechssl.cascade.engines.UNLIKELY", unlikely)
+    # silence alone decides nothing; one of English alone is in doubt where its words are unlikely or repeated
+    for silent, unlikely, repeated, wanted in (
+        (1.1, -1000.0, 1000.0, {"en": 1.0}), (1.1, 0.0, 1000.0, {"en": 0.0}), (1.1, -1000.0, 0.0, {"en": 0.0}),
+        (0.0, -1000.0, 1000.0, {"en": 1.0}), (0.0, 0.0, 1000.0, {}),
+    ):  # fmt: skip
+        for name, value in (("NO_SPEECH", silent), ("UNLIKELY", unlikely), ("REPEATED", repeated)):
+            monkeypatch.setattr(f"speechssl.cascade.engines.{name}", value)
         assert recogniser.spoken_languages(noise(40)) == wanted
 
 

@@ -64,6 +64,20 @@ def test_a_reader_that_has_enough_ends_the_command_without_a_word() -> None:
     assert ran.stderr == "" and ran.stdout.strip() in ("0", "141")  # 0: it was written before the pipe closed
 
 
+def test_an_input_that_is_not_there_is_named_before_torch_is_loaded(tmp_path: Path) -> None:
+    calls = {
+        "answer --passage none.wav --question Who?": "the audio file none.wav does not exist; check the path",
+        "evaluate qa none out": "none does not exist; check corpus (prepared corpus)",
+        "pretrain text out --text none": "none does not exist; check --text (text: folder of .txt files",
+        "train dual . none out": "none does not exist; check units (folder of `speechssl units extract`)",
+    }
+    code = f"import sys; from speechssl.cli import main; [main(c.split()) for c in {[*calls]}]; print('torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert ran.stdout == "False\n"
+    for line, wanted in zip(ran.stderr.splitlines(), calls.values(), strict=True):
+        assert line.startswith(f"speechssl: {wanted}")
+
+
 def test_json_is_all_there_is_on_stdout(call: Any, tmp_path: Path) -> None:
     code, out, err = call(Verb(tmp_path, [{"value": 1.5}]), "--json")
     assert code == 0 and json.loads(out) == [{"value": 1.5}] and "a table" in err

@@ -279,10 +279,11 @@ def test_the_manifests_of_fairseq(tmp_path, root):
     assert ids(path) == ["a", "b"]
 
 
-def test_a_table_with_a_column_of_audio_is_a_manifest(folder, tmp_path):
+@pytest.mark.parametrize("between", [",", ";", "\t"])
+def test_a_table_with_a_column_of_audio_is_a_manifest(between, folder, tmp_path):
     folder("a.wav", "b.wav")
     path = tmp_path / "words.csv"
-    path.write_text("audio,text,speaker,id\ndata/a.wav,one,x,\n data/b.wav ,two,y,second\n")
+    path.write_text("audio,text,speaker,id\ndata/a.wav,one,x,\n data/b.wav ,two,y,second\n".replace(",", between))
     assert [(r.id, r.path.name, r.line) for r in list_recordings(path)] == [("data/a", "a.wav", 2), ("second", "b.wav", 3)]
     path.write_text("path,text\ndata/a.wav,one\n")
     refused(r"words\.csv:2 has no `audio`", list_recordings, path)

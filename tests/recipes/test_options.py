@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from torch.distributed.run import get_args_parser
 
 from speechssl.cli import main
 
@@ -121,7 +122,9 @@ def test_small_commands_are_forked_where_the_configuration_says_so(recipe: Recip
 def test_trainings_alone_are_launched_on_several_processes(recipe: Recipe) -> None:
     printed = recipe(LAUNCH="torchrun --nproc-per-node 4")
     assert printed[1].startswith("speechssl prepare") and printed[-1] == "speechssl evaluate qa exp/corpus"
-    assert printed[3].startswith("torchrun --nproc-per-node 4 -m speechssl train dual exp/corpus")
+    assert printed[3].startswith("torchrun --nproc-per-node 4 -m -- speechssl train dual exp/corpus")
+    launched = get_args_parser().parse_args([*printed[3].split()[1:], "--start", "x"])  # which could be short for two of its own
+    assert launched.training_script_args[-2:] == ["--start", "x"]
 
 
 @pytest.mark.parametrize(

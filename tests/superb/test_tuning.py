@@ -212,6 +212,10 @@ def test_a_head_comes_with_its_encoder(run):
     assert head.card["dev"]["acc"] <= (clean.measures[0].value + 100) / 2  # the mean of clean and distorted
     again = train_head(tuned, encoder_card(start) | {"tuning": tuned.tuning.card}, (1e-2,), "acc")
     assert again.weights == head.weights
+    path = head.upstream / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
+    with pytest.raises(InputError, match=r"model.safetensors is not the file that its card describes"):
+        load_encoder(head.upstream)
 
 
 @pytest.mark.parametrize(

@@ -496,7 +496,7 @@ def test_a_folder_is_inspected(folder, tmp_path, capsys):
 
 
 def test_two_formats_of_a_recording_are_two_lines_of_a_list(tmp_path):
-    (tmp_path / "list.csv").write_text("audio,text,speaker\nd/a.wav,one,x\nd/a.mp3,one,x\nd/b.wav,two,x\n")
+    (tmp_path / "list.csv").write_text("audio,text,speaker\nd/a.wav,one,x\nd/a.mp3,one,y\nd/b.wav,two,x\n")
     assert list(read_labelled(tmp_path / "list.csv")) == ["d/a.wav", "d/a.mp3", "d/b"]
 
 
@@ -519,7 +519,7 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
     assert any("AUC, machine - people" in line for line in lines(found)) and "stability" not in found
 
 
-@pytest.mark.parametrize(("suffix", "between"), [(".csv", ","), (".csv", ", "), (".tsv", "\t")])
+@pytest.mark.parametrize(("suffix", "between"), [(".csv", ","), (".csv", "; "), (".tsv", "\t"), (".tsv", ",")])
 def test_why_a_value_of_a_list_is_missing_is_said(suffix, between, folder, tmp_path, capsys):
     rows = [("r0", "low", "ann", "a"), ("r1", "high", "ann", "a"), ("r2", "low", "bob", "b")]
     cells = [("audio", "text", "speaker", "group"), *((f"audio/{name}.flac", *rest) for name, *rest in rows)]
@@ -550,16 +550,16 @@ def test_a_recording_that_is_too_short_when_it_is_faster_is_set_aside(folder, tm
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("audio,text\na.wav,b\n", "has no column speaker; begin it with the line audio,text,speaker"),
+        ("audio,text\na.wav,b\n", "has no column speaker, but audio, text; begin it with the line audio,text,speaker"),
         ("audio,text,speaker\na.wav,,c\n", "line 2 of .* lacks audio, text or speaker"),
         ("audio,text,speaker\na.wav,b,c\na.wav,b,c\n", "line 3 of .* has a.wav again"),
-        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,c\n", "all recordings have the speaker c; list several texts"),
-        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,b,d\n", "all recordings have the text b; list several texts"),
+        ("audio,text,speaker\na.wav,b,c\nb.wav,d,c\n", "of .*list.csv have the speaker c, .* add the same texts"),
+        ("audio,text,speaker\na.wav,b,c\nb.wav,b,d\n", "of .*list.csv have the text b, .* add other texts"),
         ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,e\n", "no text is said by two speakers, who say another"),
         ("audio,text,speaker\n", "list.csv has no rows; give it a line audio,text,speaker"),
         ("audio,text,speaker\na.wav,b, d,c\n", "row 1 has 4 cells and the header 3"),
         ("audio,text,speaker\n../a.wav,b,c\n", "line 2 of .* names ../a.wav, which leads out of"),
-        ("audio,text,speaker\nr0.flac,b,c\n", "no recording of 1 can be read"),
+        ("audio,text,speaker\nr0.flac,b,c\nr1.flac,d,e\n", "no recording of .*list.csv can be read"),
     ],
 )
 def test_a_bad_list_is_one_sentence(folder, tmp_path, text, message):
