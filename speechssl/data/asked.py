@@ -59,10 +59,10 @@ def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
     """
     if isinstance(source, str) and Path(source).suffix.lower() not in SUFFIXES and not _FILE_NAME.fullmatch(source):
         try:
-            there = bool(source) and Path(source).exists()  # Path("") is the folder one is in
+            exists = bool(source) and Path(source).exists()  # Path("") is the folder one is in
         except OSError:  # too long for a name
-            there = False
-        if not there:
+            exists = False
+        if not exists:
             if not any(map(str.isalnum, source)):
                 raise InputError(f"the question {source!r} has no words; give a text, or a recording")
             return source

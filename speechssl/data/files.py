@@ -74,31 +74,31 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
     source = Path(source)
     if split is not None:
         data = first_passages(load_corpus(source, split), passages)
-        found = [Recording(r.id, data.path(r), r.seconds) for r in data.records]
+        recordings = [Recording(r.id, data.path(r), r.seconds) for r in data.records]
         for q in data.questions:
-            found += [Recording(i, source / audio) for i, audio in zip(q.option_ids, q.option_audio, strict=False)]
+            recordings += [Recording(i, source / audio) for i, audio in zip(q.option_ids, q.option_audio, strict=False)]
     elif passages is not None:
         raise InputError(f"{source} has no passages to count without a split; give one with --split")
     elif source.is_dir():
-        found = _of_folder(source)
+        recordings = _of_folder(source)
     elif not source.exists():
         raise InputError(f"{source} does not exist; give a prepared corpus with --split, a manifest, a folder or an audio file")
     elif source.suffix.lower() in MANIFESTS:
-        found = list(read_manifest(source))
+        recordings = list(read_manifest(source))
     elif source.suffix.lower() in SUFFIXES:
-        found = [Recording(printable(source.stem), source)]
+        recordings = [Recording(printable(source.stem), source)]
     else:
-        known = ", ".join((*MANIFESTS, *SUFFIXES))
+        suffixes = ", ".join((*MANIFESTS, *SUFFIXES))
         raise InputError(
-            f"{source} has a name that is neither a manifest's nor an audio file's; give a folder or a file that ends in {known}"
+            f"{source} has a name that is neither a manifest's nor an audio file's; give a folder or a file that ends in {suffixes}"
         )
-    if not found:
+    if not recordings:
         raise InputError(f"{source / (split or '')} has no recordings; give a corpus, manifest or folder that has some")
-    if len({r.id for r in found}) < len(found):
-        twice = next(name for name, count in Counter(r.id for r in found).items() if count > 1)
-        places = (f"{r.path}" + (f" (line {r.line})" if r.line else "") for r in found if r.id == twice)
+    if len({r.id for r in recordings}) < len(recordings):
+        twice = next(name for name, count in Counter(r.id for r in recordings).items() if count > 1)
+        places = (f"{r.path}" + (f" (line {r.line})" if r.line else "") for r in recordings if r.id == twice)
         raise InputError(f"{source} gives the id {twice} to {' and '.join(islice(places, 2))}; make ids unique")
-    return found
+    return recordings
 
 
 def draw(recordings: Sequence[Item], seed: int, share: float | None = None, count: int | None = None) -> tuple[list[Item], dict]:
@@ -114,8 +114,8 @@ def draw(recordings: Sequence[Item], seed: int, share: float | None = None, coun
     if share is not None and not 0 < share <= 1:
         raise InputError(f"a share of {share:g} of the recordings cannot be drawn; give one above 0 and at most 1")
     total = len(recordings)
-    wanted = count or (max(math.ceil(SHARE * total), LEAST) if share is None else math.ceil(round(share * total, 6)))
-    places = np.sort(np.random.default_rng(seed).choice(total, min(wanted, total), replace=False))
+    size = count or (max(math.ceil(SHARE * total), LEAST) if share is None else math.ceil(round(share * total, 6)))
+    places = np.sort(np.random.default_rng(seed).choice(total, min(size, total), replace=False))
     return [recordings[i] for i in places], {"recordings": len(places), "drawn_from": total}
 
 
@@ -193,15 +193,15 @@ def read_manifest(path: Path) -> Iterator[Recording]:
         for number, values in enumerate(cells, 2) if kind == ".csv" else read_lines(path):
             audio, seconds = values.get("audio"), values.get("seconds")
             if not isinstance(audio, str) or not audio:
-                wanted = "give every line the path of its recording, relative to the manifest"
-                raise InputError(f"{path}:{number} has no `audio`; {wanted}")
+                remedy = "give every line the path of its recording, relative to the manifest"
+                raise InputError(f"{path}:{number} has no `audio`; {remedy}")
             total += 1
             outside += check_inside(path.parent, audio, f"{path}:{number}")
             name = values.get("id", id_of(audio))
             if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
                 raise InputError(f"{path}:{number} has the id {name!r}; give a text that no other line has")
-            known = float(seconds) if isinstance(seconds, (int, float)) and 0 < seconds < float("inf") else None
-            yield Recording(printable(str(name)), os.path.join(path.parent, audio), known, number)
+            length = float(seconds) if isinstance(seconds, (int, float)) and 0 < seconds < float("inf") else None
+            yield Recording(printable(str(name)), os.path.join(path.parent, audio), length, number)
         _warn_outside(path, outside, total)
         return
     lines = read_text(path, "check the path", "the manifest").split("\n")
@@ -261,8 +261,8 @@ def read_parquet(
     Raises InputError for damage.
     """
     with open_parquet(path) as file:
-        wanted = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
-        for rows in file.iter_batches(batch, row_groups=groups, columns=wanted, use_threads=False):
+        present = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
+        for rows in file.iter_batches(batch, row_groups=groups, columns=present, use_threads=False):
             yield from rows.to_pylist()
 
 
@@ -300,14 +300,14 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     """
     with open_csv(path, strict=True, delimiter=delimiter) as rows:
         names = [name.strip() for name in next(rows, [])]
-        found = []
+        table = []
         for number, row in enumerate((row for row in rows if row), 1):
             if any(row[len(names) :]):
                 between = {"\t": "tabs", ";": "semicolons"}.get(delimiter, "commas")
                 counts = f"{len(row)} cells and the header {len(names)}"
                 raise InputError(f"{path}, row {number} has {counts}; put a text that holds {between} in quotation marks")
-            found.append(dict(zip(names, row, strict=False)))
-        return found
+            table.append(dict(zip(names, row, strict=False)))
+        return table
 
 
 def load_json(path: Path, halves: bool = False, unique: bool = False) -> Any:
@@ -339,8 +339,8 @@ def read_tiers(path: Path) -> Iterator[tuple[str, list[tuple[str, float, float]]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path} as a TextGrid ({error}); save it again as UTF-8") from error
     # texts and free-standing numbers, in order: all there is to either format
-    found = (m for m in TOKEN.finditer(text) if m[1] is not None or m[2] is not None)
-    tokens = (m[2] if m[1] is None else m[1].replace('""', '"') for m in found)
+    matches = (m for m in TOKEN.finditer(text) if m[1] is not None or m[2] is not None)
+    tokens = (m[2] if m[1] is None else m[1].replace('""', '"') for m in matches)
     try:
         if [next(tokens), next(tokens)] != ["ooTextFile", "TextGrid"]:
             raise ValueError("no TextGrid")
@@ -365,10 +365,10 @@ def text_of(value: Any) -> str:
 def number_of(value: Any) -> float | None:
     """A cell as a number; None for what is none, NaN and infinity."""
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError):
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def list_of(value: Any) -> list[Any]:
@@ -383,16 +383,16 @@ def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]
 
     Passed over is what is hidden, and a folder in which a corpus was prepared: it may have been put into its source.
     """
-    found: list[tuple[Path, Path]] = []
+    paths: list[tuple[Path, Path]] = []
     for root in roots:
         for top, folders, names in os.walk(root, followlinks=True):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             if "settings.json" in names and Path(top) != root:
                 folders.clear()
                 continue
-            wanted = (name for name in sorted(names) if name.lower().endswith(suffixes) and not name.startswith("."))
-            found += [(root, Path(top, name)) for name in wanted]
-    return found
+            matching = (name for name in sorted(names) if name.lower().endswith(suffixes) and not name.startswith("."))
+            paths += [(root, Path(top, name)) for name in matching]
+    return paths
 
 
 def audio_files(folder: Path) -> list[Path]:
@@ -469,7 +469,7 @@ def unpacked(source: Path, out: Path, archives: Sequence[Path] | None = None) ->
 def _members(path: Path) -> Iterator[Iterator[tuple[PurePosixPath, IO[bytes]]]]:
     """Files of use in an archive, in its order: not what would leave the folder, nor what is hidden (macOS leaves such)."""
 
-    def wanted(name: str) -> bool:
+    def of_use(name: str) -> bool:
         parts = PurePosixPath(name).parts
         inside = bool(parts) and not name.startswith("/") and not any(part == ".." or part.startswith("._") for part in parts)
         return inside and "__MACOSX" not in parts and name.lower().endswith(WANTED)
@@ -477,11 +477,11 @@ def _members(path: Path) -> Iterator[Iterator[tuple[PurePosixPath, IO[bytes]]]]:
     try:
         if path.name.lower().endswith(".zip"):
             with zipfile.ZipFile(path) as archive:
-                files = [i for i in archive.infolist() if not i.is_dir() and wanted(i.filename)]
+                files = [i for i in archive.infolist() if not i.is_dir() and of_use(i.filename)]
                 yield ((PurePosixPath(i.filename), archive.open(i)) for i in files)
         else:
             with tarfile.open(path, "r:*") as tape:
-                entries = (i for i in tape if i.isfile() and wanted(i.name))
+                entries = (i for i in tape if i.isfile() and of_use(i.name))
                 yield ((PurePosixPath(i.name), file) for i in entries if (file := tape.extractfile(i)))
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk, not the archive

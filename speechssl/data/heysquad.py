@@ -40,7 +40,7 @@ TABLES = (".parquet", ".json", ".jsonl")
 
 def prepare_heysquad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Write `out` and return its data report. Raises InputError for what is not of HeySQuAD, or damaged."""
-    source = prepare.given(source, LAYOUT)
+    source = prepare.checked_source(source, LAYOUT)
     splits = _splits(source)
     files = {path.relative_to(source).as_posix() if source.is_dir() else path.name: path for s in splits.values() for path in s}
     # what the tables' card states, or what stands in the names of the JSON files

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.files import audio_files
-from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Take, Takes, Wanted, given, prepared_texts, take_of
+from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Take, Takes, Wanted, checked_source, prepared_texts, take_of
 from speechssl.data.squad import Style, originals, read_squad, records_of, worded
 from speechssl.errors import InputError
 
@@ -49,7 +49,7 @@ Sounds = dict[str, dict[str, dict[int, Path]]]  # "passages" and "questions" -> 
 
 def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Write `out` and return its data report. Raises InputError for what is not of ODSQA, or damaged."""
-    source = given(source, LAYOUT)
+    source = checked_source(source, LAYOUT)
     files = _files(source)
     splits = [split for split in files if not split.startswith("original-")]
     parts = {kind: [split for split in splits if split.endswith(f"-{kind}")] for kind in PAIRS}

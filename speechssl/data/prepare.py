@@ -71,9 +71,9 @@ class Wanted:
     @property
     def settings(self) -> dict[str, Any]:
         """What of it decides the content, as settings.json has it. `audio` is seen by the recordings that were taken."""
-        found: dict[str, Any] = {"speak": self.speak} | ({"seed": self.seed} if self.speak else {})
-        found |= {"synthesiser": self.synthesiser} if self.speak and self.synthesiser != "espeak-ng" else {}
-        return found | ({} if self.passages is None else {"passages": self.passages})
+        settings: dict[str, Any] = {"speak": self.speak} | ({"seed": self.seed} if self.speak else {})
+        settings |= {"synthesiser": self.synthesiser} if self.speak and self.synthesiser != "espeak-ng" else {}
+        return settings | ({} if self.passages is None else {"passages": self.passages})
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class PrepareReport:
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     first: int | None = None
     invented: bool = False
-    found: Counter[tuple[str, Done]] = field(default_factory=Counter)  # remarks on what was kept
+    remarks: Counter[tuple[str, Done]] = field(default_factory=Counter)  # remarks on what was kept
     aside: list[dict[str, Any]] = field(default_factory=list)  # the lines of set_aside.jsonl; one with a count is so many items
     read: Counter[tuple[str, Kind]] = field(default_factory=Counter)
 
@@ -110,7 +110,7 @@ class PrepareReport:
 
     def remark(self, split: str, what: str, done: str, number: int = 1) -> None:
         """Something odd about an item that is kept. what: "answers without times"; done: "scored by text only"."""
-        self.found[split, (what, done)] += number
+        self.remarks[split, (what, done)] += number
 
     def compare(self, split: str, what: str, published: int, number: int, done: str = "") -> None:
         """A remark that holds a count against the published one, where that applies. done: what was done about it."""
@@ -126,47 +126,47 @@ class PrepareReport:
         passages = list(passages)
         if self.first is None:
             return passages
-        wanted = [p for p in passages if questions.get(p)][: self.first]
-        asked = sum(questions.values()) - sum(questions[p] for p in wanted)
-        for kind, number in zip(KINDS, (len(passages) - len(wanted), asked), strict=True):
+        chosen = [p for p in passages if questions.get(p)][: self.first]
+        beyond = sum(questions.values()) - sum(questions[p] for p in chosen)
+        for kind, number in zip(KINDS, (len(passages) - len(chosen), beyond), strict=True):
             if number:
                 reason = f"beyond the first {self.first} passage{'s' * (self.first > 1)} with questions (--passages)"
                 self.aside.append({"split": split, "kind": kind, "count": number, "reason": reason})
-        return wanted
+        return chosen
 
     def reasons(self, **where: str) -> Counter[str]:
         """Why items were set aside, and how many for each reason. where: split=..., kind=..."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for line in self.aside:
             if where.items() <= line.items():
-                found[line["reason"]] += line.get("count", 1)
-        return found
+                counts[line["reason"]] += line.get("count", 1)
+        return counts
 
     def to_json(self, splits: Mapping[str, SplitRecords]) -> dict[str, Any]:
         """The content of data_report.json. splits: what is kept.
 
         Raises AssertionError where kept and set aside do not make up what was read: a corpus's code lost something.
         """
-        found: dict[str, dict[str, Any]] = {}
+        by_split: dict[str, dict[str, Any]] = {}
         for split in dict.fromkeys(split for split, _ in self.read):
             records, facts = splits.get(split, SplitRecords((), ())), dict[str, Any]()
             for kind in KINDS:
-                stated = None if self.invented else self.published.get(split, {}).get(kind)
+                published = None if self.invented else self.published.get(split, {}).get(kind)
                 read, kept = self.read[split, kind], len(getattr(records, kind))
-                if not read and stated is None:
+                if not read and published is None:
                     continue
                 aside = self.reasons(split=split, kind=kind).total()
                 assert kept + aside == read, f"{self.corpus}, {split}: of {read} {kind} {kept} were kept and {aside} set aside"
                 facts[kind] = {"read": read, "kept": kept, "set_aside": aside}
-                if stated is not None:
-                    facts[kind] |= {"published": stated, "agrees": read == stated}
+                if published is not None:
+                    facts[kind] |= {"published": published, "agrees": read == published}
             hours = {kind: round(sum(i.seconds for i in getattr(records, kind)) / 3600, 4) for kind in KINDS}
             facts["hours"] = hours if split in splits else {}
-            facts["found"] = [{"what": w, "count": n, "done": d} for (s, (w, d)), n in self.found.items() if s == split]
+            facts["found"] = [{"what": w, "count": n, "done": d} for (s, (w, d)), n in self.remarks.items() if s == split]
             facts["set_aside"] = dict(self.reasons(split=split))
-            found[split] = facts | _answerable(records)
-        known = {"corpus": self.corpus} | ({"invented": True} if self.invented else {})
-        return known | {"splits": found, "absent": [s for s in self.published if s not in found]}
+            by_split[split] = facts | _answerable(records)
+        identity = {"corpus": self.corpus} | ({"invented": True} if self.invented else {})
+        return identity | {"splits": by_split, "absent": [s for s in self.published if s not in by_split]}
 
 
 # ---- recordings of a corpus of texts
@@ -194,26 +194,26 @@ def damaged(error: InputError) -> Attached:
     return {"reason": "its recording is damaged", "why": str(error)}
 
 
-def attach(split: str, kind: Kind, records: SplitRecords, found: Mapping[str, Attached], report: PrepareReport) -> SplitRecords:
+def attach(split: str, kind: Kind, records: SplitRecords, attached: Mapping[str, Attached], report: PrepareReport) -> SplitRecords:
     """The records with the audio of their passages or questions, by id.
 
     Where any has some, those without are set aside, and with a passage its questions.
     """
-    if not found:
+    if not attached:
         return records
-    kept: list[Any] = []
+    with_audio: list[Any] = []
     for record in getattr(records, kind):
-        audio = found.get(record.id, NOT_RECORDED)
+        audio = attached.get(record.id, NOT_RECORDED)
         if isinstance(audio, dict):
             report.set_aside(split, kind, record.id, **audio)
         else:
-            kept.append(replace(record, audio=audio[0], seconds=audio[1]))
+            with_audio.append(replace(record, audio=audio[0], seconds=audio[1]))
     if kind == "questions":
-        return SplitRecords(records.passages, kept)
-    there = {p.id for p in kept}
-    for question in (q for q in records.questions if q.passage not in there):
+        return SplitRecords(records.passages, with_audio)
+    passage_ids = {p.id for p in with_audio}
+    for question in (q for q in records.questions if q.passage not in passage_ids):
         report.set_aside(split, "questions", question.id, "its passage is set aside")
-    return SplitRecords(kept, [q for q in records.questions if q.passage in there])
+    return SplitRecords(with_audio, [q for q in records.questions if q.passage in passage_ids])
 
 
 @dataclass(frozen=True)
@@ -234,12 +234,12 @@ class Takes:
             report.remark(split, f"recordings of no passage or question{sliced}", "not used", self.unused)
         for kind in KINDS:
             takes: Mapping[str, Take] = getattr(self, kind)
-            there = {r.id: takes[r.id] for r in getattr(records, kind) if r.id in takes}
+            used = {r.id: takes[r.id] for r in getattr(records, kind) if r.id in takes}
             reason = "segments of its recording are missing"
-            found: dict[str, Attached] = {i: {"reason": reason, "missing": t.missing} for i, t in there.items() if t.missing}
-            jobs = {i: (out, audio_name(split, kind, i), t.paths) for i, t in there.items() if not t.missing}
-            found |= in_parallel(_take_job, jobs, workers if len(jobs) > FEW else 1, f"{split} {kind}", "recording")
-            records = attach(split, kind, records, found, report)
+            attached: dict[str, Attached] = {i: {"reason": reason, "missing": t.missing} for i, t in used.items() if t.missing}
+            jobs = {i: (out, audio_name(split, kind, i), t.paths) for i, t in used.items() if not t.missing}
+            attached |= in_parallel(_take_job, jobs, workers if len(jobs) > FEW else 1, f"{split} {kind}", "recording")
+            records = attach(split, kind, records, attached, report)
         return records
 
 
@@ -275,8 +275,8 @@ def prepared(
     card. Raises InputError where the folder holds something else, or what `read` raises.
     """
     out = Path(out)
-    made = {"corpus": corpus, "source": str(source), **wanted.settings, **settings}
-    with stage(out, made, record=CORPUS_RECORD, lasting=("unpacked", f"*/{PARTS}")) as step:
+    made_from = {"corpus": corpus, "source": str(source), **wanted.settings, **settings}
+    with stage(out, made_from, record=CORPUS_RECORD, lasting=("unpacked", f"*/{PARTS}")) as step:
         if step.done:
             tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
             return dict(read_json(out / "data_report.json"))
@@ -310,13 +310,13 @@ def prepared_texts(
     settings = {"files": stamps, **options}
 
     def attached(report: PrepareReport) -> dict[str, SplitRecords]:
-        found = read(report)
-        check_used({split: records for split, (records, _) in found.items()}, report, source)
+        texts = read(report)
+        check_used({split: records for split, (records, _) in texts.items()}, report, source)
         if not options.get("recordings") and (packed := [path.name for path in archives_in(source)]):
             what = f"archives that are packed ({', '.join(packed)})"  # the published ones of recordings are to be unpacked first
-            for split in found:
+            for split in texts:
                 report.remark(split, what, "not read; unpack those of recordings", len(packed))
-        splits = {s: attach(Path(out), s, records, report, wanted.workers) for s, (records, attach) in found.items()}
+        splits = {s: attach(Path(out), s, records, report, wanted.workers) for s, (records, attach) in texts.items()}
         for split, records in splits.items():
             for kind in KINDS:
                 if not wanted.speak and (number := sum(not item.audio for item in getattr(records, kind))):
@@ -327,7 +327,7 @@ def prepared_texts(
     return prepared(corpus, source, out, wanted, settings, attached, published, {**about, **facts})
 
 
-def given(source: Path | str, layout: str) -> Path:
+def checked_source(source: Path | str, layout: str) -> Path:
     """The source, absolute. layout: what is expected. Raises InputError where nothing is there."""
     if not Path(source).exists():
         raise InputError(f"{source} does not exist; {layout}")
@@ -346,8 +346,8 @@ def in_parallel(
     call = partial(_keyed, function)  # results come in any order, so each brings its key along
     # spawned: a process with threads, as torch's and the progress bars' are, cannot be forked safely
     with get_context("spawn").Pool(workers) if workers > 1 else nullcontext() as pool:
-        done = pool.imap_unordered(call, jobs.items(), chunksize=4) if pool else map(call, jobs.items())
-        return dict(tqdm(done, what, len(jobs), unit=unit, disable=not jobs))
+        results = pool.imap_unordered(call, jobs.items(), chunksize=4) if pool else map(call, jobs.items())
+        return dict(tqdm(results, what, len(jobs), unit=unit, disable=not jobs))
 
 
 def _keyed(function: Callable[..., R], job: tuple[K, tuple[Any, ...]]) -> tuple[K, R]:
@@ -369,8 +369,8 @@ def check_used(splits: Mapping[str, SplitRecords], report: PrepareReport, source
     """
     if any(records.questions for records in splits.values()):
         return
-    asked = sum(number for (_, kind), number in report.read.items() if kind == "questions")
-    if not asked and any(records.passages for records in splits.values()):
+    questions = sum(number for (_, kind), number in report.read.items() if kind == "questions")
+    if not questions and any(records.passages for records in splits.values()):
         return
     reasons = report.reasons(kind="questions")
     if any(reason.startswith("empty") for reason in reasons):
@@ -418,15 +418,15 @@ def _answerable(records: SplitRecords) -> dict[str, Any]:
         return f" {' '.join(answer_tokens(text, language, digits=False))} "
 
     def share(original: bool, normalise: Callable[[str, str], str]) -> float:
-        there = {p.id: normalise(p.text if original else p.transcript or p.text, p.language) for p in records.passages}
-        return sum(any(normalise(a.text, q.language) in there[q.passage] for a in q.answers) for q in answerable) / len(answerable)
+        texts = {p.id: normalise(p.text if original else p.transcript or p.text, p.language) for p in records.passages}
+        return sum(any(normalise(a.text, q.language) in texts[q.passage] for a in q.answers) for q in answerable) / len(answerable)
 
     timed = sum(any(a.start is not None for a in q.answers) for q in answerable)
     facts: dict[str, Any] = {"answerable": len(answerable), "with_times": timed}
     passages = {p.id: p for p in records.passages if p.audio}
-    asked = [(q, passages[q.passage]) for q in answerable if q.passage in passages]
+    pairs = [(q, passages[q.passage]) for q in answerable if q.passage in passages]
     facts["answers_to_align"] = sum(
-        a.start is None and locate(a, p.written, language_of(q.language))[0] is not None for q, p in asked for a in q.answers
+        a.start is None and locate(a, p.written, language_of(q.language))[0] is not None for q, p in pairs for a in q.answers
     )
     if any(p.written for p in records.passages):  # else nobody knows what is said
         facts["answer_in_context"] = share(False, in_words)
@@ -445,7 +445,7 @@ def _synthetic(splits: Mapping[str, SplitRecords], invented: bool, synthesiser: 
         "questions": (sum(q.synthetic for q in questions), len(questions)),
         "options": (sum(len(q.option_audio) for q in questions if q.synthetic), sum(len(q.options) for q in questions)),
     }
-    kinds = [f"{some:,} of {every:,} {kind}" for kind, (some, every) in spoken.items() if some]
+    kinds = [f"{part:,} of {total:,} {kind}" for kind, (part, total) in spoken.items() if part]
     listed = ", ".join(kinds[:-1]) + " and " * (len(kinds) > 1) + "".join(kinds[-1:])
     recorded = any(p.audio and not p.synthetic for p in passages) or any(q.audio and not q.synthetic for q in questions)
     miniature = INVENTED + ", its recordings spoken by espeak-ng" * recorded
@@ -462,9 +462,9 @@ def aside_in(report: Mapping[str, Any]) -> int:
 def alignment_advice(report: Mapping[str, Any], out: Path) -> str:
     """What to do about answers without times in a corpus, in one sentence; "" where nothing can be done."""
     number = sum(facts.get("answers_to_align", 0) for facts in report["splits"].values())
-    some = "1 answer has" if number == 1 else f"{number:,} answers have"
+    subject = "1 answer has" if number == 1 else f"{number:,} answers have"
     advice = f"give them times with `speechssl align {out} {out}-aligned`"
-    return f"{out}: {some} no times, so DUAL cannot be trained on them; {advice}" if number else ""
+    return f"{out}: {subject} no times, so DUAL cannot be trained on them; {advice}" if number else ""
 
 
 def described(report: Mapping[str, Any]) -> str:

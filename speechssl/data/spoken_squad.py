@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.files import audio_files
-from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Takes, Wanted, given, prepared_texts, take_of
+from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Takes, Wanted, checked_source, prepared_texts, take_of
 from speechssl.data.squad import Style, originals, read_squad, records_of
 from speechssl.errors import InputError
 
@@ -37,7 +37,7 @@ FOLDER = re.compile(r"(train)|dev|test")  # names of folders of recordings
 
 def prepare_spoken_squad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Write `out` and return its data report. Raises InputError for what is not of Spoken-SQuAD, or damaged."""
-    source = given(source, LAYOUT)
+    source = checked_source(source, LAYOUT)
     files = _files(source)
     sounds = _recordings(source, [s for s in ("train", "test") if s in files]) if wanted.audio and source.is_dir() else {}
     recorded = {"recordings": {split: sum(map(len, s.values())) for split, s in sounds.items()}} if sounds else {}

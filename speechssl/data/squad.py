@@ -21,7 +21,7 @@ from speechssl.data.prepare import (
     Take,
     Takes,
     Wanted,
-    given,
+    checked_source,
     numbered,
     prepared_texts,
     take_of,
@@ -308,7 +308,7 @@ def prepare_squad(
 
     Raises InputError for a source without such a file, a damaged file, a language that is not its own, or word times that are none.
     """
-    source, language = given(source, LAYOUT), language_of(language)  # refuses one without rules
+    source, language = checked_source(source, LAYOUT), language_of(language)  # refuses one without rules
     files: dict[str, Path] = {}
     for path in sorted(source.glob("*.json")) if source.is_dir() else [source]:
         if path.name.startswith(".") or (source.is_dir() and not is_squad(path)):

@@ -56,12 +56,12 @@ class EncoderInputs:
         embedded: (B, S, E); mask: (B, S); segments: (B, S), None for sequences in which nothing is asked. Longformer's global
         attention is on the question with [CLS] and its [SEP] (arXiv 2004.05150, section 6.1): segment 0.
         """
-        given = {"inputs_embeds": embedded, "attention_mask": mask}
+        inputs = {"inputs_embeds": embedded, "attention_mask": mask}
         if segments is not None and self.segments:
-            given["token_type_ids"] = segments
+            inputs["token_type_ids"] = segments
         if segments is not None and self.global_attention:
-            given["global_attention_mask"] = (1 - segments) * mask
-        return given
+            inputs["global_attention_mask"] = (1 - segments) * mask
+        return inputs
 
 
 class Bert(nn.Module):
@@ -111,25 +111,25 @@ class BertLayer(nn.Module):
         def back(source: int) -> nn.ModuleDict:  # to the residual stream
             return nn.ModuleDict({"dense": Unset(source, width), "LayerNorm": nn.LayerNorm(width, config.layer_norm_eps)})
 
-        asked = nn.ModuleDict({name: Unset(width, width) for name in ("query", "key", "value")})
-        self.attention = nn.ModuleDict({"self": asked, "output": back(width)})
+        projections = nn.ModuleDict({name: Unset(width, width) for name in ("query", "key", "value")})
+        self.attention = nn.ModuleDict({"self": projections, "output": back(width)})
         self.intermediate = nn.ModuleDict({"dense": Unset(width, inside)})
         self.output = back(inside)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """x: (B, S, E); mask: (B, 1, S, S), which token attends to which; None: each to all."""
         q, k, v = (linear(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2) for linear in self.attention["self"].values())
-        found = functional.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(x.shape)
+        attended = functional.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(x.shape)
         back = self.attention["output"]
-        x = back["LayerNorm"](back["dense"](found) + x)
+        x = back["LayerNorm"](back["dense"](attended) + x)
         return self.output["LayerNorm"](self.output["dense"](self.intermediate["dense"].gelu(x)) + x)
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
     """Whether `Bert` computes a model of this config."""
-    wanted = {"model_type": "bert", "hidden_act": "gelu", "is_decoder": False, "add_cross_attention": False}
+    expected = {"model_type": "bert", "hidden_act": "gelu", "is_decoder": False, "add_cross_attention": False}
     positions = config.get("position_embedding_type", "absolute")
-    return positions == "absolute" and all(config.get(k) == v for k, v in wanted.items())
+    return positions == "absolute" and all(config.get(k) == v for k, v in expected.items())
 
 
 class SpanModel(nn.Module):
@@ -180,7 +180,7 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
     config.pop("_name_or_path", None)  # a path of the machine it was trained on
     write_json(folder / "config.json", config)
     files = {"weights": hash_files([folder / "model.safetensors"]), "config": hash_files([folder / "config.json"])}
-    files |= {"tokeniser": hash_files(found)} if (found := sorted(folder.glob(TOKENISER))) else {}
+    files |= {"tokeniser": hash_files(paths)} if (paths := sorted(folder.glob(TOKENISER))) else {}
     write_json(folder / "card.json", card | {"layout": asdict(layout)} | files)
 
 
@@ -237,6 +237,6 @@ def load_model(
         )
     for what, pattern in (("config", "config.json"), ("tokeniser", TOKENISER)):
         files = sorted(folder.glob(pattern))
-        if card.get(what, stated := hash_files(files)) != stated:  # older cards do not say
+        if card.get(what, actual := hash_files(files)) != actual:  # older cards do not say
             raise InputError(f"{', '.join(map(str, files)) or folder} does not match its card; train or fetch the model again")
     return model.eval().requires_grad_(False), layout, card

@@ -144,7 +144,7 @@ class RunnerTask:
         return PUBLISHED[self.name].published if self.name in PUBLISHED else None
 
     @property
-    def about(self) -> str:
+    def training(self) -> str:
         if (s := self.settings) is None:
             return "nothing is trained; a run for every layer, the best on dev counts"
         split = f"{s.batch // self.accumulation} x {self.accumulation}"

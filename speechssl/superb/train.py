@@ -232,11 +232,11 @@ class Trainer:
         self.models.eval()
         heads = {"head": (run.task, self.head)}
         predicted = [predictions(heads, x, dev, run.settings.batch, run.device)["head"] for x in self.dev_loaders()]
-        found = [run.task.evaluate("dev", each, 0) for each in predicted]
-        value = mean(x.measures[0].value for x in found)
-        tie = mean(float(x.detail.get("loss", 0.0)) for x in found)
+        evaluations = [run.task.evaluate("dev", each, 0) for each in predicted]
+        value = mean(x.measures[0].value for x in evaluations)
+        tie = mean(float(x.detail.get("loss", 0.0)) for x in evaluations)
         attempt = replace(before, value=value, tie=tie, best=step, steps=step, stale=0)
-        if attempt.beats(before, found[0].measures[0].metric):
+        if attempt.beats(before, evaluations[0].measures[0].metric):
             self.attempt = attempt
             self.best = {name: weight.detach().cpu().clone() for name, weight in self.models.state_dict().items()}
         else:
@@ -257,8 +257,8 @@ class Trainer:
         try:
             with safe_open(path, "pt") as file:
                 facts, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            stated = facts.pop(CHECKSUM, None)  # older ones have none
-            if stated and stated != _checksum(tensors, facts):
+            checksum = facts.pop(CHECKSUM, None)  # older ones have none
+            if checksum and checksum != _checksum(tensors, facts):
                 raise ValueError("it does not have its checksum")
         except (OSError, SafetensorError, ValueError, AttributeError) as error:  # the last: it has no facts
             reason = " ".join(str(error).split())
@@ -294,13 +294,13 @@ def predictions(
     Batches are of like lengths, so that little is padding. what: for the progress bar, which there is none of without it.
     """
     ordered = sorted(loader.usable(utterances), key=lambda u: u.seconds)
-    found: dict[str, dict[str, Any]] = {name: {} for name in heads}
+    by_head: dict[str, dict[str, Any]] = {name: {} for name in heads}
     for at in tqdm(range(0, len(ordered), batch), desc=what, unit="batch", disable=not what):
         if part := loader.batch(ordered[at : at + batch]):
             for name, (task, head) in heads.items():
                 predicted = task.predict(head, part.on(device))
-                found[name] |= {u.id: x for u, x in zip(part.utterances, predicted, strict=True)}
-    return found
+                by_head[name] |= {u.id: x for u, x in zip(part.utterances, predicted, strict=True)}
+    return by_head
 
 
 def weighted_batches(utterances: Sequence[Utterance], size: int, seed: int, weights: Tensor) -> Iterator[list[Utterance]]:
@@ -338,11 +338,11 @@ def one_after_another(runs: Sequence[HeadRun], steps: int, on_step: Callable[[in
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        found = []
+        attempts = []
         for run in runs:
             on_step(0)  # ends this run where another one has failed meanwhile
-            found.append(advance(run, steps, on_step))
-        return found
+            attempts.append(advance(run, steps, on_step))
+        return attempts
     finally:
         torch.set_num_threads(before)
 
@@ -439,17 +439,17 @@ def sweep(
     run.settings.learning_rate is the task's own; run.folder gets a folder a rate. metric: the task's first. halving: False trains
     every rate for all steps. A single rate is taken, however the task's own does. Ties go to the rate nearest to the task's own.
     """
-    own = run.settings.learning_rate
-    runs = {rate: run_at(run, rate) for rate in dict.fromkeys([*rates, own])}
-    found: dict[float, Attempt] = {}
-    left = list(dict.fromkeys(rates)) or [own]
+    own_rate = run.settings.learning_rate
+    runs = {rate: run_at(run, rate) for rate in dict.fromkeys([*rates, own_rate])}
+    attempts: dict[float, Attempt] = {}
+    left = list(dict.fromkeys(rates)) or [own_rate]
     for steps in rungs(len(left) if halving else 1, run.settings.steps):
-        found.update(zip(left, train_runs([runs[rate] for rate in left], steps), strict=True))
-        left = better_half([found[rate] for rate in left], metric, own) if steps < run.settings.steps else left
-    finalists = left if own in left else [*left, own]
-    found.update(zip(finalists, train_runs([runs[rate] for rate in finalists], run.settings.steps), strict=True))
-    best = better_half([found[rate] for rate in (finalists if len(rates) > 1 else left)], metric, own)[0]
-    return [found[rate] for rate in runs], found[best], found[own]
+        attempts.update(zip(left, train_runs([runs[rate] for rate in left], steps), strict=True))
+        left = better_half([attempts[rate] for rate in left], metric, own_rate) if steps < run.settings.steps else left
+    finalists = left if own_rate in left else [*left, own_rate]
+    attempts.update(zip(finalists, train_runs([runs[rate] for rate in finalists], run.settings.steps), strict=True))
+    best = better_half([attempts[rate] for rate in (finalists if len(rates) > 1 else left)], metric, own_rate)[0]
+    return [attempts[rate] for rate in runs], attempts[best], attempts[own_rate]
 
 
 def run_at(run: HeadRun, rate: float) -> HeadRun:
@@ -463,13 +463,13 @@ def rungs(rates: int, steps: int) -> list[int]:
     return [max(steps >> k, 1) for k in range(count, -1, -1)]
 
 
-def better_half(attempts: Sequence[Attempt], metric: str, own: float) -> list[float]:
+def better_half(attempts: Sequence[Attempt], metric: str, own_rate: float) -> list[float]:
     """The rates of the better half (at least one), the best first; of equals those nearest to the task's own."""
 
     def compare(a: Attempt, b: Attempt) -> int:
         return -1 if a.beats(b, metric) else 1 if b.beats(a, metric) else 0
 
-    near = sorted(attempts, key=lambda a: abs(math.log(a.learning_rate / own)))
+    near = sorted(attempts, key=lambda a: abs(math.log(a.learning_rate / own_rate)))
     ordered = sorted(near, key=cmp_to_key(compare))
     return [a.learning_rate for a in ordered[: math.ceil(len(ordered) / 2)]]
 
@@ -516,9 +516,9 @@ def train_head(
     }
     with stage(run.folder, made_from) as step:
         if not step.done:
-            attempts, best, own = sweep(run, rates, metric, train_runs, halving)
-            runs = {which: run_at(run, a.learning_rate) for which, a in (("tuned", best), ("default", own))}
-            models, upstreams = {which: best_models(found) for which, found in runs.items()}, dict[str, str]()
+            attempts, best, default = sweep(run, rates, metric, train_runs, halving)
+            runs = {which: run_at(run, a.learning_rate) for which, a in (("tuned", best), ("default", default))}
+            models, upstreams = {which: best_models(at_rate) for which, at_rate in runs.items()}, dict[str, str]()
             trained = trained_parameters(models["tuned"])  # before `merged` takes some away
             if "upstream" in models["tuned"]:
                 alike = runs["tuned"] == runs["default"]
@@ -537,9 +537,9 @@ def train_head(
                 "width": width,
                 "metric": metric,
                 "learning_rate": best.learning_rate,
-                "default_learning_rate": own.learning_rate,
+                "default_learning_rate": default.learning_rate,
                 "dev": {metric: best.value, "step": best.best},
-                "default": {metric: own.value, "step": own.best},
+                "default": {metric: default.value, "step": default.best},
                 "sweep": [
                     {"learning_rate": a.learning_rate, "value": None if math.isnan(a.value) else a.value}
                     | {"best": a.best, "steps": a.steps}

@@ -117,8 +117,8 @@ def generate_passage(
         raise ValueError(f"index={index}, questions={questions}, unanswerable={unanswerable}: need >= 0, >= 0, 0 to 1")
     words, key = load_language(language), f"minisqa/{language}/{split}/{seed}/{index}"
     facts, sentences = _draft(random.Random(key), words, split)
-    asked = _questions(random.Random(f"{key}/questions"), words, split, facts, sentences, unanswerable)
-    return TextPassage(index, sentences, tuple(itertools.islice(asked, questions)))
+    drawn = _questions(random.Random(f"{key}/questions"), words, split, facts, sentences, unanswerable)
+    return TextPassage(index, sentences, tuple(itertools.islice(drawn, questions)))
 
 
 @cache
@@ -315,8 +315,8 @@ def prepare(out: Path | str, settings: MiniSqaSettings, workers: int = 1) -> dic
     decisive = asdict(settings)
     if settings.synthesiser == ESPEAK:
         del decisive["synthesiser"]
-    wanted = {"corpus": "minisqa", "version": VERSION, "settings": decisive}
-    with stage(out, wanted, record=CORPUS_RECORD, lasting=("*/audio",)) as step:
+    made_from = {"corpus": "minisqa", "version": VERSION, "settings": decisive}
+    with stage(out, made_from, record=CORPUS_RECORD, lasting=("*/audio",)) as step:
         if step.done:
             return dict(step.card)
         for split in SPLITS:
@@ -337,15 +337,15 @@ def prepare(out: Path | str, settings: MiniSqaSettings, workers: int = 1) -> dic
             "synthetic": f"speech by {settings.synthesiser}",
             "licence": "Apache-2.0 (text of speechssl's generator)",
         }
-        return step.finish(wanted | card)
+        return step.finish(made_from | card)
 
 
 def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings) -> None:
     """Speak one passage with its questions; the record file is written last and marks it as done."""
     text = generate_passage(settings.language, split, index, settings.seed, settings.questions, settings.unanswerable)
     rng = random.Random(f"speakers {settings.language} {split} {index} {settings.seed}")
-    every = speakers(settings.language, split, settings.synthesiser)
-    readers = rng.sample(every, k=len(every))
+    voices = speakers(settings.language, split, settings.synthesiser)
+    readers = rng.sample(voices, k=len(voices))
     joiner = "" if settings.language == "zh" else " "
     reading = _read(text.sentences, readers[0], joiner)
     name = f"{split}-{index:06d}"

@@ -101,12 +101,12 @@ PHONES = tuple(sorted({name for names in PHONE_NAMES.values() for name in names}
 
 def phones_of(spoken: Spoken | None) -> str:
     """The phones of English speech, "HH AH L OW". Raises KeyError for a phone that no English word has."""
-    found: list[str] = []
+    phones: list[str] = []
     for phone in spoken.all_phones if spoken else ():
         names = PHONE_NAMES[phone]
-        linking = names == ("R",) and found[-1:] in (["R"], ["ER"])
-        found += () if linking else names
-    return " ".join(found)
+        linking = names == ("R",) and phones[-1:] in (["R"], ["ER"])
+        phones += () if linking else names
+    return " ".join(phones)
 
 
 # ---- voices of a split, and sentences of MiniSQA, which every task draws alike
@@ -260,8 +260,8 @@ def trials(split: str, drawn: Sequence[PlannedUtterance], seed: int) -> list[Tri
     count = min(TRIALS, *map(len, kinds.values()))
     if not count:
         raise ValueError(f"{len(drawn)} recordings make no trials of one speaker and of two")
-    found = [Trial(a.id, b.id, same) for same, of in kinds.items() for a, b in rng.sample(of, count)]
-    return rng.sample(found, len(found))
+    chosen = [Trial(a.id, b.id, same) for same, of in kinds.items() for a, b in rng.sample(of, count)]
+    return rng.sample(chosen, len(chosen))
 
 
 # ---- QbE: documents that are searched, and queries, a word or two, spoken by voices that no document has
@@ -299,17 +299,17 @@ def _phrases(documents: Sequence[PlannedUtterance], seed: int) -> dict[str, dict
 
     A phrase that is part of other words in some document ("work" of "works") is left out: whether it matches is a matter of taste.
     """
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    by_phrase: defaultdict[str, list[str]] = defaultdict(list)
     for document in documents:
         words = document.text.split()
         long = [word for word in words if len(word) >= SINGLE]
         pairs = [f"{a} {b}" for a, b in pairwise(words) if min(len(a), len(b)) >= PAIRED]
         for phrase in dict.fromkeys(long + pairs):
-            found[phrase].append(document.id)
+            by_phrase[phrase].append(document.id)
     most = max(round(COMMON * len(documents)), 1)
     holders = {
         phrase: ids
-        for phrase, ids in found.items()
+        for phrase, ids in by_phrase.items()
         if len(ids) <= most
         and len(ids) < len(documents)
         and not any(d.text.count(phrase) > occurrences(d.text, phrase, " ") for d in documents)
@@ -512,11 +512,11 @@ def some_of(tasks: Sequence[str], share: float) -> dict[str, tuple[int, int, int
     """Sizes for the settings: this share of the usual numbers, the fewest that will do at least. InputError for an unknown task."""
     if unknown := [task for task in tasks if task not in USUAL]:
         raise InputError(f"there is no set {unknown[0]}; choose from {', '.join(USUAL)}")
-    found = {}
+    sizes = {}
     for task in tasks:
         train, dev, test = (max(round(share * n), least) for n, least in zip(USUAL[task], LEAST.get(task, ONE), strict=True))
-        found[task] = train, dev, test
-    return found
+        sizes[task] = train, dev, test
+    return sizes
 
 
 def plan(task: str, sizes: Mapping[str, int], seed: int) -> Mapping[str, Sequence[Planned]]:
@@ -533,11 +533,11 @@ def draw(task: str, split: str, count: int, seed: int) -> list[Any]:
     return numbered(DRAWN[task](Random(key), split, seed), key, f"{name}-{split}", count)
 
 
-def numbered(found: Iterator[Planned], key: str, name: str, count: int) -> list[Any]:
+def numbered(drawn: Iterator[Planned], key: str, name: str, count: int) -> list[Any]:
     """The first of them, with ids and with seeds of their own. key: what they were drawn from."""
     return [
         replace(d, id=f"{name}-{number:05d}", seed=Random(f"{key}/{number}").getrandbits(32))
-        for number, d in enumerate(islice(found, count))
+        for number, d in enumerate(islice(drawn, count))
     ]
 
 
@@ -570,25 +570,25 @@ def prepare(out: Path | str, settings: MiniSuperbSettings = MiniSuperbSettings()
 def _prepare_task(out: Path, task: str, settings: MiniSuperbSettings, workers: int) -> dict[str, Any]:
     sizes = dict(zip(SPLITS_OF.get(task, SPLITS), settings.sizes[task], strict=True))
     made_from = {"corpus": "minisuperb", "version": VERSION, "seed": settings.seed}
-    wanted = made_from | {"task": task, "sizes": sizes}
+    of_task = made_from | {"task": task, "sizes": sizes}
     with ExitStack() as stack:
         if name := SHARED.get(task):
             shared = stage(out.parent / name, made_from | {"recordings": name}, record=CORPUS_RECORD, lasting=("audio",))
             stack.enter_context(shared)
-        step = stack.enter_context(stage(out, wanted, record=CORPUS_RECORD, lasting=("parts",)))
+        step = stack.enter_context(stage(out, of_task, record=CORPUS_RECORD, lasting=("parts",)))
         if not step.done:
             planned = plan(task, sizes, settings.seed)
             jobs = {p.id: (out, p) for split in sizes for p in planned[split] if not _part(out, p).is_file()}
             in_parallel(_make, jobs, workers, f"synthesising {out.name}")
             names = list(planned)
-            for split, found in planned.items():
-                write_text(out / f"{split}.jsonl", "".join(read_json(_part(out, p))["line"] for p in found))
+            for split, recordings in planned.items():
+                write_text(out / f"{split}.jsonl", "".join(read_json(_part(out, p))["line"] for p in recordings))
                 if task == "asv" and split != "train":
-                    drawn = [p for p in found if isinstance(p, PlannedUtterance)]
+                    drawn = [p for p in recordings if isinstance(p, PlannedUtterance)]
                     write_lines(out / f"{split}.trials.jsonl", (asdict(trial) for trial in trials(split, drawn, settings.seed)))
                     names.append(f"{split}.trials")
             manifests = {name: hash_files([out / f"{name}.jsonl"]) for name in names}
-            step.finish(wanted | {"manifests": manifests, "synthetic": "speech by espeak-ng"})
+            step.finish(of_task | {"manifests": manifests, "synthetic": "speech by espeak-ng"})
         shutil.rmtree(out / "parts", ignore_errors=True)
         return dict(step.card)
 

@@ -132,15 +132,15 @@ def _speak_part(part: Sequence[Word], voice: Voice, language: str) -> tuple[Spok
     # ends: of the last phone that begins in a token, and before the next one begins
     phones = [p for p in spoken.phones if p.text != "_" and not p.text.startswith("(")]  # "(en)": a change of language
     phone_starts = [p.start for p in phones]
-    own: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for start, after in zip(edges, [*edges[1:], total], strict=True):
         number = bisect_right(phone_starts, after - 1) - 1
         end = phones[number].end if number >= 0 and phones[number].end > start else after
-        own.append((start, max(start, min(end, after))))
+        spans.append((start, max(start, min(end, after))))
     times: list[tuple[int, int]] = []
     for place in places:
         last = times[-1][1] if times else 0
-        times.append((last, last) if place is None else own.pop(0))
+        times.append((last, last) if place is None else spans.pop(0))
     return spoken, times
 
 
@@ -172,7 +172,7 @@ class _Group:
 
     @property
     def made_from(self) -> str:
-        voices = {language: list(map(asdict, some)) for language, some in self.voices.items()}
+        voices = {language: list(map(asdict, of_language)) for language, of_language in self.voices.items()}
         return hash_json([VERSION, self.seed, voices, asdict(self.passage), list(map(asdict, self.questions))])
 
     @property
@@ -187,9 +187,9 @@ class _Group:
 
     def reader(self, name: str, language: str, other_than: str = "") -> Voice:
         """Drawn by the name of what is read. Raises ValueError where nobody speaks the language."""
-        if not (some := self.voices.get(language)):
+        if not (voices := self.voices.get(language)):
             raise ValueError(f"there are no voices for the language {language!r}; there are for {', '.join(LANGUAGES)}")
-        others = [voice for voice in some if voice.name != other_than] or some
+        others = [voice for voice in voices if voice.name != other_than] or voices
         return random.Random(f"{name} {self.seed}").choice(others)
 
 
@@ -210,19 +210,19 @@ def speak_drafts(
     speak("a", speakers("en", "train", synthesiser)[0])  # raises at once, and not in every worker, where there is no synthesiser
     groups: dict[str, list[_Group]] = {}
     for split, records in by_split.items():
-        asked: dict[str, list[Question]] = {}
+        by_passage: dict[str, list[Question]] = {}
         for question in records.questions:
-            asked.setdefault(question.passage, []).append(question)
-        every: list[Passage | Question] = [*records.passages, *records.questions]
-        languages = sorted({_language(r) for r in every} & set(LANGUAGES))
+            by_passage.setdefault(question.passage, []).append(question)
+        all_records: list[Passage | Question] = [*records.passages, *records.questions]
+        languages = sorted({_language(r) for r in all_records} & set(LANGUAGES))
         readers = {language: speakers(language, voices_of(split), synthesiser) for language in languages}
         groups[split] = []
         for passage in records.passages:
-            own = asked.get(passage.id, ())
-            questions = tuple(q for q in own if not passage.audio or not q.audio or (q.options and not q.option_audio))
+            of_passage = by_passage.get(passage.id, ())
+            questions = tuple(q for q in of_passage if not passage.audio or not q.audio or (q.options and not q.option_audio))
             if not passage.audio or questions:
                 groups[split].append(_Group(out, split, passage, questions, readers, seed))
-    jobs = {group.part: (group,) for some in groups.values() for group in some if not group.done}
+    jobs = {group.part: (group,) for of_split in groups.values() for group in of_split if not group.done}
     in_parallel(_speak_group, jobs, workers, "synthesising", "passage")
     done = f"spoken by {synthesiser} (synthetic)"
     return {split: _spoken(split, records, groups[split], report, done) for split, records in by_split.items()}
@@ -248,16 +248,16 @@ def _speak_group(group: _Group) -> None:
     """Speak what is missing. A record of the part holds the fields that change, or the reason why it cannot be spoken."""
     passage, language = group.passage, _language(group.passage)
     record: dict[str, Any] = {}
-    reading, asked = None, group.questions
+    reading, remaining = None, group.questions
     if not passage.audio:
         try:
             voice = group.reader(passage.id, language)
             reading = read_aloud(passage.written, voice, language)
         except ValueError as error:
-            record, asked = {"reason": f"the passage cannot be spoken: {error}"}, ()
+            record, remaining = {"reason": f"the passage cannot be spoken: {error}"}, ()
         else:
             record = _recorded(group, reading, voice, f"passages/{safe_name(passage.id)}")
-    questions = {q.id: _speak_question(group, q, record.get("speaker", ""), reading) for q in asked}
+    questions = {q.id: _speak_question(group, q, record.get("speaker", ""), reading) for q in remaining}
     write_json(group.part, {"made_from": group.made_from, "passage": record, "questions": questions}, checked=True)
 
 
@@ -266,11 +266,11 @@ def _speak_question(group: _Group, question: Question, passage: str, reading: Re
     name, language = f"questions/{safe_name(question.id)}", _language(question)
     try:
         voice = group.reader(f"{group.passage.id} {question.id}", language, passage)
-        asked = None if question.audio else read_aloud(question.written, voice, language)
+        spoken = None if question.audio else read_aloud(question.written, voice, language)
         options = [] if question.option_audio else [read_aloud(option, voice, language) for option in question.options]
     except ValueError as error:
         return {"reason": f"the question or one of its options cannot be spoken: {error}"}
-    record = {} if asked is None else _recorded(group, asked, voice, name)
+    record = {} if spoken is None else _recorded(group, spoken, voice, name)
     if options:
         record["option_audio"] = [f"{group.split}/spoken/{name}.option-{i}.flac" for i in range(len(options))]
         for audio, option in zip(record["option_audio"], options, strict=True):
@@ -457,11 +457,11 @@ def normalise(text: str, language: str) -> list[Word]:
     A sentence ends at . ! ? … ; and at a line break, but not at an abbreviation.
     """
     chinese = language == "zh"
-    found = [(m.start(), m.group()) for m in (_ZH_TOKEN if chinese else _EN_TOKEN).finditer(text)]
-    plain = [unicodedata.normalize("NFKC", _RAISED.sub(" ", token)).translate(_PLAIN) for _, token in found]
-    following = [*(start for start, _ in found), len(text)][1:]
+    tokens = [(m.start(), m.group()) for m in (_ZH_TOKEN if chinese else _EN_TOKEN).finditer(text)]
+    plain = [unicodedata.normalize("NFKC", _RAISED.sub(" ", token)).translate(_PLAIN) for _, token in tokens]
+    following = [*(start for start, _ in tokens), len(text)][1:]
     words: list[Word] = []
-    for i, ((start, token), after) in enumerate(zip(found, following, strict=True)):
+    for i, ((start, token), after) in enumerate(zip(tokens, following, strict=True)):
         core = plain[i].strip("\"'()[]")  # Dr., J. or U.S., whose points end no sentence
         short = core.endswith(".") and (_expanded(plain, i) != "" or re.fullmatch(r"(?:[A-Za-z]\.)+", core) is not None)
         ends = "\n" in text[start + len(token) : after] or (_ENDS.search(plain[i]) is not None and not short)
@@ -519,21 +519,21 @@ def _fraction(above: str, below: str) -> str:
     return f"{cardinal(above)} {part if int(above) == 1 else 'halves' if part == 'half' else part + 's'}"
 
 
-def _number(found: re.Match[str], scaled: bool) -> str:
-    digits, places = (found["digits"] or "").replace(",", ""), found["places"]
+def _number(match: re.Match[str], scaled: bool) -> str:
+    digits, places = (match["digits"] or "").replace(",", ""), match["places"]
     if not digits and not places:
-        return found.group()
+        return match.group()
     if places:
         spoken = f"{cardinal(digits or '0')} point {_digit_by_digit(places)}"  # "3", "14": three point one four
-    elif found["ordinal"]:
+    elif match["ordinal"]:
         spoken = ordinal(digits)
     else:
-        spoken = year(digits) if len(found["digits"]) == 4 and not found["money"] and not found["percent"] else cardinal(digits)
-    if found["decade"]:
+        spoken = year(digits) if len(match["digits"]) == 4 and not match["money"] and not match["percent"] else cardinal(digits)
+    if match["decade"]:
         spoken = plural(spoken) if digits.endswith("0") else f"{spoken}'s"
-    money = "" if scaled or not found["money"] else _CURRENCIES[found["money"]]
+    money = "" if scaled or not match["money"] else _CURRENCIES[match["money"]]
     money = money.removesuffix("s") if spoken == "one" else money
-    return f" {spoken} {'percent' if found['percent'] else ''} {money} "
+    return f" {spoken} {'percent' if match['percent'] else ''} {money} "
 
 
 def _letters(text: str) -> str:

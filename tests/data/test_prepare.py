@@ -158,7 +158,7 @@ def test_every_record_has_audio_or_is_set_aside(tmp_path, recording):
         "none": "it has no recording, and others have",
         **{f"{name}-q": "its passage is set aside" for name in ("cut", "holed", "gone", "none")},
     }
-    assert [q.id for q in found.questions] == ["whole-q", "joined-q"] and len(report.found) == 1
+    assert [q.id for q in found.questions] == ["whole-q", "joined-q"] and len(report.remarks) == 1
     assert aside["holed"]["missing"] == 2 and "cut.flac" in aside["cut"]["why"]
     report = PrepareReport("corpus")  # without any recording all stays text
     assert Takes().attach(tmp_path, "test", texts, report, 1) == texts and not report.aside

@@ -121,7 +121,7 @@ def recorded(*paragraphs, style=None, **more):
     """The records, what was remarked and how often, and why items were set aside."""
     report = PrepareReport("corpus")
     records, _ = records_of("test", list(paragraphs), style or Style(), report, **more)
-    remarks = {what: number for (_, (what, _)), number in report.found.items()}
+    remarks = {what: number for (_, (what, _)), number in report.remarks.items()}
     return records, remarks, {line["id"]: line["reason"] for line in report.aside}
 
 

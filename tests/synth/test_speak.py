@@ -310,7 +310,7 @@ def test_another_synthesiser_speaks_and_gives_times(tmp_path: Path):
     answer, last = spoken.questions[0].answers[0], spoken.passages[0].words[-1]
     assert (answer.start, answer.end) == pytest.approx((last.start, last.end), abs=1e-4)
     assert 0.2 < answer.end - answer.start < answer.end <= spoken.passages[0].seconds
-    assert report.found["test", ("passages without audio", "spoken by flite (synthetic)")] == 1
+    assert report.remarks["test", ("passages without audio", "spoken by flite (synthetic)")] == 1
 
 
 # ---- what is spoken in place of what is written
