@@ -427,7 +427,7 @@ def safe_name(name: str) -> str:
     return f"{re.sub('[^a-z0-9_-]+', '_', name.lower())[:60]}.{hash_bytes(name.encode('utf-8', 'surrogatepass'))[:10]}"
 
 
-def below(path: Path, out: Path) -> str:
+def manifest_path(path: Path, out: Path) -> str:
     """A recording's path as a manifest has it: relative to the corpus where it lies in it, else absolute."""
     with suppress(ValueError):
         return path.resolve().relative_to(out.resolve()).as_posix()

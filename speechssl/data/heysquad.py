@@ -81,7 +81,7 @@ def _read(split: str, paths: Sequence[Path], audio: bool, report: PrepareReport)
     for path in paths:
         for number, row in enumerate(read_rows(path, TEXTS)):
             id_in_table = as_text(row["id"]) or f"{path.stem}-{number}"
-            name = prepare.numbered(id_in_table, taken)  # each row has a recording of its own
+            name = prepare.unique_id(id_in_table, taken)  # each row has a recording of its own
             if name != id_in_table:
                 report.remark(split, "ids of questions that occur twice", "the later one has a number behind it")
             taken.add(name)

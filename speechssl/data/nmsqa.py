@@ -30,12 +30,12 @@ from speechssl.data.files import (
     SUFFIXES,
     Joined,
     archives_in,
-    below,
     columns_of,
     decoded_seconds,
     files_below,
     list_of,
     load_json,
+    manifest_path,
     number_of,
     open_csv,
     read_csv,
@@ -452,7 +452,7 @@ class PassageLayout:
         return self.names.index(segment) if self.joined is not None and segment in self.names else None
 
 
-def placed(timed: AnswerTime, layout: PassageLayout, expected: float | None) -> tuple[Interval | None, Done]:
+def time_in_passage(timed: AnswerTime, layout: PassageLayout, expected: float | None) -> tuple[Interval | None, Done]:
     """The time in the passage's recording, or None, and how it was found. expected: seconds at which its text should come."""
     piece, joined = layout.piece(timed.segment), layout.joined
     near = None  # the time in the segment, moved by the lengths of the segments before; far: that in the passage, as released
@@ -514,7 +514,7 @@ def spoken_answers(
         expected = None  # seconds at which it would be spoken if all characters of the context took as long
         if answer is not None and answer.char_start is not None and row.context:
             expected = layout.seconds * answer.char_start / len(row.context)
-        interval, how = placed(time, layout, expected)
+        interval, how = time_in_passage(time, layout, expected)
         remark(how)
         if interval is None:
             continue
@@ -544,30 +544,30 @@ def _paired(row: NmsqaRow, answers: Sequence[Answer], layout: PassageLayout, rem
         at = row.context.find(sentence)
         return answer.char_start is not None and 0 <= at <= answer.char_start < at + len(sentence)
 
-    def called(text: str, sentence: str) -> Answer | None:
+    def answer_of(text: str, sentence: str) -> Answer | None:
         """The answer of this text; of several, the one that stands in the sentence."""
         matching = [answer for answer in answers if answer.text == text]
         return min(matching, key=lambda answer: not stands_in(answer, sentence), default=None)
 
     if all(time.text for time in row.times):
-        return [called(time.text, row.segments.get(time.segment, "")) for time in row.times]
+        return [answer_of(time.text, row.segments.get(time.segment, "")) for time in row.times]
     sentence = row.segments.get(row.times[0].segment, "")
     texts = list(dict.fromkeys(a.text for a in answers if a.text in sentence or not sentence))
     if len(texts) == len(row.times):
-        paired = [called(text, sentence) for text in texts]
+        paired = [answer_of(text, sentence) for text in texts]
         for answer in paired:
             if answer is not None and sentence and not stands_in(answer, sentence):
                 remark(ELSEWHERE)
         return paired
     if len(row.texts or ()) == len(row.times):
-        return [called(text, sentence) for text, _ in row.texts or ()]
+        return [answer_of(text, sentence) for text, _ in row.texts or ()]
     for _ in row.times:
         remark(GUESSED)
     candidates = [a for a in answers if a.text in texts] or list(answers)
-    return [min(candidates, key=lambda a, time=time: _away(a, time, row, sentence, layout)) for time in row.times]  # type: ignore[misc]
+    return [min(candidates, key=lambda a, time=time: _distance(a, time, row, sentence, layout)) for time in row.times]  # type: ignore[misc]
 
 
-def _away(answer: Answer, time: AnswerTime, row: NmsqaRow, sentence: str, layout: PassageLayout) -> float:
+def _distance(answer: Answer, time: AnswerTime, row: NmsqaRow, sentence: str, layout: PassageLayout) -> float:
     """How far, in parts of the sentence (or else of the passage), a time is from where the letters of an answer stand in it."""
     piece, interval = layout.piece(time.segment), time.within
     if piece is not None and layout.joined is not None and interval is not None and sentence:
@@ -648,7 +648,7 @@ def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareRe
         report.count(name, "questions")
         row = replace(row, id=row.id or row.recording)
         if row.id in rows and row != rows[row.id]:
-            row = replace(row, id=prepare.numbered(row.id, rows))
+            row = replace(row, id=prepare.unique_id(row.id, rows))
             split.remark(prepare.RENAMED)
         if reason := NAMELESS if not row.id else prepare.TWICE if row.id in rows else "":
             split.aside("questions", row.id, reason, question=row.question)
@@ -791,7 +791,7 @@ def _passage(passage: SpokenPassage, joined: Joined | float, split: NmsqaSplit, 
         close = abs(sum(lengths) / 16_000 - joined) <= AGREE + DRIFT * len(names)
         whole = bool(names) and len(lengths) == len(names) and close
         layout = PassageLayout(names, Joined(lengths, (16_000,) * len(lengths), round(joined * 16_000)) if whole else None, joined)
-        audio = below(passage.whole or Path(), out)
+        audio = manifest_path(passage.whole or Path(), out)
     words: tuple[Span, ...] = ()
     if passage.id in split.files.grids and not passage.names:
         words = _grid(passage.id, split)
@@ -847,7 +847,7 @@ def _question(
     answers = spoken_answers(row, layout, split.words[passage], split.remark) if layout else written_answers(row, split.remark)
     if not isinstance(seconds, float):
         return Question(row.id, passage, "", 0.0, row.question, row.asker, "en", answers)
-    audio, words = below(split.recordings[name], out), _grid(name, split)
+    audio, words = manifest_path(split.recordings[name], out), _grid(name, split)
     return Question(row.id, passage, audio, seconds, row.question, row.asker, "en", answers, words=words)
 
 

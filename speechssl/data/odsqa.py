@@ -15,7 +15,7 @@ from typing import Any
 
 from speechssl.data.files import audio_files
 from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Take, Takes, Wanted, checked_source, prepared_texts, take_of
-from speechssl.data.squad import Style, originals, read_squad, records_of, worded
+from speechssl.data.squad import Style, originals, question_texts, read_squad, records_of
 from speechssl.errors import InputError
 
 PUBLISHED = {
@@ -63,7 +63,7 @@ def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         paragraphs = {name: read_squad(path) for name, path in files.items()}
         drcd = [p for name, of_file in paragraphs.items() if name not in splits for p in of_file]
-        texts = originals(drcd, worded(paragraphs.get("test-textq", ())))
+        texts = originals(drcd, question_texts(paragraphs.get("test-textq", ())))
         by_split: dict[str, tuple[SplitRecords, Attach]] = {}
         for split in splits:
             test = split in PUBLISHED

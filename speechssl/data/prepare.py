@@ -334,7 +334,7 @@ def checked_source(source: Path | str, layout: str) -> Path:
     return Path(source).resolve()
 
 
-def numbered(name: str, taken: Container[str]) -> str:
+def unique_id(name: str, taken: Container[str]) -> str:
     """An id, or that with the first number behind it (ID#2, ...) that no other has."""
     return name if name not in taken else next(i for n in count(2) if (i := f"{name}#{n}") not in taken)
 

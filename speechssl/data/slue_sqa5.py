@@ -22,12 +22,12 @@ from speechssl.data.files import (
     ARCHIVES,
     SUFFIXES,
     archives_in,
-    below,
     columns_of,
     decoded,
     decoded_seconds,
     files_below,
     list_of,
+    manifest_path,
     number_of,
     open_csv,
     open_parquet,
@@ -158,10 +158,8 @@ def _row(cells: Mapping[str, Any]) -> SlueRow:
     words = None if cells.get("word2time") is None else tuple(_words(_entries(cells["word2time"], WORD) or ()))
     # a record of lists, a list of records, or a list of lists as text
     spans = _entries(_parsed(cells.get("answer_spans")), SPAN)
-    if spans is not None and all(len(v) == 3 and isinstance(v[0], str) for v in spans):
-        answers = tuple((v[0].strip(), number_of(v[1]), number_of(v[2])) for v in spans)
-    else:
-        answers = None
+    whole = spans is not None and all(len(v) == 3 and isinstance(v[0], str) for v in spans)
+    answers = tuple((v[0].strip(), number_of(v[1]), number_of(v[2])) for v in spans or ()) if whole else None
     return SlueRow(name, text_of(cells["document_id"]), question, text, asker, reader, answers, name, words)
 
 
@@ -322,7 +320,7 @@ def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) 
             report.set_aside(name, "questions", f"{path.name}:{row}", BROKEN)
             continue
         if row.id in rows and row != rows[row.id]:
-            row = replace(row, id=prepare.numbered(row.id, rows))
+            row = replace(row, id=prepare.unique_id(row.id, rows))
             split.remark(prepare.RENAMED)
         if row.document in split.documents:
             row = replace(row, words=None)  # every row of Parquet has those of its document
@@ -360,7 +358,7 @@ def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
             if not words:
                 split.remark(UNALIGNED)
             words = tuple(replace(w, end=min(w.end, seconds)) for w in words or () if w.start < seconds)
-            audio = below(split.recordings["document", name][0], out)
+            audio = manifest_path(split.recordings["document", name][0], out)
             passages[name] = Passage(name, audio, seconds, row.text, row.reader, "en", words)
     questions: list[Question] = []
     for row in split.rows:
@@ -373,7 +371,7 @@ def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
             continue
         audio, length = "", 0.0
         if has_audio and isinstance(seconds, float):
-            audio, length = below(split.recordings["question", row.recording][0], out), seconds
+            audio, length = manifest_path(split.recordings["question", row.recording][0], out), seconds
         answers = _answers(row, passage, split.remark)
         questions.append(Question(row.id, row.document, audio, length, row.question, row.asker, "en", answers))
     return SplitRecords(list(passages.values()), questions)

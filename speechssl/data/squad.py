@@ -22,9 +22,9 @@ from speechssl.data.prepare import (
     Takes,
     Wanted,
     checked_source,
-    numbered,
     prepared_texts,
     take_of,
+    unique_id,
 )
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
@@ -165,11 +165,11 @@ def originals(paragraphs: Iterable[Paragraph], wording: Mapping[str, str] | None
         {q.id: (p, q) for p in paragraphs for q in p.questions if q.id},
         {p.id: p for p in paragraphs if p.id},
         {(p.title, p.number): p for p in paragraphs if p.title},
-        {**(wording or {}), **worded(paragraphs)},
+        {**(wording or {}), **question_texts(paragraphs)},
     )
 
 
-def worded(paragraphs: Iterable[Paragraph]) -> dict[str, str]:
+def question_texts(paragraphs: Iterable[Paragraph]) -> dict[str, str]:
     """Id of a question -> its text."""
     return {q.id: q.text for p in paragraphs for q in p.questions if q.id and q.text.strip()}
 
@@ -200,7 +200,7 @@ def records_of(
     def unique(name: str, taken: Mapping[str, object], kind: str) -> str:
         if name in taken:
             remark(f"ids of {kind} that occur twice", "the later one has a number behind it")
-        return numbered(name, taken)
+        return unique_id(name, taken)
 
     for paragraph in paragraphs:
         name = unique(paragraph.id or f"{paragraph.article}_{paragraph.number}", passages, "passages")
@@ -386,8 +386,8 @@ def _takes(records: SplitRecords, sounds: Mapping[str, Path]) -> Takes:
     for name in (p.id for p in records.passages):
         if name in sounds:
             passages[name] = Take((sounds[name],))
-        elif numbered := segments.get(name):
-            passages[name] = take_of(numbered, 0 if 0 in numbered else 1)
+        elif unique_id := segments.get(name):
+            passages[name] = take_of(unique_id, 0 if 0 in unique_id else 1)
     questions = {q.id: Take((sounds[q.id],)) for q in records.questions if q.id in sounds}
     return Takes(passages, questions)
 

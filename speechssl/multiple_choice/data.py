@@ -118,7 +118,7 @@ def choice_examples(
     return examples, left_out
 
 
-def recorded(names: Mapping[str, Any], question: Question, what: str) -> ChoiceTokens | str:
+def spoken_choice(names: Mapping[str, Any], question: Question, what: str) -> ChoiceTokens | str:
     """A question from the tokens of its recordings. names: id of a recording -> tokens; what: they are, for the reason."""
     ids = (question.id, question.passage, *question.option_ids)
     if missing := [name for name in ids if name not in names]:
@@ -130,7 +130,7 @@ def recorded(names: Mapping[str, Any], question: Question, what: str) -> ChoiceT
 def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> Examples:
     """One example a question, of the units of its recordings; and the questions left out: id -> why."""
     tokens = {name: runs.units for name, runs in units.items()}
-    return choice_examples(data, lambda question: recorded(tokens, question, "units"), layout)
+    return choice_examples(data, lambda question: spoken_choice(tokens, question, "units"), layout)
 
 
 def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
@@ -169,7 +169,7 @@ def code_examples(
     def order(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
         return by_likeness(rows[np.concatenate([choice.question, *choice.options])], rows[choice.passage], windows)
 
-    return codes, *choice_examples(data, lambda question: recorded(ids, question, "audio words"), layout, order)
+    return codes, *choice_examples(data, lambda question: spoken_choice(ids, question, "audio words"), layout, order)
 
 
 def choice_recordings(data: Corpus) -> dict[str, Path]:

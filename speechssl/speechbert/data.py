@@ -48,7 +48,7 @@ def spans_of(words: Sequence[Any]) -> tuple[Span, ...]:
     return tuple(Span(w.text, w.start, w.end) for w in sorted(words, key=lambda w: (w.start, w.end)) if w.end > w.start)
 
 
-def matched(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, ...]:
+def with_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, ...]:
     """Words with the text of the reference word each covers, "" where none is covered by half (intersection over union)."""
     if not words or not reference:
         return tuple(Span("", w.start, w.end) for w in words)
@@ -136,7 +136,7 @@ def encode_corpus(data: Corpus, features: Features, recogniser: CtcRecogniser | 
         samples = read_audio(data.path(record))
         rows = torch.cat(list(features.stream(samples))).cpu().half()
         reference = known_words(record, samples, recogniser)
-        ways = [reference] if recogniser is None else [reference, matched(recognised(recogniser, samples), reference)]
+        ways = [reference] if recogniser is None else [reference, with_texts(recognised(recogniser, samples), reference)]
         return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
 
     grid, width = features.grid, next(features.stream(np.zeros(SAMPLE_RATE, np.float32))).shape[1]

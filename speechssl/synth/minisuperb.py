@@ -115,16 +115,16 @@ LANGUAGE = "en"
 SENTENCE = range(6, 11)  # words; 2 to 4 seconds
 
 
-def anyone(rng: Random, split: str) -> Voice:
+def any_voice(rng: Random, split: str) -> Voice:
     return rng.choice(speakers(LANGUAGE, split))
 
 
 def varied(rng: Random, voice: Voice) -> Voice:
     """The voice on another day: no two recordings of it are alike."""
-    return with_(voice, voice.rate * rng.uniform(0.85, 1.2), voice.pitch + rng.uniform(-12, 12), voice.range + rng.uniform(-15, 15))
+    return clamp(voice, voice.rate * rng.uniform(0.85, 1.2), voice.pitch + rng.uniform(-12, 12), voice.range + rng.uniform(-15, 15))
 
 
-def with_(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
+def clamp(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
     """Within what espeak-ng takes."""
     rate, pitch, spread = min(max(rate, 80), 450), min(max(pitch, 0), 99), min(max(spread, 0), 99)
     return replace(voice, rate=round(rate), pitch=round(pitch), range=round(spread))
@@ -165,7 +165,7 @@ def keywords(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
         for label in (*KEYWORDS, UNKNOWN, SILENCE):
             text = {UNKNOWN: rng.choice(others), SILENCE: ""}.get(label, label)
             gain = rng.uniform(-40, -20) if label == SILENCE else rng.uniform(-12, 0)
-            yield PlannedUtterance("", text, varied(rng, anyone(rng, split)), {"keyword": label}, CLIP, rng.gauss(0, 0.1), gain)
+            yield PlannedUtterance("", text, varied(rng, any_voice(rng, split)), {"keyword": label}, CLIP, rng.gauss(0, 0.1), gain)
 
 
 def intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
@@ -177,7 +177,7 @@ def intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
             commands.append(({"action": action, "object": thing, "location": room}, listed(phrases.replace("{}", words))))
     for labels, texts in cycle(commands):
         text = rng.choice(texts[:-1] if split == "train" else texts)
-        yield spoken_by(rng, anyone(rng, split), text, labels=labels)
+        yield spoken_by(rng, any_voice(rng, split), text, labels=labels)
 
 
 def identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
@@ -191,19 +191,19 @@ def identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]
 def styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """Every sentence by one voice in every style: neither the words nor the voice tells which. Styles overlap."""
     for text in sentences(split, seed):
-        voice = anyone(rng, split)
+        voice = any_voice(rng, split)
         for name, style in CONTENT["styles"].items():
             rate = voice.rate * style["rate"] * rng.gauss(1, 0.07)
             pitch, spread = voice.pitch + style["pitch"] + rng.gauss(0, 8), voice.range + style["range"] + rng.gauss(0, 10)
             tilt, gain = style["tilt"] + rng.gauss(0, 0.15), style["gain"] + rng.gauss(0, 3)
-            yield PlannedUtterance("", text, with_(voice, rate, pitch, spread), {"style": name}, tilt=tilt, gain=min(gain, 0.0))
+            yield PlannedUtterance("", text, clamp(voice, rate, pitch, spread), {"style": name}, tilt=tilt, gain=min(gain, 0.0))
 
 
 def commands(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """The intents in turn, each phrase as often, by anyone of the split."""
     for phrases in cycle(CONTENT["slot_commands"].values()):
         text, slots = fill(rng, rng.choice(listed(phrases)), split)
-        yield spoken_by(rng, anyone(rng, split), text, slots=slots)
+        yield spoken_by(rng, any_voice(rng, split), text, slots=slots)
 
 
 def fill(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, ...]]:
@@ -233,7 +233,7 @@ TRIALS = 1000  # at most, of one speaker; as many of two
 def transcribed(rng: Random, split: str, seed: int, phones: bool = False) -> Iterator[PlannedUtterance]:
     """Every sentence once, by anyone of the split. phones: whether with its phones (PR) or without (ASR)."""
     for text in sentences(split, seed, WORDS):
-        yield spoken_by(rng, anyone(rng, split), text, phones=phones, folder=f"../{SENTENCES}/audio")
+        yield spoken_by(rng, any_voice(rng, split), text, phones=phones, folder=f"../{SENTENCES}/audio")
 
 
 def verified(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
@@ -245,7 +245,7 @@ def verified(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
                 rate = voice.rate * rng.uniform(0.8, 1.25)  # more than `varied`: espeak-ng's variants are easily distinguished
                 pitch, spread = voice.pitch + rng.uniform(-18, 18), voice.range + rng.uniform(-25, 25)
                 yield PlannedUtterance(
-                    "", next(texts), with_(voice, rate, pitch, spread), tilt=rng.gauss(0, 0.45), gain=rng.uniform(-12, 0)
+                    "", next(texts), clamp(voice, rate, pitch, spread), tilt=rng.gauss(0, 0.45), gain=rng.uniform(-12, 0)
                 )
 
 
@@ -278,7 +278,7 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedU
     """
     key = f"minisuperb/qbe/{DOCUMENTS}/{seed}"
     rng = Random(key)
-    spoken = (spoken_by(rng, anyone(rng, "train"), text) for text in sentences("train", seed))
+    spoken = (spoken_by(rng, any_voice(rng, "train"), text) for text in sentences("train", seed))
     documents = numbered(spoken, key, f"qbe-{DOCUMENTS}", sizes[DOCUMENTS])
     planned: dict[str, list[PlannedUtterance]] = {DOCUMENTS: documents}
     phrases = _phrases(documents, seed)
@@ -289,7 +289,7 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedU
             )
         key = f"minisuperb/qbe/{split}/{seed}"
         rng = Random(key)
-        queries = (spoken_by(rng, anyone(rng, split), text, matches=tuple(ids)) for text, ids in matches.items())
+        queries = (spoken_by(rng, any_voice(rng, split), text, matches=tuple(ids)) for text, ids in matches.items())
         planned[split] = numbered(queries, key, f"qbe-{split}", sizes[split])
     return planned
 
@@ -465,7 +465,7 @@ def overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
 def noisy(rng: Random, split: str, seed: int) -> Iterator[NoisyUtterance]:
     """Every sentence once, by anyone of the split, and the SNRs in turn."""
     for text, snr in zip(sentences(split, seed, NOISY_WORDS), cycle(SNRS[split]), strict=False):
-        clean = spoken_by(rng, anyone(rng, split), text, loudest=-3)
+        clean = spoken_by(rng, any_voice(rng, split), text, loudest=-3)
         yield NoisyUtterance("", clean, UNSEEN if split == "test" else SEEN, snr)
 
 

@@ -256,7 +256,7 @@ def _speak_group(group: _Group) -> None:
         except ValueError as error:
             record, remaining = {"reason": f"the passage cannot be spoken: {error}"}, ()
         else:
-            record = _recorded(group, reading, voice, f"passages/{safe_name(passage.id)}")
+            record = _write_recording(group, reading, voice, f"passages/{safe_name(passage.id)}")
     questions = {q.id: _speak_question(group, q, record.get("speaker", ""), reading) for q in remaining}
     write_json(group.part, {"made_from": group.made_from, "passage": record, "questions": questions}, checked=True)
 
@@ -270,7 +270,7 @@ def _speak_question(group: _Group, question: Question, passage: str, reading: Re
         options = [] if question.option_audio else [read_aloud(option, voice, language) for option in question.options]
     except ValueError as error:
         return {"reason": f"the question or one of its options cannot be spoken: {error}"}
-    record = {} if spoken is None else _recorded(group, spoken, voice, name)
+    record = {} if spoken is None else _write_recording(group, spoken, voice, name)
     if options:
         record["option_audio"] = [f"{group.split}/spoken/{name}.option-{i}.flac" for i in range(len(options))]
         for audio, option in zip(record["option_audio"], options, strict=True):
@@ -282,7 +282,7 @@ def _speak_question(group: _Group, question: Question, passage: str, reading: Re
     return record
 
 
-def _recorded(group: _Group, reading: Reading, voice: Voice, name: str) -> dict[str, Any]:
+def _write_recording(group: _Group, reading: Reading, voice: Voice, name: str) -> dict[str, Any]:
     audio = f"{group.split}/spoken/{name}.flac"
     write_flac(group.out / audio, reading.samples)
     words = [[w.text, round(w.start, 5), round(w.end, 5)] for w in reading.words]
@@ -299,7 +299,7 @@ def _spoken(split: str, records: SplitRecords, groups: Sequence[_Group], report:
         if "reason" in (spoken := readings.get(passage.id, {})):
             report.set_aside(split, "passages", passage.id, spoken["reason"])
         else:
-            passages.append(replace(passage, **_changed(spoken)))
+            passages.append(replace(passage, **_changed_fields(spoken)))
     names = {p.id for p in passages}
     for question in records.questions:
         spoken = askings.get(question.id, {})
@@ -311,7 +311,7 @@ def _spoken(split: str, records: SplitRecords, groups: Sequence[_Group], report:
             if "answers" in spoken:  # with the times they have in the passage, where that was spoken
                 times = [time or (None, None) for time, _ in spoken["answers"]]
                 answers = tuple(replace(a, start=b, end=e) for a, (b, e) in zip(answers, times, strict=True))
-            questions.append(replace(question, **_changed(spoken), answers=answers))
+            questions.append(replace(question, **_changed_fields(spoken), answers=answers))
     counts: Counter[tuple[str, str]] = Counter()
     for record in [*readings.values(), *askings.values()]:
         kind = "passages" if "/passages/" in record.get("audio", "") else "questions"
@@ -326,7 +326,7 @@ def _spoken(split: str, records: SplitRecords, groups: Sequence[_Group], report:
     return SplitRecords(passages, questions)
 
 
-def _changed(spoken: Mapping[str, Any]) -> dict[str, Any]:
+def _changed_fields(spoken: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a record that synthesis gave it."""
     fields = {name: spoken[name] for name in ("audio", "seconds", "speaker") if name in spoken}
     if "words" in spoken:

@@ -12,7 +12,7 @@ from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.data import ExampleBatches, Layout
 from speechssl.dual.model import SpanModel
 from speechssl.dual.system import Reader
-from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS, matched, span_examples, spans_of, word_rows, word_table
+from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS, span_examples, spans_of, with_texts, word_rows, word_table
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import AudioWords, answer_codes
 from speechssl.timing import FrameGrid
@@ -137,10 +137,10 @@ def test_words_come_in_order_of_time_and_none_is_empty():
 def test_a_word_is_taken_for_the_one_it_covers_by_half():
     known = (Span("silver", 0.0, 1.0), Span("lantern", 1.0, 2.0))
     recognised = (Span("x", 0.05, 0.95), Span("y", 0.6, 1.4), Span("z", 1.0, 1.4), Span("z", 1.4, 2.0))
-    assert [w.text for w in matched(recognised, known)] == ["silver", "", "", "lantern"]
-    assert [(w.start, w.end) for w in matched(recognised, known)] == [(w.start, w.end) for w in recognised]
-    assert [w.text for w in matched((Span("x", 0.0, 1.0),), ())] == [""]
-    assert matched((), (Span("x", 0.0, 1.0),)) == ()
+    assert [w.text for w in with_texts(recognised, known)] == ["silver", "", "", "lantern"]
+    assert [(w.start, w.end) for w in with_texts(recognised, known)] == [(w.start, w.end) for w in recognised]
+    assert [w.text for w in with_texts((Span("x", 0.0, 1.0),), ())] == [""]
+    assert with_texts((), (Span("x", 0.0, 1.0),)) == ()
 
 
 @given(recordings(), st.integers(1, 400))
