@@ -413,6 +413,7 @@ def run_grid(
                 encodings,
                 workers,
                 f"{encoder}, {setting.label} ({place} of {len(settings)})",
+                {file.system: file.partial for file in missing},
             )
             return {
                 name: Encoded({i: x for (i, _), x in e.features.items()}, {i: why for (i, _), why in e.failed.items()})

@@ -1,9 +1,10 @@
 """The evaluation loop, one for all: encode -> cache -> score.
 
-A result is one system under one condition, in one JSON file that is written whole or not at all: a killed run resumes with the next
-missing file. A file is made again where its inputs have changed, where it is damaged, and where it lists recordings that failed,
-since they may have been mended. A recording that one system cannot encode is no loss to the others; a system that can encode none
-is an error, raised once the results of the others are kept.
+A result is one system under one condition, in one JSON file that is written whole or not at all. A killed run resumes with the
+next recording: what was encoded for a result lies beside it until it is written (`PartialResult`). A file is made again where its
+inputs have changed, where it is damaged, and where it lists recordings that failed, since they may have been mended. A recording
+that one system cannot encode is no loss to the others; a system that can encode none is an error, raised once the results of the
+others are kept.
 
 The robustness grid and SUPERB evaluate in conditions that their encoders have seen in training or have not (`Setting`), and freeze
 the mixtures before the first encoder runs: what is random about one depends on the seed, the condition and the utterance alone.
@@ -17,7 +18,9 @@ import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +30,7 @@ from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.augment.conditions import FrozenDistorter, freeze
 from speechssl.errors import InputError
+from speechssl.eval.partial import PartialResult
 from speechssl.io import SHIPPED, hash_files, hash_json, read_json, write_json
 from speechssl.results import condition_name
 
@@ -56,6 +60,12 @@ class ResultFile:
         """failed: id of a recording -> why it could not be encoded."""
         contents = {"made_from": self.made_from, **values, "failed": dict(failed)}
         write_json(self.path, contents | {"hash": hash_json(contents)})
+        self.partial.remove()
+
+    @cached_property
+    def partial(self) -> PartialResult:
+        """What an interrupted run encoded for it."""
+        return PartialResult(self.path.with_suffix(".partial"), self.made_from)
 
     @property
     def done(self) -> bool:
@@ -97,17 +107,23 @@ def encode_recordings(
     systems: Mapping[str, Encoding[Key]],
     workers: int,
     what: str,
+    partial: Mapping[str, PartialResult] = MappingProxyType({}),
 ) -> dict[str, Encoded[Key]]:
     """Every system's features of every recording. All get the same samples, so that those with a common encoder run it once.
 
     read: samples of a recording, (N,) float32 at 16 kHz. distort: samples, recording -> (N,) samples. what: for the progress bar.
+    partial: by system, where features are kept and what an interrupted run left there.
     InputError and ValueError of `read` and of a system, and ValueError of `distort` (silent speech) are the recording's failure.
     Raises InputError as `distort` does: noise that cannot be had counts against no system.
     """
     from speechssl.encoders.load import single_threaded  # imports torch
 
     def one(recording: Key) -> dict[str, tuple[Any, str]]:
-        wanted = {name: s for name, s in systems.items() if s.recordings is None or recording in s.recordings}
+        wanted = {
+            name: s
+            for name, s in systems.items()
+            if (s.recordings is None or recording in s.recordings) and str(recording) not in kept.get(name, ())
+        }
         samples, unreadable = None, ""
         if any(s.needs_audio for s in wanted.values()):
             try:
@@ -131,15 +147,22 @@ def encode_recordings(
         return found
 
     every = list(recordings)
+    kept = {name: result.features for name, result in partial.items()}
     encoded: dict[str, Encoded[Key]] = {name: Encoded() for name in systems}
     with single_threaded(workers) as pool:
         bar = tqdm(pool.map(one, every), total=len(every), desc=what, unit="file", disable=not every)
         for recording, found in zip(every, bar, strict=True):
-            for name, (features, reason) in found.items():
-                if reason:
-                    encoded[name].failed[recording] = reason
-                else:
+            for name in systems:
+                if str(recording) in kept.get(name, ()):
+                    encoded[name].features[recording] = kept[name][str(recording)]
+                elif name in found:
+                    features, reason = found[name]
+                    if reason:
+                        encoded[name].failed[recording] = reason
+                        continue
                     encoded[name].features[recording] = features
+                    if name in partial:
+                        partial[name].add(str(recording), features)
     return encoded
 
 

@@ -366,7 +366,8 @@ def evaluate_systems(
             distort = lambda samples, i: distorter.apply(samples, condition, i)  # noqa: E731
             doing = "encoding" if any(how.needs_audio for how in encodings.values()) else "reading"
             what = f"{doing}, {condition.label}"
-            return encode_recordings(recordings if encodings else [], read, distort, encodings, setup.workers, what)
+            partial = {file.system: file.partial for file in missing if file.system in encodings}
+            return encode_recordings(recordings if encodings else [], read, distort, encodings, setup.workers, what, partial)
 
         def predict(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
             system = by_name[file.system]

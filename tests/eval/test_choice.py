@@ -203,7 +203,10 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
         (["--ctc", "r"], "segments the words of SpeechBERT; give --speechbert"),
     ],
 )
-def test_flags_that_belong_together_are_asked_for(corpus, tmp_path, capsys, flags, message):
+def test_flags_that_belong_together_are_asked_for(corpus, tmp_path, monkeypatch, capsys, flags, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("u", "e", "s", "r"):
+        Path(name).mkdir()
     assert main(["train", "choice", str(corpus), str(tmp_path / "out"), *flags]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
 
