@@ -564,10 +564,10 @@ def _paired(row: NmsqaRow, answers: Sequence[Answer], layout: PassageLayout, rem
     for _ in row.times:
         remark(GUESSED)
     candidates = [a for a in answers if a.text in texts] or list(answers)
-    return [min(candidates, key=lambda a, time=time: _distance(a, time, row, sentence, layout)) for time in row.times]  # type: ignore[misc]
+    return [min(candidates, key=partial(_distance, time, row, sentence, layout)) for time in row.times]
 
 
-def _distance(answer: Answer, time: AnswerTime, row: NmsqaRow, sentence: str, layout: PassageLayout) -> float:
+def _distance(time: AnswerTime, row: NmsqaRow, sentence: str, layout: PassageLayout, answer: Answer) -> float:
     """How far, in parts of the sentence (or else of the passage), a time is from where the letters of an answer stand in it."""
     piece, interval = layout.piece(time.segment), time.within
     if piece is not None and layout.joined is not None and interval is not None and sentence:
