@@ -98,36 +98,36 @@ def group(default: Any, title: str, without: Sequence[str] = ()) -> Any:
 
 def unset(config: type, *names: str) -> Any:
     """Options like those of a dataclass, of which these have no default: None stands for that of another source."""
-    made = []
+    options = []
     for f in fields(config):
         hint, default, metadata = get_type_hints(config, include_extras=True)[f.name], f.default, dict(f.metadata)
         if f.name in names:
             hint, default = hint | None, None
         if metadata:
-            made.append((f.name, hint, field(default=default, metadata=metadata)))
-    return make_dataclass(config.__name__, made, frozen=True)()
+            options.append((f.name, hint, field(default=default, metadata=metadata)))
+    return make_dataclass(config.__name__, options, frozen=True)()
 
 
 def flat(config: Any) -> dict[str, Any]:
     """The names and values of all options of a dataclass and of its groups."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for f in fields(config):
         value = getattr(config, f.name)
-        found |= flat(value) if is_dataclass(value) and "title" in f.metadata else {f.name: value}
-    return found
+        values |= flat(value) if is_dataclass(value) and "title" in f.metadata else {f.name: value}
+    return values
 
 
 def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
     """`name=value` as typed. what: the option, such as "--encoders". Raises InputError for other texts and equal names."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (equals and name and value):
             raise InputError(f"{what} {pair} is not NAME=WHERE; write for example shipped=people-en")
-        if name in found:
+        if name in by_name:
             raise InputError(f"{what} gives the name {name} twice; choose another for one of them")
-        found[name] = value
-    return found
+        by_name[name] = value
+    return by_name
 
 
 def noise_folders(pairs: Iterable[str]) -> dict[str, Path]:
@@ -145,8 +145,8 @@ def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[st
 def given_of(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
     """Those that were given, as they are typed: not None, nor a switch left alone, which is True for a --no-... and else False."""
     off = {"reference": True}
-    found = (name for name in names if given.get(name) is not None and given[name] is not off.get(name, False))
-    return [f"no_{name}" if name in off else name for name in found]
+    chosen = (name for name in names if given.get(name) is not None and given[name] is not off.get(name, False))
+    return [f"no_{name}" if name in off else name for name in chosen]
 
 
 def flags(names: Iterable[str]) -> str:

@@ -52,8 +52,8 @@ def train_only(encoder: nn.Module, trained: str) -> None:
     elif trained == "lora":
         _add_lora(encoder)
     for name, module in encoder.named_modules():
-        norm, own = "norm" in type(module).__name__.lower(), name.rpartition(".")[2]
-        position = "position" in own or "relative_attention" in name or own == "rel_embeddings"  # the last is DeBERTa's
+        norm, leaf = "norm" in type(module).__name__.lower(), name.rpartition(".")[2]
+        position = "position" in leaf or "relative_attention" in name or leaf == "rel_embeddings"  # the last is DeBERTa's
         for weight, values in module.named_parameters(recurse=False):
             values.requires_grad_(
                 {
@@ -84,20 +84,20 @@ def added(encoder: nn.Module) -> dict[str, Any]:
 
 def add(encoder: nn.Module, what: dict[str, Any]) -> None:
     """Add bottlenecks of this width, and shares of layers, where the encoder has none yet. Raises InputError as `train_only`."""
-    there = added(encoder)
-    if (width := what.get("adapters")) and "adapters" not in there:
+    present = added(encoder)
+    if (width := what.get("adapters")) and "adapters" not in present:
         _check_called(encoder, "adapters")
         matrices = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and _TO_RESIDUAL.search(n)]
         config = getattr(encoder, "config", None)
         groups = getattr(config, "num_hidden_groups", 0) * getattr(config, "inner_group_num", 1)  # layers that ALBERT repeats
-        own: int = groups or getattr(config, "num_hidden_layers", 0)
-        if not matrices or len(matrices) != 2 * own:
-            places = f"{len(matrices)} places, not two in each of {own} layers," if matrices else "no place"
+        depth: int = groups or getattr(config, "num_hidden_layers", 0)
+        if not matrices or len(matrices) != 2 * depth:
+            places = f"{len(matrices)} places, not two in each of {depth} layers," if matrices else "no place"
             raise InputError(f"adapters find {places} in {type(encoder).__name__}; choose {OTHERS}, or try biases or lora")
         for matrix in matrices:
             matrix.adapter = Bottleneck(matrix.out_features, width)
             matrix.register_forward_hook(_adapt)
-    if what.get("weighted_sum") and "weighted_sum" not in there:
+    if what.get("weighted_sum") and "weighted_sum" not in present:
         layers: int = encoder.config.num_hidden_layers  # type: ignore[assignment, union-attr]
         encoder.layer_shares = nn.Parameter(torch.zeros(layers + 1))
         encoder.register_forward_pre_hook(_with_hidden_states, with_kwargs=True)
@@ -116,8 +116,8 @@ def merged(encoder: nn.Module) -> nn.Module:
     for name, module in list(encoder.named_modules()):
         if hasattr(module, "lora_A"):
             module.merge()
-            parent, _, own = name.rpartition(".")
-            setattr(encoder.get_submodule(parent), own, module.get_base_layer())
+            parent, _, leaf = name.rpartition(".")
+            setattr(encoder.get_submodule(parent), leaf, module.get_base_layer())
     return encoder
 
 
@@ -152,8 +152,8 @@ def _layers_of_one_size(encoder: Any) -> bool:
     return len(states) == encoder.config.num_hidden_layers + 1 and len({state.shape for state in states}) == 1
 
 
-def _with_hidden_states(encoder: nn.Module, inputs: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    return inputs, given | {"output_hidden_states": True}
+def _with_hidden_states(encoder: nn.Module, inputs: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    return inputs, kwargs | {"output_hidden_states": True}
 
 
 def _weighted_sum(encoder: Any, inputs: Any, output: Any) -> Any:

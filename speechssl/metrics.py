@@ -61,27 +61,27 @@ def exact_match(predicted: str | None, gold: Sequence[str], language: str = "en"
     As in the script of SQuAD 2.0, gold texts that are empty after normalisation do not count, and a question with none
     left has no answer. predicted None or a text that normalises to nothing is the prediction of no answer.
     """
-    found, wanted = _answers(predicted, gold, language)
-    return float(found in wanted)
+    words, golds = _answers(predicted, gold, language)
+    return float(words in golds)
 
 
 def token_f1(predicted: str | None, gold: Sequence[str], language: str = "en") -> float:
     """F1 of the bags of words (en) or characters (zh, a Latin run is one). The same rules as `exact_match`."""
-    found, wanted = _answers(predicted, gold, language)
-    return max(_bag_f1(found, answer) for answer in wanted)
+    words, golds = _answers(predicted, gold, language)
+    return max(_bag_f1(words, answer) for answer in golds)
 
 
 def _answers(predicted: str | None, gold: Sequence[str], language: str) -> tuple[list[str], list[list[str]]]:
     """Tokens of the prediction and of every gold answer; [[]] where there is no answer."""
-    wanted = [found for answer in gold if (found := answer_tokens(answer, language))]
-    return answer_tokens(predicted or "", language), wanted or [[]]
+    golds = [words for answer in gold if (words := answer_tokens(answer, language))]
+    return answer_tokens(predicted or "", language), golds or [[]]
 
 
-def _bag_f1(found: list[str], wanted: list[str]) -> float:
-    if not found or not wanted:
-        return float(found == wanted)
-    shared = (Counter(found) & Counter(wanted)).total()
-    return 2 * shared / (len(found) + len(wanted))
+def _bag_f1(predicted: list[str], gold: list[str]) -> float:
+    if not predicted or not gold:
+        return float(predicted == gold)
+    shared = (Counter(predicted) & Counter(gold)).total()
+    return 2 * shared / (len(predicted) + len(gold))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,14 +115,14 @@ def word_error_rate(references: Sequence[str], hypotheses: Sequence[str], langua
     """
     if len(references) != len(hypotheses):
         raise InputError(f"there are {len(references)} references and {len(hypotheses)} hypotheses; give one for every utterance")
-    wanted = [tokens(text, language) for text in references]
-    if not any(wanted):
+    reference_words = [tokens(text, language) for text in references]
+    if not any(reference_words):
         raise InputError("the references have no words; check the texts and their language")
-    found = [tokens(text, language) for text in hypotheses]
-    result = jiwer.process_words([" ".join(w) for w in wanted], [" ".join(f) for f in found])
+    hypothesis_words = [tokens(text, language) for text in hypotheses]
+    result = jiwer.process_words([" ".join(w) for w in reference_words], [" ".join(f) for f in hypothesis_words])
     edits = []  # a stretch of substitutions has as many reference as hypothesis words
     for chunks in result.alignments:
         lengths = [(c.ref_end_idx - c.ref_start_idx, c.hyp_end_idx - c.hyp_start_idx) for c in chunks if c.type != "equal"]
         edits.append(sum(map(max, lengths)))
-    words = np.array([len(w) for w in wanted], dtype=np.int64)
+    words = np.array([len(w) for w in reference_words], dtype=np.int64)
     return WordErrors(np.array(edits, dtype=np.int64), words, result.substitutions, result.deletions, result.insertions)

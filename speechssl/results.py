@@ -85,8 +85,8 @@ class Row:
         snr_over: str = "",
     ) -> Row:
         """A row in percent from an interval of fractions."""
-        v, about = interval.percent, (system, encoder, condition, snr_db, metric)
-        return cls(*about, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups, snr_over)
+        v, cell = interval.percent, (system, encoder, condition, snr_db, metric)
+        return cls(*cell, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups, snr_over)
 
     @property
     def key(self) -> Key:
@@ -154,11 +154,11 @@ def append_rows(
     with locked(path.parent):
         old = read_rows(path) if path.exists() else ()
         cells = {row.key[:-1]: row.key for row in new} if any_card else {}
-        kept = [row for row in old if cells.get(row.key[:-1], row.key) == row.key and not outdated(row)]
+        remaining = [row for row in old if cells.get(row.key[:-1], row.key) == row.key and not outdated(row)]
         if by_content:
             names = {(row.system, row.made): row.encoder for row in new}
-            kept = [replace(row, encoder=names.get((row.system, row.made), row.encoder)) for row in kept]
-        merged = {row.key: row for row in (*kept, *new)}
+            remaining = [replace(row, encoder=names.get((row.system, row.made), row.encoder)) for row in remaining]
+        merged = {row.key: row for row in (*remaining, *new)}
         if tuple(merged.values()) != old or not path.exists():
             lines = (json.dumps(_signed(asdict(row)), ensure_ascii=False, allow_nan=False) + "\n" for row in merged.values())
             write_text(path, "".join(lines))
@@ -229,14 +229,14 @@ def _fits(name: str, value: Any) -> bool:
     return isinstance(value, (str, dict) if name == "card" else str)
 
 
-def drawn_sentence(found: Iterable[tuple[str, str, int]]) -> str:
-    """What the intervals of a table draw, "" where they draw nothing. found: what a value is of, what is drawn, and of how many.
+def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
+    """What the intervals of a table draw, "" where they draw nothing. intervals: what each is of, what is drawn, and of how many.
 
     "95 % intervals draw 8 voices." or "95 % intervals draw 8 voices (ks, ic) and 150 recordings (sid)."
     """
     names: dict[str, dict[str, None]] = {}
     sizes: dict[str, set[int]] = {}
-    for name, drawn, groups in found:
+    for name, drawn, groups in intervals:
         if drawn and groups > 1:
             names.setdefault(drawn, {})[name] = None
             sizes.setdefault(drawn, set()).add(groups)
@@ -245,9 +245,9 @@ def drawn_sentence(found: Iterable[tuple[str, str, int]]) -> str:
     return f"95 % intervals draw {' and '.join(each)}." if each else ""
 
 
-def interval_note(lead: str, found: Iterable[tuple[str, str, int]]) -> str:
+def interval_note(lead: str, intervals: Iterable[tuple[str, str, int]]) -> str:
     """ "Grey: 95 % intervals draw 8 voices.": what marks the intervals, and what they draw, as far as it is known."""
-    return f"{lead}: {drawn_sentence(found) or '95 % intervals.'}"
+    return f"{lead}: {drawn_sentence(intervals) or '95 % intervals.'}"
 
 
 def seconds_range(low: float, high: float) -> str:
@@ -311,7 +311,7 @@ class Table:
     @property
     def heads(self) -> list[tuple[str, int]]:
         """The groups, and how many columns each stands above."""
-        return [(name, len(list(some))) for name, some in groupby(self.groups)]
+        return [(name, len(list(columns))) for name, columns in groupby(self.groups)]
 
     @property
     def left(self) -> list[bool]:
@@ -367,8 +367,8 @@ def results_table(rows: Iterable[Row]) -> str:
             cells.setdefault((row.system, row.encoder, row.full_condition, row.snr_db), {})[row.seed] = row
         lines = []
         for system in dict.fromkeys((r.system, r.encoder) for r in mine):
-            found = [list(cells.get((*system, *column), {}).values()) for column in columns]
-            texts = [seeds_text(some) + (f" ({len(some)} seeds)" if len(some) > 1 else "") for some in found]
+            by_column = [list(cells.get((*system, *column), {}).values()) for column in columns]
+            texts = [seeds_text(seeds) + (f" ({len(seeds)} seeds)" if len(seeds) > 1 else "") for seeds in by_column]
             lines.append((" ".join(filter(None, system)), *texts))
         head = f"{metric} ({unit(metric)})" if unit(metric) else metric
         tables.append(Table("", (head, *(condition_name(*c) for c in columns)), tuple(lines)).text)
@@ -378,15 +378,15 @@ def results_table(rows: Iterable[Row]) -> str:
 # ---- what stands in cells
 
 
-def interval_text(found: Interval | Row | Mapping[str, Any] | None, sign: str = "", missing: str = "–", digits: int = 1) -> str:
+def interval_text(interval: Interval | Row | Mapping[str, Any] | None, sign: str = "", missing: str = "–", digits: int = 1) -> str:
     """ "61.2 [58.0, 64.5]" of an interval, a row or their JSON; without the interval where none was estimated.
 
     sign: "+" for differences; missing: for None and for JSON without a value.
     """
-    values: Mapping[str, Any] = (found if isinstance(found, Mapping) else vars(found)) if found else {}
+    values: Mapping[str, Any] = (interval if isinstance(interval, Mapping) else vars(interval)) if interval else {}
     if "value" not in values:
         return missing
-    low, high = found.ends if isinstance(found, Interval) else (values["low"], values["high"])
+    low, high = interval.ends if isinstance(interval, Interval) else (values["low"], values["high"])
     form = f"{sign}.{digits}f"
     return f"{values['value']:{form}}" + ("" if low is None else f" [{low:{form}}, {high:{form}}]")
 
@@ -411,12 +411,12 @@ def listed(parts: Sequence[str]) -> str:
     return ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1] if parts else ""
 
 
-def nearest_snr(found: Iterable[Condition], at: float) -> list[Condition]:
+def nearest_snr(conditions: Iterable[Condition], at: float) -> list[Condition]:
     """Of some conditions those at the SNR nearest to `at` dB (of two as near, the quieter noise); all where none has an SNR."""
-    found = list(found)
-    ratios = [c.snr_db for c in found if c.snr_db is not None]
+    conditions = list(conditions)
+    ratios = [c.snr_db for c in conditions if c.snr_db is not None]
     nearest = min(ratios, key=lambda snr: (abs(snr - at), -snr), default=None)
-    return [c for c in found if c.snr_db == nearest]
+    return [c for c in conditions if c.snr_db == nearest]
 
 
 def snr_note(over: str) -> str:
@@ -441,8 +441,7 @@ TOEFL_QA_SOURCE = (
 @cache
 def published() -> dict[str, Any]:
     """What published.yaml has, which says what it is."""
-    found: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "published.yaml").read_text("utf-8"))
-    return found
+    return dict(yaml.safe_load((Path(__file__).parent / "published.yaml").read_text("utf-8")))
 
 
 def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
@@ -466,14 +465,14 @@ def published_table(corpora: Sequence[str]) -> Table | None:
 
     Of a split without any, all of its corpus; None where nothing was published.
     """
-    about = "probably on manual transcripts: beside text"  # on what these were measured, which the README does not say
-    choice = [row | {"corpus": "toefl-qa test", "source": f"{row['source']}; {about}"} for row in published()["toefl_qa"]]
+    transcripts = "probably on manual transcripts: beside text"  # on what these were measured, which the README does not say
+    choice = [row | {"corpus": "toefl-qa test", "source": f"{row['source']}; {transcripts}"} for row in published()["toefl_qa"]]
     every = [tuple(row.get(column) for column in PUBLISHED_COLUMNS) for row in (*published()["spoken_qa"], *choice)]
     rows: dict[tuple[Any, ...], None] = {}  # in their order, each once
     for corpus in corpora:
         name = corpus.lower().replace("_", "-").replace("slue-sqa5", "slue-sqa-5")  # as the file writes it
-        here = [row for row in every if row[0] == name]
-        rows |= dict.fromkeys(here or [row for row in every if row[0].rsplit(" ", 1)[0] == name.rsplit(" ", 1)[0]])
+        exact = [row for row in every if row[0] == name]
+        rows |= dict.fromkeys(exact or [row for row in every if row[0].rsplit(" ", 1)[0] == name.rsplit(" ", 1)[0]])
     if not rows:
         return None
     filled = [i for i in range(len(PUBLISHED_COLUMNS)) if any(row[i] is not None for row in rows)]
@@ -517,8 +516,8 @@ def styled(**more: Any) -> Iterator[type[Figure]]:
     import matplotlib  # slow to import
     from matplotlib.figure import Figure
 
-    given = {name.replace("_", ".", 1): value for name, value in more.items()}
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **STYLE, **given}):
+    params = {name.replace("_", ".", 1): value for name, value in more.items()}
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **STYLE, **params}):
         yield Figure
 
 

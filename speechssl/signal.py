@@ -276,8 +276,8 @@ def other_voice(samples: np.ndarray, formants: float, pitch: float, pitch_range:
     with _PRAAT:  # a Praat without it is an error, and not a voice that stays as it is
         parselmouth.praat.run(seeding)
     try:
-        found = sound.to_pitch_ac(pitch_floor=FLOOR, pitch_ceiling=CEILING, time_step=0.8 / FLOOR)
-        frequencies = found.selected_array["frequency"]
+        contour = sound.to_pitch_ac(pitch_floor=FLOOR, pitch_ceiling=CEILING, time_step=0.8 / FLOOR)
+        frequencies = contour.selected_array["frequency"]
         if not frequencies.any():
             return guard(samples)
         voiced = frequencies[frequencies > 0]
@@ -291,7 +291,7 @@ def other_voice(samples: np.ndarray, formants: float, pitch: float, pitch_range:
             pitch_range = 1.0
         with _PRAAT:  # it draws numbers where there is no pitch, and one sound is to give one result
             parselmouth.praat.run(seeding)
-            changed = parselmouth.praat.call([sound, found], "Change gender", formants, median, pitch_range, 1.0).values[0]
+            changed = parselmouth.praat.call([sound, contour], "Change gender", formants, median, pitch_range, 1.0).values[0]
     except parselmouth.PraatError:  # too short for a period of the lowest pitch
         return guard(samples)
     return guard(np.pad(changed, (0, max(len(samples) - len(changed), 0)))[: len(samples)])

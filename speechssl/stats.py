@@ -38,7 +38,7 @@ class BootstrapUnits:
 
     @property
     def count(self) -> int:
-        return len({group for some in self.groups for group in some})
+        return len({group for names in self.groups for group in names})
 
     def at(self, places: Sequence[int]) -> BootstrapUnits:
         """Of some of the items."""
@@ -47,9 +47,9 @@ class BootstrapUnits:
     @property
     def labels(self) -> list[str]:
         """The group of every item. Raises ValueError where an item belongs to several."""
-        if any(len(some) != 1 for some in self.groups):
+        if any(len(names) != 1 for names in self.groups):
             raise ValueError("an item belongs to several groups")
-        return [some[0] for some in self.groups]
+        return [names[0] for names in self.groups]
 
 
 def choose_units(voices: Sequence[str | Iterable[str]], larger: Sequence[str], name: str) -> BootstrapUnits:
@@ -64,14 +64,14 @@ def choose_units(voices: Sequence[str | Iterable[str]], larger: Sequence[str], n
     if len(voices) != len(larger):
         raise ValueError(f"{len(voices)} voices do not fit {len(larger)} items")
     spoken = [(v,) if isinstance(v, str) else tuple(dict.fromkeys(v)) for v in voices]
-    if all(some and all(some) for some in spoken) and len({v for some in spoken for v in some}) >= FEWEST:
+    if all(names and all(names) for names in spoken) and len({v for names in spoken for v in names}) >= FEWEST:
         return BootstrapUnits(VOICE, tuple(spoken))
     return BootstrapUnits(name, tuple((group,) for group in larger))
 
 
-def unknown_voice(speaker: str, known: Collection[str]) -> str:
-    """The speaker where training did not know them, else "". known: the speakers of the training data."""
-    return "" if speaker in known else speaker
+def unknown_voice(speaker: str, trained: Collection[str]) -> str:
+    """The speaker where training did not know them, else "". trained: the speakers of the training data."""
+    return "" if speaker in trained else speaker
 
 
 # ---- one score
@@ -183,8 +183,8 @@ def _bootstrap(
     if units and len(units.groups) != len(above):
         raise ValueError(f"{len(units.groups)} groups do not fit {len(above)} values")
     sums = np.stack([above, below], axis=1)
-    if units and any(len(some) != 1 for some in units.groups):
-        order = (name for some in units.groups for name in some)
+    if units and any(len(names) != 1 for names in units.groups):
+        order = (name for names in units.groups for name in names)
         drawn = np.concatenate([times @ sums for times in drawn_weights(units.groups, order, seed, resamples)])
     else:
         if units:  # groups in order of appearance, so that equal partitions give equal draws
@@ -207,12 +207,12 @@ def _draws(groups: int, generator: np.random.Generator, resamples: int) -> Itera
         yield generator.integers(0, groups, (min(block, resamples - start), groups))
 
 
-def drawn_counts(groups: int, held: float, seed: int, resamples: int) -> Iterator[np.ndarray]:
+def drawn_counts(groups: int, numbers: float, seed: int, resamples: int) -> Iterator[np.ndarray]:
     """Blocks of (r, G) how often each group was drawn, with replacement, R resamples in all.
 
-    held: numbers that whoever asks holds for every resample, which r depends on.
+    numbers: how many whoever asks holds for every resample, which r depends on.
     """
-    generator, block = np.random.default_rng(seed), max(1, int(_BLOCK // held))
+    generator, block = np.random.default_rng(seed), max(1, int(_BLOCK // numbers))
     for start in range(0, resamples, block):
         yield generator.multinomial(groups, np.full(groups, 1 / groups), min(block, resamples - start))
 
@@ -223,7 +223,7 @@ def drawn_weights(groups: Sequence[Sequence[str]], order: Iterable[str], seed: i
     """
     index = {name: i for i, name in enumerate(dict.fromkeys(order))}
     most, always = max(map(len, groups)), [len(index)]  # the place of a group that is drawn once in every resample
-    places = np.array([[index[name] for name in some] + always * (most - len(some)) for some in groups])
+    places = np.array([[index[name] for name in names] + always * (most - len(names)) for names in groups])
     for times in drawn_counts(len(index), len(groups), seed, resamples):
         times = np.concatenate([times, np.ones((len(times), 1), times.dtype)], axis=1)
         yield np.prod([times[:, column] for column in places.T], axis=0)
@@ -347,12 +347,12 @@ def common_units(cells: Mapping[K, Sequence[ItemScore]], unit: str) -> tuple[lis
     Raises ValueError when the cells have no item in common, or an item is in other groups or of another voice elsewhere.
     """
     items = [{s.id: s for s in scored} for scored in cells.values()]
-    common = [s for s in (items[0] if items else {}).values() if all(s.id in found for found in items)]
+    common = [s for s in (items[0] if items else {}).values() if all(s.id in by_id for by_id in items)]
     if not common:
         raise ValueError("the cells have no items in common")
     for s in common:
         for name in ("group", "voice"):
-            if len(several := sorted({getattr(found[s.id], name) for found in items})) > 1:
+            if len(several := sorted({getattr(by_id[s.id], name) for by_id in items})) > 1:
                 raise ValueError(f"the item {s.id} is in the {name}s {', '.join(map(repr, several))}")
     return [s.id for s in common], choose_units([s.voice for s in common], [s.group for s in common], unit)
 
@@ -363,8 +363,8 @@ def drawn_together(units: Mapping[K, BootstrapUnits]) -> dict[K, set[str]]:
     Tasks that share a voice are paired by this: where it is drawn twice in a resample, it is so in all of them.
     """
     components: list[tuple[set[K], set[str]]] = []
-    for key, some in units.items():
-        keys, labels = {key}, {f"{some.name} {label}" for label in some.labels}
+    for key, bootstrap in units.items():
+        keys, labels = {key}, {f"{bootstrap.name} {label}" for label in bootstrap.labels}
         apart = []
         for other in components:
             if other[1] & labels:

@@ -53,19 +53,19 @@ class Evaluation:
     score: Callable[[], float]
     lower: bool = False
 
-    def found(self, state: Mapping[str, Any]) -> list[tuple[int, float]]:
+    def scores(self, state: Mapping[str, Any]) -> list[tuple[int, float]]:
         """(step, score) of every evaluation until a checkpoint, whose state this is."""
         name = f"eval_{self.metric}"
         return [(int(line["step"]), float(line[name])) for line in state["log_history"] if name in line]
 
     def best(self, state: Mapping[str, Any]) -> tuple[int, float] | None:
         """The first of the best."""
-        return min(self.found(state), key=lambda x: x[1] if self.lower else -x[1], default=None)
+        return min(self.scores(state), key=lambda x: x[1] if self.lower else -x[1], default=None)
 
     def is_over(self, state: Mapping[str, Any]) -> bool:
         """Whether there were as many evaluations without a better score as patience has."""
-        found, best = self.found(state), self.best(state)
-        return bool(self.options.patience and best) and len(found) - 1 - found.index(best) >= self.options.patience  # type: ignore
+        scores, best = self.scores(state), self.best(state)
+        return bool(self.options.patience and best) and len(scores) - 1 - scores.index(best) >= self.options.patience  # type: ignore
 
 
 class Watch(TrainerCallback):
@@ -92,7 +92,7 @@ class Watch(TrainerCallback):
         self.since, self.step = time.perf_counter(), 0  # of the last log line
         self.in_a_row = 0  # updates that were dropped
         self.current: list[dict[str, float]] = []  # what was reported of the batches of the update that is being made
-        self.kept: list[dict[str, float]] = []  # of those since the last log line; not of updates that were dropped
+        self.tally: list[dict[str, float]] = []  # of those since the last log line; not of updates that were dropped
 
     @property
     def skipped(self) -> int:
@@ -102,22 +102,22 @@ class Watch(TrainerCallback):
     def load(self, checkpoint: Path) -> None:
         """Training that goes on from a checkpoint has the same next log line as if it had not stopped."""
         path = checkpoint / f"tally-{rank()}.json"
-        self.kept = read_json(path) if path.is_file() else []
+        self.tally = read_json(path) if path.is_file() else []
 
     def report(self, outputs: Mapping[str, Any]) -> None:
         """Note all that is one number."""
-        found = {k: v.detach().double().reshape(()) for k, v in outputs.items() if torch.is_tensor(v) and v.numel() == 1}
-        numbers = torch.stack([v.to(outputs["loss"].device) for v in found.values()]).tolist()  # one wait for a GPU
-        self.current.append(dict(zip(found, numbers, strict=True)))
+        scalars = {k: v.detach().double().reshape(()) for k, v in outputs.items() if torch.is_tensor(v) and v.numel() == 1}
+        numbers = torch.stack([v.to(outputs["loss"].device) for v in scalars.values()]).tolist()  # one wait for a GPU
+        self.current.append(dict(zip(scalars, numbers, strict=True)))
 
     def line(self, step: int) -> dict[str, float]:
         """Means of what was reported since the last line; and how many seconds of audio went through in a second of time, which
         saving and waiting for batches take too.
         """
-        kept, self.kept = self.kept, []
-        names = dict.fromkeys(name for values in kept for name in values)
-        found = {name: [values[name] for values in kept if name in values] for name in names}
-        means = {name: math.fsum(values) / len(values) for name, values in found.items()}
+        reported, self.tally = self.tally, []
+        names = dict.fromkeys(name for values in reported for name in values)
+        by_name = {name: [values[name] for values in reported if name in values] for name in names}
+        means = {name: math.fsum(values) / len(values) for name, values in by_name.items()}
         now, batches = time.perf_counter(), range(self.step * self.accumulation, step * self.accumulation)
         passed, self.since, self.step = now - self.since, now, step
         if self.audio_seconds and batches:
@@ -150,7 +150,7 @@ class Watch(TrainerCallback):
         batches, self.current = self.current, []
         self.in_a_row = self.in_a_row + 1 if broken else 0
         if not broken:
-            self.kept += batches
+            self.tally += batches
             return
         step = state.global_step  # from 0, as `fit` counts
         if state.is_world_process_zero:
@@ -190,7 +190,7 @@ class Watch(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        write_json(checkpoint / f"tally-{rank()}.json", self.kept)
+        write_json(checkpoint / f"tally-{rank()}.json", self.tally)
         together()  # each process writes its random state and its tally
         if state.is_world_process_zero:
             files = sorted(path for path in checkpoint.iterdir() if path.is_file() and path.name != SUMS)
@@ -201,19 +201,19 @@ def _sound_lines(path: Path, sound: Callable[[Any], bool]) -> list[Any]:
     """What the lines of a file say in JSON, without those that a fault has damaged, of which stderr has a note, and a last one that
     a kill cut short. There need be no file.
     """
-    found, damaged = [], 0
+    values, damaged = [], 0
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.is_file() else ():
         try:
             value = parse_json(line) if line.isascii() else None  # as it was written
         except ValueError:
             value = None
         if sound(value):
-            found.append(value)
+            values.append(value)
         else:
             damaged += line.endswith("\n")
     if damaged and is_main():
         tqdm.write(f"{path}: {damaged} damaged line{'s' * (damaged > 1)} left out", file=sys.stderr)
-    return found
+    return values
 
 
 def _is_numbers(line: Any) -> bool:
@@ -311,11 +311,11 @@ class _Trainer(Trainer):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:  # else it is the summary at the end
-            found = self.watch.line(self.state.global_step)
-            pace = {name: round(found.pop(name), 2) for name in ("times_real_time",) if name in found}
+            averages = self.watch.line(self.state.global_step)
+            pace = {name: round(averages.pop(name), 2) for name in ("times_real_time",) if name in averages}
             # means of all processes; no loss where all updates were dropped
-            means = mean_of_processes(torch.tensor(list(found.values()), dtype=torch.float64, device=self.args.device))
-            pairs = zip(found, means, strict=True)
+            means = mean_of_processes(torch.tensor(list(averages.values()), dtype=torch.float64, device=self.args.device))
+            pairs = zip(averages, means, strict=True)
             logs |= {"loss": math.nan} | {name: float(x) if name == "loss" else round(float(x), 5) for name, x in pairs} | pace
         logs.pop("train_samples_per_second", None)  # a batch would count as one sample
         super().log(logs, *args, **kwargs)
@@ -416,8 +416,8 @@ def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Pa
         checkpoint = folder / f"checkpoint-{step}"
         check_sums(checkpoint, f"delete {folder} and give the same command, which trains again")
         model.load_state_dict(load_file(checkpoint / "model.safetensors"))
-        about = {"split": evaluation.options.eval_split, "items": evaluation.items}
-        result["best"] = {"step": step, "metric": evaluation.metric, "score": round(score, 5)} | about
+        tested_on = {"split": evaluation.options.eval_split, "items": evaluation.items}
+        result["best"] = {"step": step, "metric": evaluation.metric, "score": round(score, 5)} | tested_on
     return result
 
 
@@ -427,11 +427,11 @@ def check_sums(checkpoint: Path, remedy: str) -> None:
     A run that was killed before it wrote the sums left none; older ones are not of all files.
     """
     sums = checkpoint / SUMS
-    for name, wanted in read_json(sums).items() if sums.is_file() else ():
+    for name, checksum in read_json(sums).items() if sums.is_file() else ():
         path = checkpoint / name
         if not path.is_file():
             raise InputError(f"{path} is missing, which {SUMS} beside it names; {remedy}")
-        if hash_files([path]) != wanted:
+        if hash_files([path]) != checksum:
             raise InputError(f"{path} is not as it was saved; {remedy}")
 
 
