@@ -55,14 +55,14 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
     check_share(o.batch)
     task, seed = load_task(data), o.training.seed
     folder = run_folder(results, task.name, arm, seed)
-    named = encoder_named(encoder)
+    identity = encoder_named(encoder)
     options = settings(o) | {"trained": o.trained}
-    with stage(folder, {"task": task.hash, "assignment": assignment} | named, options) as step:
+    with stage(folder, {"task": task.hash, "assignment": assignment} | identity, options) as step:
         if step.done:
             card = step.card
         else:
             loaded, tokenizer = load_text_encoder(encoder)
-            paired = any(e.pair is not None for some in task.splits.values() for e in some)
+            paired = any(e.pair is not None for examples in task.splits.values() for e in examples)
             check_length(o.length, loaded, "tokens", encoder, 5 if paired else 3)
             body, table, encode, pad = starts(task, loaded, tokenizer, assignment, seed, o.length)
             train_only(body, o.trained)
@@ -71,22 +71,22 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
                 without_dropout(body)
             torch.manual_seed(seed)
             model = Classifier(body.train(), table, len(task.classes))
-            sequences = {split: [encode(e) for e in some] for split, some in task.splits.items()}
-            labels = {split: np.array([e.label for e in some]) for split, some in task.splits.items()}
+            sequences = {split: [encode(e) for e in examples] for split, examples in task.splits.items()}
+            labels = {split: np.array([e.label for e in examples]) for split, examples in task.splits.items()}
             batches = TaskBatches(sequences["train"], labels["train"], pad, o.batch, seed)
 
             def answers(split: str) -> np.ndarray:
                 model.eval()
                 device = next(model.parameters()).device
-                found = run_model(
+                rows = run_model(
                     model.logits,
                     device,
                     sequences[split],
-                    lambda some: collate(some, pad),
+                    lambda batch: collate(batch, pad),
                     o.batch,
                     o.training.bf16 and device.type == "cuda",
                 )
-                logits = np.stack([row.numpy() for row in found])
+                logits = np.stack([row.numpy() for row in rows])
                 return logits.argmax(1).astype(np.float64) if task.classes else logits[:, 0].astype(np.float64)
 
             def score() -> float:
@@ -94,11 +94,11 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
 
             result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", score, o.evaluate_every)
             items = dict(zip((e.id for e in task.splits["test"]), zip(labels["test"], answers("test"), strict=True), strict=True))
-            about: dict[str, Any] = named | {"assignment": assignment, "options": options, "training": result, "curve": curve}
-            about |= {"trained_parameters": trained_parameters(model)}
-            about |= {"note": task.note} if task.note else {}
-            about |= {"symbols": len(task.known)} if task.known else {}
-            card = step.finish(write_scores(results, task.name, task.metric, arm, seed, items, about))
+            details: dict[str, Any] = identity | {"assignment": assignment, "options": options, "training": result, "curve": curve}
+            details |= {"trained_parameters": trained_parameters(model)}
+            details |= {"note": task.note} if task.note else {}
+            details |= {"symbols": len(task.known)} if task.known else {}
+            card = step.finish(write_scores(results, task.name, task.metric, arm, seed, items, details))
         return f"{folder}: {task.name} {card['metric']} {card['value']:.1f} % ({arm}, seed {seed})"
 
 
@@ -115,12 +115,12 @@ def starts(
     longest: S at most; what is longer loses the tail of the longer of its texts.
     Raises InputError for an assignment that does not suit the task, or a symbol that training does not know.
     """
-    spoken = [e for some in task.splits.values() for e in some if e.symbols]
+    spoken = [e for examples in task.splits.values() for e in examples if e.symbols]
     if spoken:
         if assignment not in (OWN, *ASSIGNMENTS):
             raise InputError(f"symbols have no assignment {assignment!r}; choose one of {', '.join((OWN, *ASSIGNMENTS))}")
-        known = {symbol: i for i, symbol in enumerate(task.known)}
-        if strange := sorted({s for e in spoken for s in e.symbols} - set(known)):
+        index = {symbol: i for i, symbol in enumerate(task.known)}
+        if strange := sorted({s for e in spoken for s in e.symbols} - set(index)):
             raise InputError(
                 f"the symbol {strange[0]!r} of the task {task.name} is not in its training data; take it out or train on it"
             )
@@ -128,12 +128,12 @@ def starts(
             chosen = torch.tensor([*rows_named(tokenizer, task.known), *special_tokens(tokenizer)])
             body, table = encoder, nn.Embedding.from_pretrained(encoder.get_input_embeddings().weight[chosen], freeze=False)
         else:
-            body, table = symbol_encoder(encoder, tokenizer, len(known), assignment, seed)
-        cls, sep, pad = special_ids(len(known))
+            body, table = symbol_encoder(encoder, tokenizer, len(index), assignment, seed)
+        cls, sep, pad = special_ids(len(index))
 
         def encode_symbols(e: TaskExample) -> Sequence_:
-            kept = [known[s] for s in e.symbols][: longest - 2]
-            return np.array([cls, *kept, sep], np.int64), len(kept) + 2
+            ids = [index[s] for s in e.symbols][: longest - 2]
+            return np.array([cls, *ids, sep], np.int64), len(ids) + 2
 
         return body, table, encode_symbols, pad
     if assignment not in (OWN, *DRAWN):
@@ -152,8 +152,8 @@ def starts(
             text = text[: longest - 2]
             return np.array([cls, *text, sep], np.int64), len(text) + 2
         room = longest - 3  # of it, the first text has what the second leaves, but half at least
-        kept = min(len(text), max(room - len(pair), room - room // 2))
-        return np.array([cls, *text[:kept], sep, *pair[: room - kept], sep], np.int64), kept + 2
+        cut = min(len(text), max(room - len(pair), room - room // 2))
+        return np.array([cls, *text[:cut], sep, *pair[: room - cut], sep], np.int64), cut + 2
 
     return body, table, encode, pad
 

@@ -52,15 +52,15 @@ def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stre
     """
     parts, weights = [], []
     for part in name.split("+"):
-        found = _PART.fullmatch(part.strip())
-        kind, number = (found[2], int(found[3]) if found[3] else None) if found else ("", None)
-        known = kind in {n.partition("-")[0] for n in NAMES} and (number is None or kind in _NUMBER)
-        if not found or not known or (number is None and kind in _MUST) or float(found[1] or 1) <= 0:
+        match = _PART.fullmatch(part.strip())
+        kind, number = (match[2], int(match[3]) if match[3] else None) if match else ("", None)
+        exists = kind in {n.partition("-")[0] for n in NAMES} and (number is None or kind in _NUMBER)
+        if not match or not exists or (number is None and kind in _MUST) or float(match[1] or 1) <= 0:
             raise InputError(
                 f"there is no artificial data {part.strip()!r}; choose from {', '.join(NAMES)}, joined by + for a mixture"
             )
         parts.append(_one(kind, number, symbols, text))
-        weights.append(float(found[1] or 1))
+        weights.append(float(match[1] or 1))
     shares = np.array(weights) / sum(weights)
 
     def mixed(rng: np.random.Generator, length: int) -> np.ndarray:
@@ -71,13 +71,13 @@ def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stre
 
 def imitates(name: str) -> bool:
     """Whether a stream, or a part of a mixture, takes its frequencies from a text."""
-    return any((found := _PART.fullmatch(part.strip())) is not None and found[2] in OF_TEXT for part in name.split("+"))
+    return any((match := _PART.fullmatch(part.strip())) is not None and match[2] in OF_TEXT for part in name.split("+"))
 
 
 def dependency(name: str) -> int | None:
     """How many places, at most, lie between tokens that depend on each other; None where the name does not say."""
-    found = _PART.fullmatch(name)
-    return int(found[3]) if found and found[3] and found[2] in ("shuffle", "flat", "copy") else None
+    match = _PART.fullmatch(name)
+    return int(match[3]) if match and match[3] and match[2] in ("shuffle", "flat", "copy") else None
 
 
 def _one(kind: str, number: int | None, symbols: int, text: np.ndarray | None) -> Stream:
@@ -115,12 +115,12 @@ class BigramSampler:
         self.at = dict(zip(kinds.tolist(), zip(firsts.tolist(), counts.tolist(), strict=True), strict=True))
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
-        made, draws = [int(self.text[rng.integers(len(self.text))])], rng.random(length)
-        while len(made) < length:
-            first, count = self.at.get(made[-1], (0, len(self.places)))  # the text's last token may occur nowhere else: anywhere
-            place = self.places[first + int(draws[len(made)] * count)]
-            made.append(int(self.text[place + 1]))
-        return np.array(made, np.int64)
+        ids, draws = [int(self.text[rng.integers(len(self.text))])], rng.random(length)
+        while len(ids) < length:
+            first, count = self.at.get(ids[-1], (0, len(self.places)))  # the text's last token may occur nowhere else: anywhere
+            place = self.places[first + int(draws[len(ids)] * count)]
+            ids.append(int(self.text[place + 1]))
+        return np.array(ids, np.int64)
 
 
 def brackets(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -155,14 +155,14 @@ def _dyck(rng: np.random.Generator, length: int, kinds: int) -> np.ndarray:
 
 def _flat(rng: np.random.Generator, length: int, symbols: int, farthest: int) -> np.ndarray:
     """From left to right every place gets a partner among the free ones within reach; where there is none it stays alone."""
-    made, ids, draws = np.full(length, -1, np.int64), rng.integers(symbols, size=length), rng.random(length)
+    filled, ids, draws = np.full(length, -1, np.int64), rng.integers(symbols, size=length), rng.random(length)
     for i in range(length):
-        if made[i] < 0:
-            made[i] = ids[i]
-            free = np.flatnonzero(made[i + 1 : i + 1 + farthest] < 0)
+        if filled[i] < 0:
+            filled[i] = ids[i]
+            free = np.flatnonzero(filled[i + 1 : i + 1 + farthest] < 0)
             if len(free):
-                made[i + 1 + free[int(draws[i] * len(free))]] = ids[i]
-    return made
+                filled[i + 1 + free[int(draws[i] * len(free))]] = ids[i]
+    return filled
 
 
 def _shuffled(rng: np.random.Generator, length: int, symbols: int, run: int) -> np.ndarray:
@@ -177,13 +177,13 @@ def _copied(rng: np.random.Generator, length: int, symbols: int, piece: int) -> 
 
 def _sets(rng: np.random.Generator, length: int, symbols: int) -> np.ndarray:
     """Two thirds of the places repeat a few ids; then each of these comes once, in order of occurrence."""
-    made: list[np.ndarray] = []
-    while (left := length - sum(map(len, made))) > 0:
-        some = rng.integers(symbols, size=max(left // 3, 1))
-        drawn = some[rng.integers(len(some), size=max(2 * left // 3, 1))]
+    pieces: list[np.ndarray] = []
+    while (left := length - sum(map(len, pieces))) > 0:
+        chosen = rng.integers(symbols, size=max(left // 3, 1))
+        drawn = chosen[rng.integers(len(chosen), size=max(2 * left // 3, 1))]
         _, firsts = np.unique(drawn, return_index=True)
-        made += [drawn, drawn[np.sort(firsts)]]
-    return np.concatenate(made)[:length]
+        pieces += [drawn, drawn[np.sort(firsts)]]
+    return np.concatenate(pieces)[:length]
 
 
 SPECIALS = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
@@ -202,7 +202,7 @@ class Text:
 
     @property
     def paragraphs(self) -> list[str]:
-        return [paragraph for some in self.documents.values() for paragraph in some]
+        return [paragraph for document in self.documents.values() for paragraph in document]
 
     def first(self, count: int | None) -> Text:
         """Its first documents; None: all."""
@@ -210,12 +210,12 @@ class Text:
 
     def spelt(self, letters: str) -> Text:
         """In other letters, as `respell` has them."""
-        some = {name: [respell(paragraph, letters) for paragraph in each] for name, each in self.documents.items()}
-        return self if letters == OWN else replace(self, documents=some)
+        documents = {name: [respell(paragraph, letters) for paragraph in each] for name, each in self.documents.items()}
+        return self if letters == OWN else replace(self, documents=documents)
 
     @property
     def hash(self) -> str:
-        return hash_json({name: list(some) for name, some in self.documents.items()})
+        return hash_json({name: list(paragraphs) for name, paragraphs in self.documents.items()})
 
 
 def load_text(source: Path, split: str = "train") -> Text:
@@ -223,8 +223,8 @@ def load_text(source: Path, split: str = "train") -> Text:
     documents: dict[str, list[str]] = {}
     if any(source.glob("*/passages.jsonl")):
         for passage in load_corpus(source, split).passages.values():
-            found = _PLACE.match(passage.id)
-            documents.setdefault(found[1] if found else passage.id, []).append(_unwrapped(passage.written))
+            match = _PLACE.match(passage.id)
+            documents.setdefault(match[1] if match else passage.id, []).append(_unwrapped(passage.written))
     else:
         files = [source] if source.is_file() else sorted(source.rglob("*.txt"))
         if not files:
@@ -233,7 +233,7 @@ def load_text(source: Path, split: str = "train") -> Text:
             written = read_text(path, "write it as UTF-8 or take it away", "the text")
             name = path.name if path == source else path.relative_to(source).as_posix()
             documents[name] = [_unwrapped(paragraph) for paragraph in re.split(r"\n\s*\n", written)]
-    documents = {name: kept for name, some in documents.items() if (kept := [p for p in some if p])}
+    documents = {name: filled for name, paragraphs in documents.items() if (filled := [p for p in paragraphs if p])}
     if not documents:
         raise InputError(f"the text in {source} is empty; give a folder of .txt files in which something is written")
     return Text(documents, source.name)
@@ -245,7 +245,7 @@ def respell(written: str, letters: str) -> str:
     word. Raises MissingExtra for pinyin without its package.
     """
     if letters == APART:
-        return re.sub("[a-z]", lambda found: chr(ord(found[0]) + SYLLABICS), written.lower())
+        return re.sub("[a-z]", lambda match: chr(ord(match[0]) + SYLLABICS), written.lower())
     if letters == PINYIN:
         return " ".join(re.sub(r"([a-zü]+)[1-5]", r" \1 ", syllables(written)).split())
     return written
@@ -345,12 +345,12 @@ def tokenise(text: Text, tokenizer: PreTrainedTokenizerBase) -> TokenText:
         raise InputError("the tokeniser has no tokenizer.json, which says where words begin; choose an encoder that has one")
     ids, words, begins = [], [], []
     for sentence in (s for paragraph in text.paragraphs for s in sentences(paragraph)):
-        found = tokenizer(sentence, add_special_tokens=False)
-        owners = found.word_ids()
-        ids += found["input_ids"]
+        encoded = tokenizer(sentence, add_special_tokens=False)
+        owners = encoded.word_ids()
+        ids += encoded["input_ids"]
         words += [i == 0 or owner != owners[i - 1] for i, owner in enumerate(owners)]
         begins += [i == 0 for i in range(len(owners))]
-    made = np.array(ids, np.int64)
-    if not len(made) or (made == tokenizer.unk_token_id).mean() > 0.5:
+    token_ids = np.array(ids, np.int64)
+    if not len(token_ids) or (token_ids == tokenizer.unk_token_id).mean() > 0.5:
         raise InputError(f"the tokeniser knows less than half of the text {text.source}; give one of its language (--tokenizer)")
-    return TokenText(made, np.array(words), np.array(begins))
+    return TokenText(token_ids, np.array(words), np.array(begins))

@@ -76,9 +76,9 @@ def compute(task: str, encoder: str, results: Path, arm: str, init: str, trained
     """Train (once) and test; a line that says what came out. Raises InputError for a task or an encoder that cannot be had."""
     check_share(o.batch)
     puzzle, seed = load_puzzle(task, o.size), o.training.seed
-    folder, named = run_folder(results, puzzle.name, arm, seed), encoder_named(encoder)
+    folder, identity = run_folder(results, puzzle.name, arm, seed), encoder_named(encoder)
     data = hash_bytes(*(x.tobytes() for part in (puzzle.train, puzzle.test) if part for x in part))
-    with stage(folder, {"task": puzzle.name, "data": data, "init": init, "trained": trained} | named, settings(o)) as step:
+    with stage(folder, {"task": puzzle.name, "data": data, "init": init, "trained": trained} | identity, settings(o)) as step:
         if step.done:
             card = step.card
         else:
@@ -88,30 +88,30 @@ def compute(task: str, encoder: str, results: Path, arm: str, init: str, trained
             torch.manual_seed(seed)
             model = Computer(without_dropout(body.train()), puzzle)
             train_only(model.encoder, trained)
-            inputs, wanted = puzzle.tested(o.test)
+            inputs, labels = puzzle.tested(o.test)
 
             def batches(step: int) -> Batch:
-                shown, wanted = puzzle.batch(step, o.batch, seed)
-                return {"shown": torch.from_numpy(shown), "wanted": torch.from_numpy(wanted)}
+                shown, labels = puzzle.batch(step, o.batch, seed)
+                return {"shown": torch.from_numpy(shown), "labels": torch.from_numpy(labels)}
 
             @torch.inference_mode()
             def right() -> np.ndarray:
                 """(n,) share of what is right of every test example."""
                 model.eval()
-                device, found = next(model.parameters()).device, []
+                device, shares = next(model.parameters()).device, []
                 for first in range(0, len(inputs), o.batch):
                     logits = model.logits(torch.from_numpy(inputs[first : first + o.batch]).to(device))
                     guessed = logits.argmax(-1).cpu().numpy()
-                    found.append((guessed == wanted[first : first + o.batch]).mean(1))
-                return np.concatenate(found)
+                    shares.append((guessed == labels[first : first + o.batch]).mean(1))
+                return np.concatenate(shares)
 
             result, curve = fit_and_score(
                 model, batches, o.training, folder / "checkpoints", lambda: float(right().mean()), o.evaluate_every
             )
             items = {str(i): (1.0, float(share)) for i, share in enumerate(right())}
             counts = {"trained_parameters": trained_parameters(model)}
-            about = named | {"init": init, "trained": trained, "options": settings(o), "training": result, "curve": curve}
-            card = step.finish(write_scores(results, puzzle.name, "share", arm, seed, items, about | counts))
+            details = identity | {"init": init, "trained": trained, "options": settings(o), "training": result, "curve": curve}
+            card = step.finish(write_scores(results, puzzle.name, "share", arm, seed, items, details | counts))
         return f"{folder}: {puzzle.name} {card['value']:.1f} % right ({arm}, seed {seed})"
 
 
@@ -151,11 +151,11 @@ class Computer(nn.Module):
         last = hidden[:, -(self.puzzle.written // self.puzzle.per_place) :]
         return self.write(last).float().reshape(len(shown), self.puzzle.written, self.puzzle.classes)
 
-    def forward(self, shown: torch.Tensor, wanted: torch.Tensor) -> Batch:
-        """wanted: (B, O). loss: cross-entropy. right: share of what is right."""
+    def forward(self, shown: torch.Tensor, labels: torch.Tensor) -> Batch:
+        """labels: (B, O). loss: cross-entropy. right: share of what is right."""
         logits = self.logits(shown)
-        right = (logits.argmax(-1) == wanted).float().mean().detach()
-        return {"loss": functional.cross_entropy(logits.flatten(0, 1), wanted.flatten()), "right": right}
+        right = (logits.argmax(-1) == labels).float().mean().detach()
+        return {"loss": functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "right": right}
 
 
 # ---- tasks
@@ -184,14 +184,14 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
     if task == "digits":
         from sklearn.datasets import load_digits
 
-        found = load_digits()
-        images, labels = found.images.astype(np.float32)[..., None] / 16, found.target
+        digits = load_digits()
+        images, labels = digits.images.astype(np.float32)[..., None] / 16, digits.target
         order = np.random.default_rng(0).permutation(len(images))
         return _images(task, images[order], labels[order], len(images) - len(images) // 4, patch=2)
     folder = Path(task)
     for name, read in (("mnist", _mnist), ("cifar-10", _cifar)):
-        if found := read(folder):
-            return _images(name, *found, patch=4)
+        if parts := read(folder):
+            return _images(name, *parts, patch=4)
     raise InputError(
         f"{task} is no task; choose from {', '.join(TASKS)}, or give a folder of MNIST's idx files (train-images-idx3-ubyte) or "
         "CIFAR-10's binary version (data_batch_1.bin ...)"
@@ -200,10 +200,10 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
 
 def _memory(rng: np.random.Generator, n: int, bits: int, place: int) -> tuple[np.ndarray, np.ndarray]:
     strings = rng.integers(2, size=(n, STRINGS, bits))
-    asked = strings[np.arange(n), rng.integers(STRINGS, size=n)]
-    masked = np.where(rng.random((n, bits)) < 0.5, 0, 2 * asked - 1)
+    target = strings[np.arange(n), rng.integers(STRINGS, size=n)]
+    masked = np.where(rng.random((n, bits)) < 0.5, 0, 2 * target - 1)
     shown = np.concatenate([2 * strings - 1, masked[:, None]], axis=1).reshape(n, -1, place)
-    return shown.astype(np.float32), asked
+    return shown.astype(np.float32), target
 
 
 def _xor(rng: np.random.Generator, n: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
@@ -222,34 +222,34 @@ def expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[l
     name, signs, values = OPERATORS[int(rng.integers(len(OPERATORS)))], [], []
     room, count = places - 2, int(rng.integers(2, 6))
     for left in range(min(count, room), 0, -1):
-        some, number = expression(rng, room - (left - 1), depth - 1)
-        signs += some
+        inner, number = expression(rng, room - (left - 1), depth - 1)
+        signs += inner
         values.append(number)
-        room -= len(some)
+        room -= len(inner)
     return [f"[{name}", *signs, "]"], evaluate(name, values)
 
 
 def evaluate(name: str, values: list[int]) -> int:
     """MED is the lower of the middle two rounded down, as numpy's median made an integer."""
-    found: dict[str, Callable[[list[int]], Any]] = {
+    functions: dict[str, Callable[[list[int]], Any]] = {
         "MIN": min,
         "MAX": max,
         "MED": lambda v: int(np.median(v)),
         "SUM_MOD": lambda v: sum(v) % 10,
     }
-    return int(found[name](values))
+    return int(functions[name](values))
 
 
 def _listops(rng: np.random.Generator, n: int, places: int) -> tuple[np.ndarray, np.ndarray]:
     """Expressions end at the last place; before them is a sign of nothing. A lone digit is no expression."""
-    shown, wanted = np.zeros((n, places, len(_SIGNS) + 1), np.float32), np.zeros((n, 1), np.int64)
+    shown, labels = np.zeros((n, places, len(_SIGNS) + 1), np.float32), np.zeros((n, 1), np.int64)
     for i in range(n):
         signs: list[str] = []
         while len(signs) < 2:
-            signs, wanted[i, 0] = expression(rng, places)
+            signs, labels[i, 0] = expression(rng, places)
         numbers = [len(_SIGNS)] * (places - len(signs)) + [_SIGNS.index(sign) for sign in signs]
         shown[i, np.arange(places), numbers] = 1
-    return shown, wanted
+    return shown, labels
 
 
 def _images(name: str, images: np.ndarray, labels: np.ndarray, train: int, patch: int) -> Puzzle:
@@ -257,18 +257,18 @@ def _images(name: str, images: np.ndarray, labels: np.ndarray, train: int, patch
     n, height, width, colours = images.shape
     cut = images.reshape(n, height // patch, patch, width // patch, patch, colours).transpose(0, 1, 3, 2, 4, 5)
     shown = np.ascontiguousarray(cut.reshape(n, -1, patch * patch * colours), np.float32)
-    wanted = labels.astype(np.int64)[:, None]
-    parts = (shown[:train], wanted[:train]), (shown[train:], wanted[train:])
+    labels = labels.astype(np.int64)[:, None]
+    parts = (shown[:train], labels[:train]), (shown[train:], labels[train:])
     return Puzzle(name, shown.shape[2], shown.shape[1], 1, 10, train=parts[0], test=parts[1])
 
 
 def _mnist(folder: Path) -> tuple[np.ndarray, np.ndarray, int] | None:
     parts = []
     for split in ("train", "t10k"):
-        found = [next(iter(sorted(folder.glob(f"{split}-{kind}*"))), None) for kind in ("images", "labels")]
-        if None in found:
+        paths = [next(iter(sorted(folder.glob(f"{split}-{kind}*"))), None) for kind in ("images", "labels")]
+        if None in paths:
             return None
-        images, labels = (_idx(path) for path in found if path)
+        images, labels = (_idx(path) for path in paths if path)
         if images.shape[1:] != (28, 28) or len(images) != len(labels):
             raise InputError(f"{folder} is not MNIST: {split} has images {images.shape} and {len(labels)} labels; fetch it again")
         parts.append((images.astype(np.float32)[..., None] / 255, labels))

@@ -137,16 +137,16 @@ def text_sequences(text: Text, words: Sequence[str], tokenizer: PreTrainedTokeni
     if not tokenizer.is_fast:
         raise InputError("the tokeniser has no tokenizer.json, which says where words stand; choose an encoder that has one")
     find = finder(words)
-    made: list[Sequence_] = []
+    pieces: list[Sequence_] = []
     for paragraph in text.paragraphs:
-        if len(made) >= most:
+        if len(pieces) >= most:
             break
-        found = tokenizer(paragraph, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        starts, ends = np.array(found["offset_mapping"], np.int64).reshape(-1, 2).T
+        encoded = tokenizer(paragraph, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        starts, ends = np.array(encoded["offset_mapping"], np.int64).reshape(-1, 2).T
         starts = starts + (starts < ends) * [paragraph[a : a + 1].isspace() for a in starts]  # XLM-R's begin with the blank
         places = [(w, int((ends <= a).sum()), int((starts < b).sum())) for w, a, b in find(paragraph)]
-        made += _cut(np.array(found["input_ids"], np.int64), places, room)
-    return made[:most]
+        pieces += _cut(np.array(encoded["input_ids"], np.int64), places, room)
+    return pieces[:most]
 
 
 def unit_sequences(
@@ -154,7 +154,7 @@ def unit_sequences(
 ) -> list[Sequence_]:
     """The same of spoken passages. tokens: (K,) of the units. Raises InputError where no word has a time."""
     data, runs, find = load_corpus(corpus, split), load_units(units / split), finder(words)
-    made: list[Sequence_] = []
+    pieces: list[Sequence_] = []
     grid = FrameGrid(**units_card(units / split)["grid"])
     timed = [p for p in data.passages.values() if p.words and p.id in runs]
     if not timed:
@@ -162,7 +162,7 @@ def unit_sequences(
             f"no passage of {corpus / split} has units and words with times; make times with `speechssl align {corpus}`"
         )
     for passage in timed:
-        if len(made) >= most:
+        if len(pieces) >= most:
             break
         join, places = joiner(passage.language), []
         ends = np.cumsum([len(w.text) + len(join) for w in passage.words])
@@ -170,17 +170,17 @@ def unit_sequences(
             first, last = (int(np.searchsorted(ends, at, "right")) for at in (a, b - 1))
             start, end = units_of_interval(grid, runs[passage.id], passage.words[first].start, passage.words[last].end)
             places.append((word, start, end + 1))
-        made += _cut(tokens[runs[passage.id].units], places, room)
-    return made[:most]
+        pieces += _cut(tokens[runs[passage.id].units], places, room)
+    return pieces[:most]
 
 
 def _cut(ids: np.ndarray, places: Sequence[tuple[int, int, int]], room: int) -> list[Sequence_]:
     """Pieces one after another; a word that lies in two is left out."""
-    made = []
+    pieces = []
     for begin in range(0, len(ids), room):
         inside = tuple((w, a - begin, b - begin) for w, a, b in places if begin <= a < b <= begin + room)
-        made.append((ids[begin : begin + room], inside))
-    return made
+        pieces.append((ids[begin : begin + room], inside))
+    return pieces
 
 
 # ---- states
@@ -198,8 +198,8 @@ class States:
 def framed(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, torch.Tensor]:
     """ids, mask: (B, S) of pieces between their specials, on the body's device."""
     cls, sep, pad = special_tokens(body.tokenizer)
-    made = collate([(np.concatenate([[cls], ids, [sep]]), len(ids) + 2) for ids, _ in sequences], pad)
-    return made["ids"].to(body.device), made["mask"].to(body.device)
+    batch = collate([(np.concatenate([[cls], ids, [sep]]), len(ids) + 2) for ids, _ in sequences], pad)
+    return batch["ids"].to(body.device), batch["mask"].to(body.device)
 
 
 @torch.inference_mode()
@@ -212,21 +212,21 @@ def states_of(body: Body, sequences: Sequence[Sequence_], words: int, batch: int
     counts, tokens = np.zeros(words), 0
     order = sorted(range(len(sequences)), key=lambda n: len(sequences[n][0]))
     for start in range(0, len(order), batch):
-        some = [sequences[n] for n in order[start : start + batch]]
+        pieces = [sequences[n] for n in order[start : start + batch]]
         with listening(body.encoder) as layers:
-            body(*framed(body, some))
+            body(*framed(body, pieces))
             if len(layers) <= len(layers_of(body.encoder)):  # SqueezeBERT's are passed by where a hook is called
                 kind = body.encoder.config.model_type
                 raise InputError(f"the layers of a {kind} do not show what they give; choose an encoder such as BERT or DistilBERT")
-            found = torch.stack(layers).float().cpu().numpy()  # (L + 1, B, S, H)
-        made = np.zeros((len(found), words, found.shape[-1]))
-        for row, (ids, places) in enumerate(some):
-            total = total + found[:, row, 1 : 1 + len(ids)].sum(1, dtype=np.float64)
+            states = torch.stack(layers).float().cpu().numpy()  # (L + 1, B, S, H)
+        batch_sums = np.zeros((len(states), words, states.shape[-1]))
+        for row, (ids, places) in enumerate(pieces):
+            total = total + states[:, row, 1 : 1 + len(ids)].sum(1, dtype=np.float64)
             tokens += len(ids)
             for word, first, stop in places:
-                made[:, word] += found[:, row, 1 + first : 1 + stop].mean(1)
+                batch_sums[:, word] += states[:, row, 1 + first : 1 + stop].mean(1)
                 counts[word] += 1
-        sums = sums + made
+        sums = sums + batch_sums
     return States(sums / np.maximum(counts, 1)[:, None], counts, total / max(tokens, 1))
 
 
@@ -303,8 +303,8 @@ def align(first: Path, second: Path, encoder: str, results: Path, arm: str, o: L
     Raises InputError where a text, a lexicon with words of both, or the encoder cannot be had.
     """
     folder = run_folder(results, ALIGNMENT, arm, o.seed)
-    two, named = two_languages(first, second, o), encoder_named(encoder)
-    with stage(folder, {**two.inputs, **named}, card_options(o)) as step:
+    two, identity = two_languages(first, second, o), encoder_named(encoder)
+    with stage(folder, {**two.inputs, **identity}, card_options(o)) as step:
         if not step.done:
             body = load_body(encoder)
             room = room_of(body, o.length)
@@ -312,30 +312,30 @@ def align(first: Path, second: Path, encoder: str, results: Path, arm: str, o: L
             read = [states_of(body, two.sequences(i, listed[i], body, room), len(listed[i]), o.batch) for i in (0, 1)]
             seen = [{w for w, n in zip(listed[i], read[i].counts, strict=True) if n >= o.occurrences} for i in (0, 1)]
             pairs = [(a, b) for a, b in two.pairs if a in seen[0] and b in seen[1]]
-            kept, golds = dictionary_of(pairs)
-            if min(map(len, kept)) < 2:
+            words, golds = dictionary_of(pairs)
+            if min(map(len, words)) < 2:
                 raise InputError(
                     f"the lexicon {o.lexicon} has {len(pairs)} pairs whose words both texts hold {o.occurrences} times or more; "
                     "give a lexicon of these texts, or more text"
                 )
-            places = [[listed[i].index(word) for word in kept[i]] for i in (0, 1)]
-            guessed = [chance(len(kept[1 - i]), len(right)) for i in (0, 1) for right in golds[i].values()]
+            places = [[listed[i].index(word) for word in words[i]] for i in (0, 1)]
+            guessed = [chance(len(words[1 - i]), len(right)) for i in (0, 1) for right in golds[i].values()]
             facts = {"pairs": len(pairs), "chance": float(np.mean(guessed)), "units": o.units is not None}
-            about = named | facts | {"options": card_options(o), "curve": [], "layers": len(read[0].mean) - 1}
+            details = identity | facts | {"options": card_options(o), "curve": [], "layers": len(read[0].mean) - 1}
             layers = []
             for layer in range(len(read[0].mean)):
                 values = {}
                 for name, less in (("", False), (CENTRED, True)):
                     states = [s.words[layer][places[i]] - (s.mean[layer] if less else 0) for i, s in enumerate(read)]
                     ranks = [reciprocal_ranks(states[i], states[1 - i], golds[i]) for i in (0, 1)]
-                    items = {f"{'>' if i == 0 else '<'} {kept[i][w]}": (1.0, r) for i in (0, 1) for w, r in ranks[i].items()}
+                    items = {f"{'>' if i == 0 else '<'} {words[i][w]}": (1.0, r) for i in (0, 1) for w, r in ranks[i].items()}
                     # a word and its translation are drawn together
-                    drawn = [kept[0][w] for w in ranks[0]] + [kept[0][golds[1][w][0]] for w in ranks[1]]
+                    drawn = [words[0][w] for w in ranks[0]] + [words[0][golds[1][w][0]] for w in ranks[1]]
                     task = f"{ALIGNMENT}-{layer}{name}"
                     values[name] = float(np.mean([r for _, r in items.values()]))
                     both = {"directions": [float(np.mean(list(r.values()))) for r in ranks]}
                     units = BootstrapUnits("word", tuple((word,) for word in drawn))
-                    write_scores(results, task, "mrr", arm, o.seed, items, about | both, units)
+                    write_scores(results, task, "mrr", arm, o.seed, items, details | both, units)
                 layers.append(values)
             step.finish({"what": "alignment of languages", "layers": layers} | facts)
         card = step.card
@@ -369,18 +369,18 @@ def language_vector(first: Path, second: Path, encoder: str, out: Path, layer: i
     Raises InputError for a layer that there is not, or where `out` was made from other inputs.
     """
     two = two_languages(first, second, o)
-    made = {"method": method, "options": card_options(o)} | encoder_named(encoder) | dict(two.inputs)
+    origin = {"method": method, "options": card_options(o)} | encoder_named(encoder) | dict(two.inputs)
     if out.is_file():
-        there, _ = load_shift(out)
-        if (there.layer, there.made) != (layer, made):
+        stored, _ = load_shift(out)
+        if (stored.layer, stored.made) != (layer, origin):
             raise InputError(f"{out} was made from other inputs; choose another file or delete it")
-        shift = there
+        shift = stored
     else:
         body = load_body(encoder)
         check_layer(body.encoder, layer)
         means = [states_of(body, two.sequences(i, (), body, room_of(body, o.length)), 0, o.batch).mean[layer] for i in (0, 1)]
         vector = -means[1] if method == "zero-mean" else means[0] - means[1]
-        shift = Shift(layer, torch.from_numpy(vector).float(), made)
+        shift = Shift(layer, torch.from_numpy(vector).float(), origin)
         shift.save(out)
     return f"{out}: {method} of layer {layer}, length {float(shift.vector.norm()):.3g}"
 
@@ -421,13 +421,13 @@ def load_predictor(name: str) -> tuple[Body, Predict]:
 def predicted(body: Body, predict: Predict, sequences: Sequence[Sequence_], batch: int) -> list[np.ndarray]:
     """The likeliest token at every place of each sequence, (S,); never a special."""
     special = torch.tensor(sorted(set(body.tokenizer.all_special_ids)), device=body.device)
-    found = []
+    guesses = []
     for start in range(0, len(sequences), batch):
-        some = sequences[start : start + batch]
-        logits = predict(*framed(body, some)).index_fill(2, special, -torch.inf)
+        pieces = sequences[start : start + batch]
+        logits = predict(*framed(body, pieces)).index_fill(2, special, -torch.inf)
         tokens = logits.argmax(2).cpu().numpy()
-        found += [row[1 : 1 + len(ids)] for row, (ids, _) in zip(tokens, some, strict=True)]
-    return found
+        guesses += [row[1 : 1 + len(ids)] for row, (ids, _) in zip(tokens, pieces, strict=True)]
+    return guesses
 
 
 def translate(
@@ -447,16 +447,16 @@ def translate(
     if o.units or o.second_units:
         raise InputError("units have no words that could be read as a translation; leave out --units and --second-units")
     folder = run_folder(results, "translation", arm, o.seed)
-    two, named = two_languages(first, second, o), encoder_named(encoder)
+    two, identity = two_languages(first, second, o), encoder_named(encoder)
     settings = card_options(o) | {"layers": list(layers), "alphas": list(alphas)}
-    with stage(folder, {**two.inputs, **named}, settings) as step:
+    with stage(folder, {**two.inputs, **identity}, settings) as step:
         if not step.done:
             body, predict = load_predictor(encoder)
             for layer in layers:
                 check_layer(body.encoder, layer)
             whole = [two.sequences(i, (), body, room_of(body, o.length)) for i in (0, 1)]
-            means = [states_of(body, some, 0, o.batch).mean for some in whole]
-            often = [np.bincount(np.concatenate([i for i, _ in some]), minlength=body.table.num_embeddings) for some in whole]
+            means = [states_of(body, pieces, 0, o.batch).mean for pieces in whole]
+            often = [np.bincount(np.concatenate([i for i, _ in pieces]), minlength=body.table.num_embeddings) for pieces in whole]
             shares = [counts / counts.sum() for counts in often]
             theirs = shares[1] > shares[0]  # (V,) tokens of the second language
 
@@ -480,20 +480,20 @@ def translate(
                 vector = torch.from_numpy(means[1][layer] - means[0][layer]).float().to(body.device)
                 for alpha in alphas:
                     with changed(body.encoder, layer, partial(torch.add, alpha * vector)):
-                        made = predicted(body, predict, pieces, o.batch)
+                        guesses = predicted(body, predict, pieces, o.batch)
                     converted, precision = {}, {}
-                    for n, (tokens, (_, places)) in enumerate(zip(made, pieces, strict=True)):
-                        there = Counter(int(t) for _, a, b in places for t in tokens[a:b])  # where words stood
+                    for n, (tokens, (_, places)) in enumerate(zip(guesses, pieces, strict=True)):
+                        produced = Counter(int(t) for _, a, b in places for t in tokens[a:b])  # where words stood
                         converted[str(n)] = (1.0, float(theirs[tokens].mean()))
-                        precision[str(n)] = (1.0, (there & gloss[n]).total() / stood[n])
+                        precision[str(n)] = (1.0, (produced & gloss[n]).total() / stood[n])
                     cell: dict[str, Any] = {"layer": layer, "alpha": alpha}
                     for name, items in ((CONVERTED, converted), (PRECISION, precision)):
                         task = f"{name}-{layer}x{alpha:g}"
-                        about = named | {"options": settings, "curve": [], "constant": guess}
-                        cell[name] = write_scores(results, task, name, arm, o.seed, items, about)["value"]
+                        details = identity | {"options": settings, "curve": [], "constant": guess}
+                        cell[name] = write_scores(results, task, name, arm, o.seed, items, details)["value"]
                     cell["examples"] = [
                         [body.tokenizer.decode(ids) for ids in pair]
-                        for pair in zip((i for i, _ in pieces[:EXAMPLES]), made, strict=False)
+                        for pair in zip((i for i, _ in pieces[:EXAMPLES]), guesses, strict=False)
                     ]
                     cells.append(cell)
             step.finish({"what": "token translation", "cells": cells, "constant": guess, "pieces": len(pieces)})

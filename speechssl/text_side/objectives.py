@@ -63,20 +63,20 @@ def choose_tokens(rng: np.random.Generator, words: np.ndarray, share: float, obj
     starts = np.flatnonzero(words)
     starts = starts if len(starts) and starts[0] == 0 else np.concatenate([[0], starts])
     stops = np.append(starts[1:], length)
-    free, found, held = np.ones(length + 2, bool), [], 0  # one place more at either end
+    free, pieces, filled = np.ones(length + 2, bool), [], 0  # one place more at either end
     for first in rng.permutation(len(starts)):
-        if held >= budget:
+        if filled >= budget:
             break
         count = min(int(rng.geometric(SPAN_END)), LONGEST_SPAN, len(starts) - first) if objective == "span" else 1
-        while count > 1 and stops[first + count - 1] - starts[first] > budget - held:
+        while count > 1 and stops[first + count - 1] - starts[first] > budget - filled:
             count -= 1
         begin, end = int(starts[first]), int(stops[first + count - 1])
         reach = slice(begin, end + 2) if objective == "span" else slice(begin + 1, end + 1)  # places are one on in `free`
         if free[reach].all() and (objective != "span" or end - begin < length):
             free[begin + 1 : end + 1] = False
-            found.append(np.arange(begin, end))
-            held += end - begin
-    return sorted(found or [np.array([int(rng.integers(length))])], key=lambda piece: int(piece[0]))
+            pieces.append(np.arange(begin, end))
+            filled += end - begin
+    return sorted(pieces or [np.array([int(rng.integers(length))])], key=lambda piece: int(piece[0]))
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class PretrainingBatches:
         """
         rng = np.random.default_rng([self.seed, step])
         rows = [self.row(rng) for _ in range(self.batch)]
-        made = collate([(ids, at) for ids, at, *_ in rows], self.specials[2])
-        size = made["ids"].shape[1]
+        batch = collate([(ids, at) for ids, at, *_ in rows], self.specials[2])
+        size = batch["ids"].shape[1]
 
         def padded(values: list[np.ndarray], fill: int) -> torch.Tensor:
             wide = np.full((len(values), size, *values[0].shape[1:]), fill, np.int64)
@@ -107,14 +107,14 @@ class PretrainingBatches:
                 line[: len(value)] = value
             return torch.from_numpy(wide)
 
-        made["labels"] = padded([row[2] for row in rows], IGNORE)
+        batch["labels"] = padded([row[2] for row in rows], IGNORE)
         if self.objective == "span":
-            made |= {"edges": padded([row[3] for row in rows], 0), "place": padded([row[4] for row in rows], 0)}
+            batch |= {"edges": padded([row[3] for row in rows], 0), "place": padded([row[4] for row in rows], 0)}
         if self.objective == "sentence-order":
-            made["swapped"] = torch.tensor([row[5] for row in rows])
+            batch["swapped"] = torch.tensor([row[5] for row in rows])
         else:  # one piece has no segments, and Longformer no token that sees all
-            del made["segments"]
-        return made
+            del batch["segments"]
+        return batch
 
     def row(self, rng: np.random.Generator) -> tuple[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray, bool]:
         """ids (S,), the place where the second segment begins, labels (S,), edges (S, 2), place (S,), swapped."""
@@ -212,39 +212,39 @@ class Pretraining(nn.Module):
         """As `PretrainingBatches` gives them. loss: of the objective; masked: cross-entropy of the masked tokens, in nats; right:
         how many of them are predicted; order, edge, replaced: of the other tasks, where there are.
         """
-        asked = labels != IGNORE
+        masked = labels != IGNORE
         if self.objective == "replaced-token":
-            return self.replaced(ids, mask, labels, asked)
+            return self.replaced(ids, mask, labels, masked)
         hidden = self.hidden(ids, mask, segments)
-        logits, wanted = self.head(hidden[asked], self.table.weight).float(), labels[asked]
-        loss = functional.cross_entropy(logits, wanted)
-        found = {"masked": loss.detach(), "right": (logits.argmax(1) == wanted).float().mean()}
+        logits, targets = self.head(hidden[masked], self.table.weight).float(), labels[masked]
+        loss = functional.cross_entropy(logits, targets)
+        measures = {"masked": loss.detach(), "right": (logits.argmax(1) == targets).float().mean()}
         if edges is not None and place is not None:
-            rows = asked.nonzero()[:, 0]
-            left, right = (hidden[rows, edges[asked][:, side]] for side in (0, 1))
-            there = self.edge(torch.cat([left, right, self.places(place[asked].clamp(max=1023))], 1))
-            edge = functional.cross_entropy(self.head(there, self.table.weight).float(), wanted)
-            found["edge"], loss = edge.detach(), loss + edge
+            rows = masked.nonzero()[:, 0]
+            left, right = (hidden[rows, edges[masked][:, side]] for side in (0, 1))
+            states = self.edge(torch.cat([left, right, self.places(place[masked].clamp(max=1023))], 1))
+            edge = functional.cross_entropy(self.head(states, self.table.weight).float(), targets)
+            measures["edge"], loss = edge.detach(), loss + edge
         if swapped is not None:
             order = functional.cross_entropy(self.order(hidden[:, 0]).float(), swapped.long())
-            found["order"], loss = order.detach(), loss + order
-        return {"loss": loss} | found
+            measures["order"], loss = order.detach(), loss + order
+        return {"loss": loss} | measures
 
-    def replaced(self, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, asked: torch.Tensor) -> Batch:
-        """labels, asked: (B, S), the tokens and which of them the generator predicts."""
+    def replaced(self, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, masked: torch.Tensor) -> Batch:
+        """labels, masked: (B, S), the tokens and which of them the generator predicts."""
         guessed = self.generator(**self.generator_inputs(self.table(ids), mask, None)).last_hidden_state
-        logits, wanted = self.head(guessed[asked], self.table.weight).float(), labels[asked]
-        generator = functional.cross_entropy(logits, wanted)
+        logits, targets = self.head(guessed[masked], self.table.weight).float(), labels[masked]
+        generator = functional.cross_entropy(logits, targets)
         with torch.no_grad():  # no gradient goes through what was drawn
             drawn = torch.distributions.Categorical(logits=logits).sample()
             filled = ids.clone()
-            filled[asked] = drawn
+            filled[masked] = drawn
             false = torch.zeros_like(ids, dtype=torch.float)
-            false[asked] = (drawn != wanted).float()
+            false[masked] = (drawn != targets).float()
         read = self.discriminator(self.hidden(filled, mask, None))[..., 0].float()
-        there = mask.bool()
-        replaced = functional.binary_cross_entropy_with_logits(read[there], false[there])
-        right = ((read > 0) == (false > 0))[there].float().mean()
+        attended = mask.bool()
+        replaced = functional.binary_cross_entropy_with_logits(read[attended], false[attended])
+        right = ((read > 0) == (false > 0))[attended].float().mean()
         return {
             "loss": generator + DISCRIMINATOR * replaced,
             "masked": generator.detach(),
@@ -257,16 +257,16 @@ def smaller(config: Any) -> Any:
     """The config of a generator: a quarter of the layers, at least one. Their number has one name in all configs but those, as
     Funnel's, that have it as the sum of several; of them raises InputError.
     """
-    made = type(config).from_dict(config.to_dict())
+    generator = type(config).from_dict(config.to_dict())
     try:
-        made.num_hidden_layers = max(1, config.num_hidden_layers // 4)
+        generator.num_hidden_layers = max(1, config.num_hidden_layers // 4)
     except NotImplementedError as error:
         raise InputError(
             f"replaced-token needs a generator of fewer layers, which a {config.model_type} cannot have; choose another --objective"
         ) from error
-    if getattr(made, "layer_types", None):  # ModernBERT lists the kind of each
-        made.layer_types = made.layer_types[: made.num_hidden_layers]
-    return made
+    if getattr(generator, "layer_types", None):  # ModernBERT lists the kind of each
+        generator.layer_types = generator.layer_types[: generator.num_hidden_layers]
+    return generator
 
 
 # ---- language models that read from left to right, of text or of units
@@ -350,10 +350,10 @@ class CausalModel(nn.Module):
         with torch.inference_mode():
             ids = torch.arange(4)[None] % model.get_input_embeddings().num_embeddings
             model.eval()
-            wanted = model(input_ids=ids).logits
-            found = model.base_model(input_ids=ids).last_hidden_state @ model.get_input_embeddings().weight.T
+            logits = model(input_ids=ids).logits
+            product = model.base_model(input_ids=ids).last_hidden_state @ model.get_input_embeddings().weight.T
             model.train()
-        if wanted.shape != found.shape or not wanted.allclose(found, atol=SEEN, rtol=1e-3):
+        if logits.shape != product.shape or not logits.allclose(product, atol=SEEN, rtol=1e-3):
             raise InputError(
                 f"what a {model.config.model_type} writes is not the product of its output and its rows; "
                 "give a language model of the kind of GPT-2, OPT or Llama"
@@ -369,10 +369,10 @@ class CausalModel(nn.Module):
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Batch:
         """loss: cross-entropy of every symbol but the first, in nats. right: how many are predicted."""
-        asked = mask[:, 1:].bool()
-        logits, wanted = self.logits(ids, mask)[:, :-1][asked], ids[:, 1:][asked]
-        right = (logits.argmax(1) == wanted).float().mean().detach()
-        return {"loss": functional.cross_entropy(logits, wanted), "right": right}
+        attended = mask[:, 1:].bool()
+        logits, targets = self.logits(ids, mask)[:, :-1][attended], ids[:, 1:][attended]
+        right = (logits.argmax(1) == targets).float().mean().detach()
+        return {"loss": functional.cross_entropy(logits, targets), "right": right}
 
 
 @dataclass(frozen=True)

@@ -203,27 +203,27 @@ def agreement(runs: Iterable[Run], seed: int = 0) -> list[Table]:
     """Every claim whose starts were run, with our figures and a verdict; none where there is no claim on what was run."""
     cells, rows = cells_of(runs), []
     for claim in claims_of(cells):
-        own, other, tasks = [], [], []
+        scores, compared, tasks = [], [], []
         for task in claim.tasks:
             a, b = cells.get((task, claim.arm), []), cells.get((task, claim.over), [])
             common = {run.seed for run in a} & ({run.seed for run in b} if claim.over else {run.seed for run in a})
             if common:
-                a, b = ([run for run in some if run.seed in common] for some in (a, b))
-                own.append(estimate(a, seed=seed))
-                other.append((estimate(b, seed=seed), estimate(a, b, seed)) if claim.over else (own[-1], own[-1]))
+                a, b = ([run for run in cell if run.seed in common] for cell in (a, b))
+                scores.append(estimate(a, seed=seed))
+                compared.append((estimate(b, seed=seed), estimate(a, b, seed)) if claim.over else (scores[-1], scores[-1]))
                 tasks.append(task)
         if not tasks:
             continue
         metric = cells[tasks[0], claim.arm][0].metric
         digits = DECIMALS.get(metric, 1)
-        first, second, found = (
-            shown(mean_of(some).interval, metric) for some in (own, [b for b, _ in other], [difference for _, difference in other])
+        first, second, gain = (
+            shown(mean_of(each).interval, metric) for each in (scores, [b for b, _ in compared], [change for _, change in compared])
         )
-        ours, arms = interval_text(found, "+", digits=digits), claim.arm
+        ours, arms = interval_text(gain, "+", digits=digits), claim.arm
         if claim.over:
             arms += f" against {claim.over}"
             ours = f"{first.value:.{digits}f} against {second.value:.{digits}f}: {ours}"
-        judged = verdict(claim.sign, *found.ends, MARGIN_NATS if metric in DECIMALS else MARGIN)
+        judged = verdict(claim.sign, *gain.ends, MARGIN_NATS if metric in DECIMALS else MARGIN)
         rows.append((claim.part, claim.says, f"{', '.join(tasks)}: {arms}", claim.published, ours, judged))
     note = (
         "Ours: score, and difference on the same seeds and items, with 95 % intervals, which decide. That there is nothing (no "

@@ -124,8 +124,8 @@ def read_curve(folder: Path) -> list[dict[str, float]]:
     """The curve of a training, as far as it has come. Raises InputError for a file of something else."""
     path = folder / CURVE
     try:
-        found = read_json(path) if path.is_file() else []
-        points = found if isinstance(found, list) else found["points"]  # a list: of before it had a checksum
+        contents = read_json(path) if path.is_file() else []
+        points = contents if isinstance(contents, list) else contents["points"]  # a list: of before it had a checksum
         return [{name: point[name] for name in ("step", "loss", "score")} for point in points]
     except (KeyError, TypeError) as error:
         raise InputError(f"{path} is not the curve of a training ({error!r}); delete its folder and train again") from error
@@ -143,23 +143,23 @@ def write_scores(
     arm: str,
     seed: int,
     items: Mapping[str, tuple[float, float]],
-    about: Mapping[str, Any],
+    details: Mapping[str, Any],
     drawn: BootstrapUnits | None = None,
 ) -> dict[str, Any]:
     """The card of a run, and its row in RESULTS/results.jsonl. items: id -> (gold, predicted); of metrics without a gold answer the
     score of the item stands in the second place. drawn: what intervals draw of the items; None: themselves.
     """
-    made = {"task": task, "metric": metric, "arm": arm, "seed": seed, **about}
+    card = {"task": task, "metric": metric, "arm": arm, "seed": seed, **details}
     units = drawn or BootstrapUnits("item", tuple((name,) for name in items))
-    found = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), tuple(units.labels), units.name)
+    run = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), tuple(units.labels), units.name)
     groups = {"groups": units.labels, "unit": units.name} if drawn else {}
     written = {"items": {name: list(pair) for name, pair in items.items()}} | groups
-    write_json(run_folder(results, task, arm, seed) / "scores.json", made | written, checked=True)
-    decisive = {name: value for name, value in made.items() if name != "training"}  # which says how long it took
-    v, about_row = shown(estimate([found]).interval, metric), (task, arm, CONDITION, None, metric)
+    write_json(run_folder(results, task, arm, seed) / "scores.json", card | written, checked=True)
+    decisive = {name: value for name, value in card.items() if name != "training"}  # which says how long it took
+    v, about_row = shown(estimate([run]).interval, metric), (task, arm, CONDITION, None, metric)
     row = Row(*about_row, v.value, *v.ends, v.n, seed, hash_json(decisive), v.drawn, v.groups)
     append_rows(results / "results.jsonl", [row], any_card=True)
-    return made | {"value": row.value}
+    return card | {"value": row.value}
 
 
 def shown(interval: Interval, metric: str) -> Interval:
@@ -201,29 +201,29 @@ class Run:
 
 def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
     """Raises InputError where there are none, or they are damaged."""
-    found = []
+    runs = []
     for path in sorted(results.glob("runs/*/*/scores.json")):
         values = read_json(path)
         try:
             items = values["items"]
-            made = columns(values["metric"], *_arrays(items))
-            about = values["task"], values["arm"], int(values["seed"]), values["metric"]
-            if not all(isinstance(name, str) for name in (about[0], about[1], about[3])):
+            scores = columns(values["metric"], *_arrays(items))
+            key = values["task"], values["arm"], int(values["seed"]), values["metric"]
+            if not all(isinstance(name, str) for name in (key[0], key[1], key[3])):
                 raise TypeError("its task, its arm or its metric is no name")
             for point in values.get("curve", ()):
                 _ = float(point["step"]), float(point["score"]), point["loss"] is None or float(point["loss"])
             drawn = tuple(map(str, values.get("groups", items))), str(values.get("unit", "item"))
             curve: tuple[Mapping[str, float], ...] = tuple(values.get("curve", ()))
-            if not np.isfinite(made).all() or len(drawn[0]) != len(items):
+            if not np.isfinite(scores).all() or len(drawn[0]) != len(items):
                 raise ValueError("an item has no score or no group")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
-        run = Run(*about, made, tuple(items), *drawn, curve=curve)
-        found.append(replace(run, note=str(values.get("note", "")), symbols=bool(values.get("symbols"))))
-    found += read_answers(answers)
-    if not found:
+        run = Run(*key, scores, tuple(items), *drawn, curve=curve)
+        runs.append(replace(run, note=str(values.get("note", "")), symbols=bool(values.get("symbols"))))
+    runs += read_answers(answers)
+    if not runs:
         raise InputError(f"{results} has no runs; make some with `speechssl text classify` or `speechssl text compute`")
-    return found
+    return runs
 
 
 def cells_of(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
@@ -241,21 +241,21 @@ def read_answers(folders: Iterable[Path], written: str = "f1") -> Iterator[Run]:
     place: dict[tuple[str, str, int], Path] = {}  # of every run
     for folder in folders:
         for scores in read_results([folder]):
-            named = _QA.fullmatch(scores.system)
-            if not named or scores.condition != ("clean", None):
+            match = _QA.fullmatch(scores.system)
+            if not match or scores.condition != ("clean", None):
                 continue
             metric = "ff1" if scores.system.startswith("dual") else written
             spoken = "+".join(scores.card.get("languages", ("en",)))
             task = ("dual" if metric == "ff1" else "text-qa") + (f" {spoken}" if spoken != "en" else "")
-            about = task, named[1] + (named[3] or ""), int(named[2])
-            if about in place:
-                raise InputError(f"{place[about]} and {folder} both have answers of {scores.system}; keep one of them")
-            place[about] = folder
+            key = task, match[1] + (match[3] or ""), int(match[2])
+            if key in place:
+                raise InputError(f"{place[key]} and {folder} both have answers of {scores.system}; keep one of them")
+            place[key] = folder
             lines = {i: line for i, line in scores.lines.items() if line.get(metric) is not None}
-            made = np.array([[float(line[metric])] for line in lines.values()])
+            column = np.array([[float(line[metric])] for line in lines.values()])
             voices, passages = ([str(line.get(name, "")) for line in lines.values()] for name in ("voice", "passage"))
             units = choose_units(voices, passages, "passage")
-            yield Run(*about, metric, made, tuple(lines), tuple(units.labels), units.name)
+            yield Run(*key, metric, column, tuple(lines), tuple(units.labels), units.name)
 
 
 def estimate(runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
@@ -265,11 +265,11 @@ def estimate(runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, re
     """
     pairs: list[tuple[Run, Run | None]] = [(run, None) for run in runs]
     if against:
-        other = {run.seed: run for run in against}
-        pairs = [(run, other[run.seed]) for run in runs if run.seed in other]
+        by_seed = {run.seed: run for run in against}
+        pairs = [(run, by_seed[run.seed]) for run in runs if run.seed in by_seed]
     every = [run for pair in pairs for run in pair if run is not None]
-    known = [set(run.items) for run in every]
-    common = [name for name in every[0].items if all(name in some for some in known)] if every else []
+    item_sets = [set(run.items) for run in every]
+    common = [name for name in every[0].items if all(name in items for items in item_sets)] if every else []
     if not common:
         raise ValueError("the runs have no seed or no item in common")
     labels = every[0].only(common).groups
@@ -279,24 +279,24 @@ def estimate(runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, re
 
     def summed(run: Run) -> np.ndarray:
         """(I, C) sums over the items of a group."""
-        made = run.only(common).columns
-        return np.stack([np.bincount(places, weights=column, minlength=count) for column in made.T], axis=1)
+        table = run.only(common).columns
+        return np.stack([np.bincount(places, weights=column, minlength=count) for column in table.T], axis=1)
 
     def scores(weights: np.ndarray) -> np.ndarray:
         """(r, I) -> (r, G) scores, or differences."""
         total = (weights @ sizes)[:, None]
-        found = [[value(run.metric, weights @ made[id(run)] / total) for run in pair if run is not None] for pair in pairs]
-        return np.stack([some[0] - some[1] if len(some) > 1 else some[0] for some in found], axis=1)
+        by_pair = [[value(run.metric, weights @ sums[id(run)] / total) for run in pair if run is not None] for pair in pairs]
+        return np.stack([scored[0] - scored[1] if len(scored) > 1 else scored[0] for scored in by_pair], axis=1)
 
-    made = {id(run): summed(run) for run in every}
+    sums = {id(run): summed(run) for run in every}
     seeds = np.concatenate(list(drawn_counts(len(pairs), len(pairs), seed, resamples))).astype(np.float64)
     drawn, done = [], 0
     for weights in drawn_counts(count, count, seed + 1, resamples):
         part = seeds[done : done + len(weights)]
         drawn.append((scores(weights.astype(np.float64)) * part).sum(1) / len(pairs))
         done += len(weights)
-    here = float(scores(np.ones((1, count))).mean())
+    mean = float(scores(np.ones((1, count))).mean())
     group = every[0].unit
     several = len(pairs) > 1
     spread = np.concatenate(drawn) if count > 1 else np.full(resamples, np.nan)
-    return Estimate(here, spread, len(common), min(len(pairs), count) if several else count, f"seed, {group}" if several else group)
+    return Estimate(mean, spread, len(common), min(len(pairs), count) if several else count, f"seed, {group}" if several else group)

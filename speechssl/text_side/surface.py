@@ -83,8 +83,8 @@ def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | N
     inputs |= {"data": [data_hash(corpus, name) for name in splits]}
     if units is not None:
         inputs["units"] = [unit_source(units / name, corpus)[0] for name in splits]
-        own = (card.get("units") or {}).get("codebook")
-        if any(source.get("codebook") != own for source in inputs["units"]):
+        codebook = (card.get("units") or {}).get("codebook")
+        if any(source.get("codebook") != codebook for source in inputs["units"]):
             raise InputError(
                 f"the units in {units} are of another codebook than those of the reader {reader}; give the units it was trained on"
             )
@@ -97,20 +97,20 @@ def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | N
             model.to(place)
             losses = Losses(model, windows, folder / "points.jsonl", place)
             lines, planes = take(losses, first, o)
-            arrays = {f"{part}/{name}": array for part, found in (lines | planes).items() for name, array in found.items()}
+            arrays = {f"{part}/{name}": array for part, by_name in (lines | planes).items() for name, array in by_name.items()}
             with replacing(folder / "surface.npz") as temporary:
                 np.savez_compressed(temporary, **arrays)
             means = {
-                part: {name: (array.mean(-1) if name in windows else array).tolist() for name, array in found.items()}
-                for part, found in (lines | planes).items()
+                part: {name: (array.mean(-1) if name in windows else array).tolist() for name, array in by_name.items()}
+                for part, by_name in (lines | planes).items()
             }
-            about = {"kind": kind, "arm": arm, "seed": seed, "splits": list(splits), "directions": o.seed}
-            write_json(folder / "surface.json", about | {"parts": means}, checked=True)
+            details = {"kind": kind, "arm": arm, "seed": seed, "splits": list(splits), "directions": o.seed}
+            write_json(folder / "surface.json", details | {"parts": means}, checked=True)
             for task, items in numbers(lines, kind, *splits).items():
                 facts = {"reader": card["weights"], "options": asdict(o), "curve": []}
                 drawn = BootstrapUnits("window", tuple((name,) for name in items))
                 write_scores(results, task, NATS, arm, seed, items, facts, drawn)
-            step.finish(about | {"points": len(losses.known), "windows": {name: len(w) for name, w in windows.items()}})
+            step.finish(details | {"points": len(losses.by_point), "windows": {name: len(w) for name, w in windows.items()}})
         done = step.card
     return f"{folder}: {done['points']} points of the loss of {kind} ({arm}, seed {done['seed']})"
 
@@ -133,23 +133,23 @@ def start_of(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanMod
                 f"the reader {reader} did not go on from {start}; give the reader that it was trained from with --start"
             )
         return began.state_dict()
-    named = start or options.text_encoder
-    made = read_json(reader / MADE_FROM).get("text_weights") if (reader / MADE_FROM).is_file() else None
-    if made and (there := hash_of_weights(named)) and there != made:
-        raise InputError(f"{named} has other weights than when the reader {reader} began as it; give its own with --start")
+    encoder = start or options.text_encoder
+    weights_then = read_json(reader / MADE_FROM).get("text_weights") if (reader / MADE_FROM).is_file() else None
+    if weights_then and (weights_now := hash_of_weights(encoder)) and weights_now != weights_then:
+        raise InputError(f"{encoder} has other weights than when the reader {reader} began as it; give its own with --start")
     try:
         if card["what"] == "DUAL reader":
-            began = SpanModel(*unit_encoder(named, model.embedding.num_embeddings - 3, str(card["assignment"]), seed))
+            began = SpanModel(*unit_encoder(encoder, model.embedding.num_embeddings - 3, str(card["assignment"]), seed))
         else:
-            options = replace(options, text_encoder=named, training=replace(options.training, seed=seed))
+            options = replace(options, text_encoder=encoder, training=replace(options.training, seed=seed))
             began, _ = begin_text(load_corpus(corpus, options.split), options)
     except InputError as error:
-        raise InputError(f"the reader {reader} began as {named}, which cannot be used ({error}); give it with --start") from error
+        raise InputError(f"the reader {reader} began as {encoder}, which cannot be used ({error}); give it with --start") from error
     add(began.encoder, added(model.encoder))
-    weights, own = began.state_dict(), model.state_dict()
-    if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
+    weights, expected = began.state_dict(), model.state_dict()
+    if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in expected.items()}:
         raise InputError(
-            f"{named} has other weights than the reader {reader}, which cannot have begun as it; give its own with --start"
+            f"{encoder} has other weights than the reader {reader}, which cannot have begun as it; give its own with --start"
         )
     return weights
 
@@ -188,14 +188,14 @@ class Losses:
     def __init__(self, model: SpanModel, windows: Mapping[str, Sequence[Batch]], path: Path, place: torch.device) -> None:
         self.model, self.windows, self.path, self.place = model, windows, path, place
         self.end = {name: value.detach().clone() for name, value in model.named_parameters()}
-        self.known: dict[str, dict[str, list[float]]] = {}
+        self.by_point: dict[str, dict[str, list[float]]] = {}
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
         sound = []
         for line in filter(None, lines):
             with suppress(ValueError, AttributeError):  # a kill cut it short, or it was damaged
                 point = json.loads(line)
                 if point.pop(CHECKSUM, None) in (hash_json(point), None):  # None: of before lines had one
-                    self.known |= point
+                    self.by_point |= point
                     sound.append(line)
         if again := len(list(filter(None, lines))) - len(sound):
             tqdm.write(f"{path}: {again} lines are damaged or cut short by a kill; their points are taken again", file=sys.stderr)
@@ -204,38 +204,38 @@ class Losses:
     @torch.inference_mode()
     def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
         """Losses by split at the end plus steps along directions. name: of the point, in the file."""
-        if name not in self.known:
+        if name not in self.by_point:
             for key, value in self.model.named_parameters():
                 moved = self.end[key].clone()
                 for step, direction in steps:
                     moved += step * direction[key].to(self.place)
                 value.copy_(moved)
-            found = {split: list(self._losses(some)) for split, some in self.windows.items()}
+            by_split = {split: list(self._losses(windows)) for split, windows in self.windows.items()}
             cut_short = self.path.is_file() and self.path.read_bytes()[-1:] not in (b"", b"\n")  # by a kill
-            line = json.dumps({name: found, CHECKSUM: hash_json({name: found})})
+            line = json.dumps({name: by_split, CHECKSUM: hash_json({name: by_split})})
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("\n" * cut_short + line + "\n")
-            self.known[name] = found
-        return self.known[name]
+            self.by_point[name] = by_split
+        return self.by_point[name]
 
     def _losses(self, windows: Sequence[Batch]) -> Iterator[float]:
         order = sorted(range(len(windows)), key=lambda i: windows[i]["ids"].shape[1])
-        found: dict[int, float] = {}
+        by_window: dict[int, float] = {}
         for first in range(0, len(order), TOGETHER):
-            some = order[first : first + TOGETHER]
-            size = max(windows[i]["ids"].shape[1] for i in some)
+            batch = order[first : first + TOGETHER]
+            size = max(windows[i]["ids"].shape[1] for i in batch)
             rows = {
-                name: torch.cat([functional.pad(windows[i][name], (0, size - windows[i][name].shape[1])) for i in some]).to(
+                name: torch.cat([functional.pad(windows[i][name], (0, size - windows[i][name].shape[1])) for i in batch]).to(
                     self.place
                 )
                 for name in ("ids", "mask", "segments")
             }
             logits = self.model.logits(rows["ids"], rows["mask"], rows["segments"])
-            ends = [torch.cat([windows[i][name] for i in some]).to(self.place) for name in ("first", "last")]
+            ends = [torch.cat([windows[i][name] for i in batch]).to(self.place) for name in ("first", "last")]
             losses = sum(functional.cross_entropy(logits[..., n], end, reduction="none") for n, end in enumerate(ends)) / 2
             assert isinstance(losses, torch.Tensor)
-            found |= dict(zip(some, losses.tolist(), strict=True))
-        yield from (found[i] for i in range(len(windows)))
+            by_window |= dict(zip(batch, losses.tolist(), strict=True))
+        yield from (by_window[i] for i in range(len(windows)))
 
 
 # ---- directions
@@ -243,15 +243,15 @@ class Losses:
 
 def random_direction(end: Weights, seed: int) -> Weights:
     """Filter-normalised: rows of matrices as long as those of the weights, none for vectors."""
-    generator, found = torch.Generator().manual_seed(seed), {}
+    generator, direction = torch.Generator().manual_seed(seed), {}
     for name, value in end.items():
         drawn = torch.randn(value.shape, generator=generator)
         rows, lengths = (
             (x.flatten(1).norm(dim=1) for x in (drawn, value.cpu())) if value.ndim > 1 else (torch.ones(1), torch.zeros(1))
         )
         scale = lengths / rows.clamp(min=1e-12)
-        found[name] = drawn * scale.reshape(-1, *[1] * (value.ndim - 1))
-    return found
+        direction[name] = drawn * scale.reshape(-1, *[1] * (value.ndim - 1))
+    return direction
 
 
 def take(losses: Losses, start: Weights, o: SurfaceOptions) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -274,14 +274,14 @@ def take(losses: Losses, start: Weights, o: SurfaceOptions) -> tuple[dict[str, A
         for y in map(float, plane["y"]):
             for x in map(float, plane["x"]):
                 points.append((part, f"{part} {x:.6f} {y:.6f}", [(x - 1, path) if part == PATH_PLANE else (x, one), (y, two)]))
-    taken: dict[str, list[dict[str, list[float]]]] = {}
+    by_part: dict[str, list[dict[str, list[float]]]] = {}
     for part, name, steps in tqdm(points, desc="loss surface", unit="point"):
-        taken.setdefault(part, []).append(losses.at(name, steps))
-    for part, found in (lines | planes).items():
-        shape = (-1,) if part in lines else (len(found["y"]), len(found["x"]))
+        by_part.setdefault(part, []).append(losses.at(name, steps))
+    for part, arrays in (lines | planes).items():
+        shape = (-1,) if part in lines else (len(arrays["y"]), len(arrays["x"]))
         for split in losses.windows:
-            values = np.array([one[split] for one in taken[part]])
-            found[split] = values.reshape(*shape, values.shape[-1]) if part in planes else values
+            values = np.array([one[split] for one in by_part[part]])
+            arrays[split] = values.reshape(*shape, values.shape[-1]) if part in planes else values
     return lines, planes
 
 
@@ -297,13 +297,13 @@ def numbers(
     hill = (path[train] - chord)[inside].mean(0) if inside.any() else np.zeros(path[train].shape[1])
     middle = random[train][int(np.flatnonzero(random["at"] == 0)[0])]
     rise = (random[train] - middle)[random["at"] != 0].mean(0)
-    found = {
+    measures = {
         END_TRAIN: ends[1.0],
         END_DEV: path[dev][int(np.flatnonzero(at == 1.0)[0])],
         HILL: hill,
         RISE: rise,
     }
-    return {f"{kind}-{name}": {f"{i}": (0.0, float(x)) for i, x in enumerate(values)} for name, values in found.items()}
+    return {f"{kind}-{name}": {f"{i}": (0.0, float(x)) for i, x in enumerate(values)} for name, values in measures.items()}
 
 
 # ---- the plateau: how long DUAL's reader points at any fact, whatever is asked
@@ -318,14 +318,14 @@ def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str,
     positions.
     """
     check_share(o.batch, o.short_batch)
-    seed, named = o.training.seed, encoder_named(o.text_encoder)
+    seed, identity = o.training.seed, encoder_named(o.text_encoder)
     source, symbols, grid, _ = unit_source(units / o.split, corpus)
     tested = unit_source(units / scored, corpus)[0]
     if tested.get("codebook") != source.get("codebook"):
         raise InputError(f"the units of {o.split} and {scored} in {units} are of different codebooks; extract them again")
     folder = run_folder(results, TASK, arm, seed)
-    options = settings(replace(o, trained="all")) | {"text_encoder": named["encoder"]}  # trained: below
-    hashes = {"data": data_hash(corpus, o.split), "scored": data_hash(corpus, scored), "units": source} | named
+    options = settings(replace(o, trained="all")) | {"text_encoder": identity["encoder"]}  # trained: below
+    hashes = {"data": data_hash(corpus, o.split), "scored": data_hash(corpus, scored), "units": source} | identity
     with stage(folder, hashes | {"assignment": assignment, "every": every, "trained": o.trained}, options) as step:
         if step.done:
             card = step.card
@@ -336,8 +336,8 @@ def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str,
             tell_set_aside(left_out, "DUAL's training", "question")
             runs = load_units(units / scored)
             timed = [q for q in test.answerable if any(a.start is not None for a in q.answers)]
-            asked = [q for q in timed if q.id in runs and q.passage in runs]
-            if not examples or not asked:
+            questions = [q for q in timed if q.id in runs and q.passage in runs]
+            if not examples or not questions:
                 empty = o.split if not examples else scored
                 raise InputError(f"{corpus} has no answerable question with times and units in {empty}; prepare it again")
             layout = replace(layout_of(o, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT)
@@ -346,14 +346,14 @@ def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str,
             train_only(model.encoder, o.trained)
             if not o.dropout:
                 without_dropout(model.encoder)
-            pairs = [(runs[q.id].units, runs[q.passage].units) for q in asked]
-            golds = [[(a.start, a.end) for a in q.answers if a.start is not None and a.end is not None] for q in asked]
+            pairs = [(runs[q.id].units, runs[q.passage].units) for q in questions]
+            golds = [[(a.start, a.end) for a in q.answers if a.start is not None and a.end is not None] for q in questions]
 
             def scores() -> list[float]:
                 model.eval()
                 spans = Reader(model, layout, bf16=o.training.bf16).read(pairs)  # in fp32 scoring takes longer than training
-                found = [interval_of_units(grid, runs[q.passage], s.first, s.last) for q, s in zip(asked, spans, strict=True)]
-                return [frame_f1(answer, gold) for answer, gold in zip(found, golds, strict=True)]
+                answers = [interval_of_units(grid, runs[q.passage], s.first, s.last) for q, s in zip(questions, spans, strict=True)]
+                return [frame_f1(answer, gold) for answer, gold in zip(answers, golds, strict=True)]
 
             def mean() -> float:
                 return sum(scores()) / len(timed)  # a question without units counts as wrong, as in `evaluate qa`
@@ -361,12 +361,12 @@ def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str,
             batches = example_batches(examples, layout, o)
             with fast_attention(model.encoder):
                 result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", mean, every)
-            items = {q.id: (1.0, 0.0) for q in timed} | {q.id: (1.0, s) for q, s in zip(asked, scores(), strict=True)}
-            about: dict[str, Any] = named | {"assignment": assignment, "options": options, "training": result, "curve": curve}
-            about |= {"trained": o.trained, "trained_parameters": trained_parameters(model)}
-            about |= {"note": note} if (note := synthetic_note(corpus)) else {}
+            items = {q.id: (1.0, 0.0) for q in timed} | {q.id: (1.0, s) for q, s in zip(questions, scores(), strict=True)}
+            details: dict[str, Any] = identity | {"assignment": assignment, "options": options, "training": result, "curve": curve}
+            details |= {"trained": o.trained, "trained_parameters": trained_parameters(model)}
+            details |= {"note": note} if (note := synthetic_note(corpus)) else {}
             drawn = passage_units(test, [q.passage for q in timed])
-            card = step.finish(write_scores(results, TASK, "ff1", arm, seed, items, about, drawn))
+            card = step.finish(write_scores(results, TASK, "ff1", arm, seed, items, details, drawn))
         reached = steps_to(card["curve"])
         when = f"FF1 50 after {reached} steps" if reached else f"no FF1 of 50 within {o.training.steps} steps"
         return f"{folder}: dual ff1 {card['value']:.1f} %, {when} ({arm}, seed {seed})"

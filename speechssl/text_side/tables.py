@@ -87,19 +87,19 @@ class Gains:
     def lacking(self, tasks: Sequence[str], baseline: str) -> str:
         """A sentence on the gains of these tasks that there are not; "" where there are all."""
         arms = {task: in_order(arm for of, arm in self.apart if of == task) for task in tasks}
-        some = "; of ".join(f"{', '.join(names)} in {task}" for task, names in arms.items() if names)
-        return some and f"No gain of {some}: no seed in common with {baseline}."
+        missing = "; of ".join(f"{', '.join(names)} in {task}" for task, names in arms.items() if names)
+        return missing and f"No gain of {missing}: no seed in common with {baseline}."
 
 
 def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
     """Tasks without the baseline have scores and no gains."""
     cells = cells_of(runs)
-    scores = {key: estimate(some, seed=seed) for key, some in cells.items()}
+    scores = {key: estimate(cell, seed=seed) for key, cell in cells.items()}
     gains, apart = {}, []
-    for (task, arm), some in cells.items():
+    for (task, arm), cell in cells.items():
         base = cells.get((task, baseline), [])
-        if arm != baseline and {r.seed for r in some} & {r.seed for r in base}:
-            gains[task, arm] = estimate(some, base, seed)
+        if arm != baseline and {r.seed for r in cell} & {r.seed for r in base}:
+            gains[task, arm] = estimate(cell, base, seed)
         elif arm != baseline and base:
             apart.append((task, arm))
     tasks = list(dict.fromkeys(task for task, _ in gains if not has_own_table(task)))
@@ -109,7 +109,7 @@ def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
     metrics = {run.task: run.metric for run in runs}
     notes = tuple(dict.fromkeys(run.note for run in runs if run.note and not run.symbols))
     symbols = {run.task: run.note for run in runs if run.symbols}
-    seeds = {key: len({r.seed for r in some}) for key, some in cells.items()}
+    seeds = {key: len({r.seed for r in cell}) for key, cell in cells.items()}
     return Gains(scores, gains, metrics, seeds, notes, symbols, tuple(apart))
 
 
@@ -117,78 +117,78 @@ def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: in
     """All tables of RESULTS; their gains are appended to its results. Raises InputError where there is nothing."""
     every = read_runs(results, answers)
     runs = [run for run in every if not of_languages(run.task)]
-    found = gains_of(runs, baseline, seed)
+    scored = gains_of(runs, baseline, seed)
     rows = [
         Row.of(e.interval, task, arm, CONDITION, None, GAIN, seed, f"over {baseline}")
-        for (task, arm), e in found.gains.items()
-        if found.metrics.get(task) not in DECIMALS
+        for (task, arm), e in scored.gains.items()
+        if scored.metrics.get(task) not in DECIMALS
     ]
     append_rows(results / "results.jsonl", rows, True, outdated=lambda row: row.metric == GAIN and row.card != f"over {baseline}")
-    own = [task for task in found.metrics if has_own_table(task) or task in found.symbols]
-    scores = [score_table(found)] if len(own) < len(found.metrics) else []
-    gains = [gain_table(found, baseline)] if any(not has_own_table(task) for task, _ in (*found.gains, *found.apart)) else []
-    learned = [*equal_loss_tables(runs), *frozen_table(found), *plateau_table(runs)]
-    made = [*agreement(every, seed), *scores, *gains, *symbol_table(found), *learned, *unit_lm_table(found, baseline)]
-    tables = [*made, *read_continuations(results), *surface_tables(found, baseline)]
+    own_table = [task for task in scored.metrics if has_own_table(task) or task in scored.symbols]
+    scores = [score_table(scored)] if len(own_table) < len(scored.metrics) else []
+    gains = [gain_table(scored, baseline)] if any(not has_own_table(task) for task, _ in (*scored.gains, *scored.apart)) else []
+    learned = [*equal_loss_tables(runs), *frozen_table(scored), *plateau_table(runs)]
+    tables = [*agreement(every, seed), *scores, *gains, *symbol_table(scored), *learned, *unit_lm_table(scored, baseline)]
+    tables += [*read_continuations(results), *surface_tables(scored, baseline)]
     tables += language_tables(results, every, list(read_answers(answers, "em")), seed)
     write_json(results / "tables" / "text_side.json", {"tables": [table.values for table in tables]}, checked=True)
     return tables
 
 
-def score_table(found: Gains) -> Table:
-    tasks = [task for task in found.metrics if not has_own_table(task) and task not in found.symbols]
-    rows = [(arm, *cells) for arm in found.arms if (cells := _percents(found.scores, tasks, arm))]
-    counts = sorted({n for (task, _), n in found.seeds.items() if task in tasks})
-    note = f"Percent; seeds: {' or '.join(map(str, counts))}. {_note(found.scores, tasks, *found.notes)}"
-    return Table("Scores", ("start", *(f"{task} ({found.metrics[task]})" for task in tasks)), tuple(rows), note)
+def score_table(scored: Gains) -> Table:
+    tasks = [task for task in scored.metrics if not has_own_table(task) and task not in scored.symbols]
+    rows = [(arm, *cells) for arm in scored.arms if (cells := _percents(scored.scores, tasks, arm))]
+    counts = sorted({n for (task, _), n in scored.seeds.items() if task in tasks})
+    note = f"Percent; seeds: {' or '.join(map(str, counts))}. {_note(scored.scores, tasks, *scored.notes)}"
+    return Table("Scores", ("start", *(f"{task} ({scored.metrics[task]})" for task in tasks)), tuple(rows), note)
 
 
-def gain_table(found: Gains, baseline: str) -> Table:
-    wanted = {task for task, _ in (*found.gains, *found.apart) if not has_own_table(task)}
-    tasks = [task for task in (*found.metrics, MEAN) if task in wanted]
-    every = {arm: _percents(found.gains, tasks, arm, "+") for arm in found.arms}
+def gain_table(scored: Gains, baseline: str) -> Table:
+    with_gain = {task for task, _ in (*scored.gains, *scored.apart) if not has_own_table(task)}
+    tasks = [task for task in (*scored.metrics, MEAN) if task in with_gain]
+    every = {arm: _percents(scored.gains, tasks, arm, "+") for arm in scored.arms}
     rows = [(arm, *cells, ARTIFICIAL.get(family(arm), "–")) for arm, cells in every.items() if cells]
     title, columns = f"Gain over {baseline}, in points", ("start", *tasks, "published (GLUE)")
-    return Table(title, columns, tuple(rows), _note(found.gains, tasks, found.lacking(tasks, baseline), NOTE))
+    return Table(title, columns, tuple(rows), _note(scored.gains, tasks, scored.lacking(tasks, baseline), NOTE))
 
 
-def frozen_table(found: Gains) -> list[Table]:
+def frozen_table(scored: Gains) -> list[Table]:
     """The lecture's table of the frozen transformer; none where nothing of it was run."""
-    tasks = [task for task in FROZEN if task in found.metrics]
+    tasks = [task for task in FROZEN if task in scored.metrics]
     if not tasks:
         return []
-    rows = _beside_published(found, tasks, found.arms, FROZEN)
-    return [Table("The frozen transformer, accuracy", ("start", *tasks), rows, _note(found.scores, tasks, FROZEN_NOTE))]
+    rows = _beside_published(scored, tasks, scored.arms, FROZEN)
+    return [Table("The frozen transformer, accuracy", ("start", *tasks), rows, _note(scored.scores, tasks, FROZEN_NOTE))]
 
 
-def symbol_table(found: Gains) -> list[Table]:
+def symbol_table(scored: Gains) -> list[Table]:
     """The lecture's four arms on DNA, proteins and music, beside what is published; none where nothing of it was run."""
-    tasks = [task for task in found.metrics if task in found.symbols]
+    tasks = [task for task in scored.metrics if task in scored.symbols]
     if not tasks:
         return []
-    arms = [*SYMBOL_ARMS, *(arm for arm in found.arms if arm not in SYMBOL_ARMS)]
-    rows = _beside_published(found, tasks, arms, SYMBOLS)
-    note = _note(found.scores, tasks, SYMBOL_NOTE, *dict.fromkeys(found.symbols.values()))
-    return [Table(SYMBOL_TITLE, ("start", *(f"{task} ({found.metrics[task]})" for task in tasks)), rows, note)]
+    arms = [*SYMBOL_ARMS, *(arm for arm in scored.arms if arm not in SYMBOL_ARMS)]
+    rows = _beside_published(scored, tasks, arms, SYMBOLS)
+    note = _note(scored.scores, tasks, SYMBOL_NOTE, *dict.fromkeys(scored.symbols.values()))
+    return [Table(SYMBOL_TITLE, ("start", *(f"{task} ({scored.metrics[task]})" for task in tasks)), rows, note)]
 
 
 def _percents(cells: Mapping[tuple[str, str], Estimate], tasks: Sequence[str], arm: str, sign: str = "") -> list[str]:
     """What an arm has in every task; nothing where it has none in any."""
-    some = [cells.get((task, arm)) for task in tasks]
-    return [interval_text(e.interval.percent, sign) if e else "–" for e in some] if any(some) else []
+    estimates = [cells.get((task, arm)) for task in tasks]
+    return [interval_text(e.interval.percent, sign) if e else "–" for e in estimates] if any(estimates) else []
 
 
 def _beside_published(
-    found: Gains, tasks: Sequence[str], arms: Sequence[str], published: Mapping[str, Mapping[str, float | None]]
+    scored: Gains, tasks: Sequence[str], arms: Sequence[str], published: Mapping[str, Mapping[str, float | None]]
 ) -> tuple[tuple[Any, ...], ...]:
     """A row for the scores of every arm that was run, and one for those that are published of it."""
     rows: list[tuple[Any, ...]] = []
     for arm in arms:
-        if cells := _percents(found.scores, tasks, arm):
+        if cells := _percents(scored.scores, tasks, arm):
             rows.append((arm, *cells))
-            there = [published.get(task, {}).get(arm) for task in tasks]
-            if any(value is not None for value in there):
-                rows.append((f"{arm}, published", *there))
+            values = [published.get(task, {}).get(arm) for task in tasks]
+            if any(value is not None for value in values):
+                rows.append((f"{arm}, published", *values))
     return tuple(rows)
 
 
@@ -206,10 +206,10 @@ def mean_curve(seeds: Sequence[Sequence[Point]]) -> list[Point]:
 
 def score_at(points: Sequence[Point], loss: float) -> float:
     """The score where the training loss first comes down to this one, on a straight line between two points of a curve."""
-    for before, here in zip([points[0], *points], points, strict=False):
-        if here[1] <= loss:
-            share = (before[1] - loss) / (before[1] - here[1]) if before[1] > here[1] else 1.0
-            return before[2] + share * (here[2] - before[2])
+    for before, after in zip([points[0], *points], points, strict=False):
+        if after[1] <= loss:
+            share = (before[1] - loss) / (before[1] - after[1]) if before[1] > after[1] else 1.0
+            return before[2] + share * (after[2] - before[2])
     return points[-1][2]
 
 
@@ -229,51 +229,51 @@ def equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
         rows: list[tuple[Any, ...]] = []
         for task, of in means.items():
             level = max(min(p[1] for p in points) for points in of.values())
-            found = [100 * score_at(of[arm], level) if arm in of else None for arm in arms]
-            rows.append((task, f"{level:.3f}", *found))
+            scores = [100 * score_at(of[arm], level) if arm in of else None for arm in arms]
+            rows.append((task, f"{level:.3f}", *scores))
         if rows:
             note = "Percent, mean over seeds, at the lowest training loss that every start of the task comes down to."
             tables.append(Table(title, ("task", "training loss", *arms), tuple(rows), note))
     return tables
 
 
-def unit_lm_table(found: Gains, baseline: str) -> list[Table]:
+def unit_lm_table(scored: Gains, baseline: str) -> list[Table]:
     """What language models of units know, and what a start gains; none where none was tested."""
-    tasks = [task for task in UNIT_LM if task in found.metrics]
+    tasks = [task for task in UNIT_LM if task in scored.metrics]
     if not tasks:
         return []
-    rows = _scored(found, tasks, baseline)
-    if any(UNIT_LM[task] for task in tasks) and any(arm != baseline for _, arm in found.gains):
+    rows = _scored(scored, tasks, baseline)
+    if any(UNIT_LM[task] for task in tasks) and any(arm != baseline for _, arm in scored.gains):
         rows.append((f"a text-pre-trained start over {baseline}, published", *(UNIT_LM[task] for task in tasks)))
     chance = "Chance: 50 % of spot-the-word and of same or different."
-    note = _note(found.scores, tasks, found.lacking(tasks, baseline), chance, *found.notes, UNIT_LM_NOTE)
-    heads = [f"{task} ({found.metrics[task]}, %)" if task != PERPLEXITY else task for task in tasks]
+    note = _note(scored.scores, tasks, scored.lacking(tasks, baseline), chance, *scored.notes, UNIT_LM_NOTE)
+    heads = [f"{task} ({scored.metrics[task]}, %)" if task != PERPLEXITY else task for task in tasks]
     return [Table("A language model of units", ("start", *heads), tuple(rows), note)]
 
 
-def surface_tables(found: Gains, baseline: str) -> list[Table]:
+def surface_tables(scored: Gains, baseline: str) -> list[Table]:
     """A table for each kind of reader; none where no loss surface was taken."""
-    made = []
+    tables = []
     for kind in READERS:
-        tasks = [f"{kind}-{name}" for name in SURFACES if f"{kind}-{name}" in found.metrics]
+        tasks = [f"{kind}-{name}" for name in SURFACES if f"{kind}-{name}" in scored.metrics]
         if tasks:
             heads = [SURFACES[task.removeprefix(f"{kind}-")] for task in tasks]
-            rows = tuple(_scored(found, tasks, baseline))
-            note = _note(found.scores, tasks, found.lacking(tasks, baseline), SURFACE_NOTE)
-            made.append(Table(f"Loss surfaces: {kind}", ("start", *heads), rows, note))
-    return made
+            rows = tuple(_scored(scored, tasks, baseline))
+            note = _note(scored.scores, tasks, scored.lacking(tasks, baseline), SURFACE_NOTE)
+            tables.append(Table(f"Loss surfaces: {kind}", ("start", *heads), rows, note))
+    return tables
 
 
-def _scored(found: Gains, tasks: Sequence[str], baseline: str) -> list[tuple[Any, ...]]:
+def _scored(scored: Gains, tasks: Sequence[str], baseline: str) -> list[tuple[Any, ...]]:
     """A row for the scores of an arm, and one for what it has over the baseline."""
     rows: list[tuple[Any, ...]] = []
-    for arm in found.arms:
-        for title, cells, sign in ((arm, found.scores, ""), (f"{arm} over {baseline}", found.gains, "+")):
-            some = [cells.get((task, arm)) for task in tasks]
-            if any(some):
+    for arm in scored.arms:
+        for title, cells, sign in ((arm, scored.scores, ""), (f"{arm} over {baseline}", scored.gains, "+")):
+            estimates = [cells.get((task, arm)) for task in tasks]
+            if any(estimates):
                 texts = [
-                    interval_text(shown(e.interval, m := found.metrics[task]), sign, digits=DECIMALS.get(m, 1)) if e else None
-                    for task, e in zip(tasks, some, strict=True)
+                    interval_text(shown(e.interval, m := scored.metrics[task]), sign, digits=DECIMALS.get(m, 1)) if e else None
+                    for task, e in zip(tasks, estimates, strict=True)
                 ]
                 rows.append((title, *texts))
     return rows
@@ -310,8 +310,8 @@ def language_tables(results: Path, runs: Sequence[Run], exact: Sequence[Run], se
         return interval_text(estimate(cells[task, arm], seed=seed).interval.percent) if (task, arm) in cells else "–"
 
     def answered(task: str, arm: str) -> str:
-        some = matches.get((task, arm))
-        return cell(task, arm) + (f" (EM {100 * estimate(some, seed=seed).value:.1f})" if some else "")
+        answers = matches.get((task, arm))
+        return cell(task, arm) + (f" (EM {100 * estimate(answers, seed=seed).value:.1f})" if answers else "")
 
     tables = []
     cards = {path.parent.name.rpartition("-")[0]: read_json(path) for path in sorted(results.glob(f"runs/{ALIGNMENT}/*/card.json"))}
@@ -327,7 +327,7 @@ def language_tables(results: Path, runs: Sequence[Run], exact: Sequence[Run], se
         tables.append(Table("Mean reciprocal rank of translations", columns, tuple(rows), note))
     cards = {path.parent.name: read_json(path) for path in sorted(results.glob("runs/translation/*/card.json"))}
     if cards:
-        first = {named.rpartition("-")[0]: card for named, card in reversed(cards.items())}  # of the first seed
+        first = {folder.rpartition("-")[0]: card for folder, card in reversed(cards.items())}  # of the first seed
         rows = [
             (
                 arm,
@@ -367,7 +367,7 @@ def language_tables(results: Path, runs: Sequence[Run], exact: Sequence[Run], se
 
 def read_continuations(results: Path) -> list[Table]:
     """The tables of what lies in RESULTS/continuations; none where nothing does. Raises InputError for what is damaged."""
-    found = []
+    continuations = []
     for path in sorted(results.glob("continuations/*.json")):
         values = read_json(path)
         try:
@@ -376,38 +376,38 @@ def read_continuations(results: Path) -> list[Table]:
             continuation_tables([values])
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not what `speechssl text continue` writes; delete it and run it again") from error
-        found.append(values)
-    return continuation_tables(found) if found else []
+        continuations.append(values)
+    return continuation_tables(continuations) if continuations else []
 
 
-def continuation_tables(found: Sequence[dict[str, Any]]) -> list[Table]:
+def continuation_tables(continuations: Sequence[dict[str, Any]]) -> list[Table]:
     """Means over recordings and seeds, and the first recordings of the first seed of each arm."""
     cells: dict[tuple[str, str], list[dict[str, float | None]]] = {}
     examples: list[tuple[Any, ...]] = []
-    named: set[str] = set()
-    for made in found:
-        for line in made["continuations"]:
+    arms: set[str] = set()
+    for card in continuations:
+        for line in card["continuations"]:
             for way, values in line["measures"].items():
-                cells.setdefault((made["arm"], way), []).append(values)
-        if made["arm"] not in named:
-            named.add(made["arm"])
-            for line in made["continuations"][:SHOWN]:
+                cells.setdefault((card["arm"], way), []).append(values)
+        if card["arm"] not in arms:
+            arms.add(card["arm"])
+            for line in card["continuations"][:SHOWN]:
                 begins = " ".join(map(str, line["prompt"][-UNITS_SHOWN // 2 :]))
                 for way, units in {**line["drawn"], REAL: line["followed"]}.items():
-                    examples.append((line["id"], f"{made['arm']}, {way}", begins, " ".join(map(str, units[:UNITS_SHOWN]))))
+                    examples.append((line["id"], f"{card['arm']}, {way}", begins, " ".join(map(str, units[:UNITS_SHOWN]))))
 
-    def mean(some: Sequence[dict[str, float | None]], name: str) -> float | None:
-        values = [v for one in some if (v := one[name]) is not None]
+    def mean(cell: Sequence[dict[str, float | None]], name: str) -> float | None:
+        values = [v for one in cell if (v := one[name]) is not None]
         return sum(values) / len(values) if values else None
 
     rows = []
-    for (arm, way), some in sorted(cells.items()):
-        surprise = mean(some, "surprise")
-        percents = [None if (v := mean(some, name)) is None else f"{100 * v:.1f}" for name in ("different", "known")]
+    for (arm, way), cell in sorted(cells.items()):
+        surprise = mean(cell, "surprise")
+        percents = [None if (v := mean(cell, name)) is None else f"{100 * v:.1f}" for name in ("different", "known")]
         rows.append(
-            (arm, way, len(some), f"{mean(some, 'units'):.1f}", None if surprise is None else f"{np.exp(surprise):.2f}", *percents)
+            (arm, way, len(cell), f"{mean(cell, 'units'):.1f}", None if surprise is None else f"{np.exp(surprise):.2f}", *percents)
         )
-    seconds = ", ".join(dict.fromkeys(f"{made['options']['prompt_seconds']:g} s" for made in found))
+    seconds = ", ".join(dict.fromkeys(f"{card['options']['prompt_seconds']:g} s" for card in continuations))
     note = (
         f"Prompts of {seconds}. A run of five is known where it occurs in the units of training. Means over recordings and seeds."
     )
@@ -448,7 +448,7 @@ def device_table(results: Path, seed: int) -> Table:
             costs.setdefault((task, device), Cost()).scores[metric] = interval_text(e.interval.percent)
         if scored.scores and len(notes) == 1:
             seeds = {task: sorted({n for (of, _), n in scored.seeds.items() if of == task}) for task in scored.metrics}
-            notes.append("Seeds: " + ", ".join(f"{' or '.join(map(str, some))} ({task})" for task, some in seeds.items()) + ".")
+            notes.append("Seeds: " + ", ".join(f"{' or '.join(map(str, each))} ({task})" for task, each in seeds.items()) + ".")
             notes.append(_note(scored.scores, list(scored.metrics)))
     for path in sorted([*folder.glob("runs/dual/*/scores.json"), *folder.glob("readers/text-*/card.json")]):
         device = path.parent.name.removeprefix("text-").rpartition("-")[0]
@@ -482,14 +482,14 @@ def device_table(results: Path, seed: int) -> Table:
     for (task, _), cost in costs.items():
         metrics.setdefault(task, []).extend(m for m in cost.scores if m not in metrics[task])
     columns, lines = ["trained"], []
-    for task, some in metrics.items():
-        columns += [*(f"{task} ({metric})" for metric in some), f"{task}: trained", f"{task}: s"]
+    for task, names in metrics.items():
+        columns += [*(f"{task} ({metric})" for metric in names), f"{task}: trained", f"{task}: s"]
     order = {method: place for place, method in enumerate(METHODS)}  # frozen.statistics stands behind frozen
     for device in sorted({device for _, device in costs}, key=lambda d: (order.get(d.partition(".")[0], len(order)), d)):
         line: list[Any] = [device]
-        for task, some in metrics.items():
+        for task, names in metrics.items():
             cost = costs.get((task, device), Cost())
-            line += [*(cost.scores.get(metric, "–") for metric in some), cost.parameters]
+            line += [*(cost.scores.get(metric, "–") for metric in names), cost.parameters]
             line.append(f"{fmean(cost.seconds):.0f}" if cost.seconds else None)
         lines.append(tuple(line))
     table = Table("What is trained: score, parameters, time", tuple(columns), tuple(lines), " ".join(filter(None, notes)))
@@ -506,7 +506,7 @@ def _spent(path: Path) -> tuple[int, float]:
         raise InputError(f"{path} does not say how many weights were trained, and how long ({error!r}); train it again") from error
 
 
-def _note(found: Mapping[tuple[str, str], Estimate], tasks: Sequence[str], *more: str) -> str:
+def _note(cells: Mapping[tuple[str, str], Estimate], tasks: Sequence[str], *more: str) -> str:
     """What the intervals of these tasks draw, and more sentences."""
-    drawn = drawn_sentence((task, e.unit, e.groups) for (task, _), e in found.items() if task in tasks)
+    drawn = drawn_sentence((task, e.unit, e.groups) for (task, _), e in cells.items() if task in tasks)
     return " ".join(filter(None, [drawn, *more]))

@@ -74,36 +74,36 @@ def load_task(folder: Path) -> TextTask:
 
 
 def _own(folder: Path) -> TextTask:
-    about = read_json(folder / "task.json") if (folder / "task.json").is_file() else {}
-    made = about.get("manifests") if isinstance(about, dict) else None
+    card = read_json(folder / "task.json") if (folder / "task.json").is_file() else {}
+    manifests = card.get("manifests") if isinstance(card, dict) else None
     for split, path in ((split, folder / f"{split}.jsonl") for split in SPLITS):
-        if isinstance(made, dict) and path.is_file() and made.get(split, found_now := hash_files([path])) != found_now:
+        if isinstance(manifests, dict) and path.is_file() and manifests.get(split, now := hash_files([path])) != now:
             tell_edited(path)
-    task = str(about.get("task", Path(os.path.abspath(folder)).name)) if isinstance(about, dict) else ""
+    task = str(card.get("task", Path(os.path.abspath(folder)).name)) if isinstance(card, dict) else ""
     if not task or "/" in task or task.startswith("."):
         raise InputError(f'{folder / "task.json"} has no name of a task ("task": a name of a folder); correct it')
-    found: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {}  # split -> id, by which scores are kept -> place and line
+    by_split: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {}  # split -> id, by which scores are kept -> place and line
     for split in SPLITS:
-        path, found[split] = folder / f"{split}.jsonl", {}
+        path, by_split[split] = folder / f"{split}.jsonl", {}
         for number, values in read_lines(path):
             if reason := _amiss(values):
                 raise InputError(f"{path}:{number} {reason}; correct the line")
-            name = str(values.get("id", len(found[split])))
-            if name in found[split]:
-                raise InputError(f"{path}:{number}: the id {name} is also that of {found[split][name][0]}; make ids unique")
-            found[split][name] = f"{path}:{number}", values
-        if not found[split]:
+            name = str(values.get("id", len(by_split[split])))
+            if name in by_split[split]:
+                raise InputError(f"{path}:{number}: the id {name} is also that of {by_split[split][name][0]}; make ids unique")
+            by_split[split][name] = f"{path}:{number}", values
+        if not by_split[split]:
             raise InputError(f"{path} has no examples; make the task again")
-    every = [values for some in found.values() for _, values in some.values()]
+    every = [values for examples in by_split.values() for _, values in examples.values()]
     if len({"symbols" in values for values in every}) > 1:
         raise InputError(f"{folder} has lines with text and lines with symbols; make two tasks of them")
-    metric = str(about.get("metric", ACCURACY))
+    metric = str(card.get("metric", ACCURACY))
     if metric not in METRICS:
         raise InputError(f"{folder / 'task.json'} has the metric {metric}; choose one of {', '.join(METRICS)}")
-    classes = [] if metric == SPEARMAN else sorted({str(values["label"]) for _, values in found["train"].values()})
+    classes = [] if metric == SPEARMAN else sorted({str(values["label"]) for _, values in by_split["train"].values()})
     _check_classes(classes, metric, folder / "train.jsonl")
     splits: dict[str, list[TaskExample]] = {split: [] for split in SPLITS}
-    for split, lines in found.items():
+    for split, lines in by_split.items():
         for name, (place, values) in lines.items():
             label = values["label"]
             if classes and str(label) not in classes:
@@ -111,10 +111,10 @@ def _own(folder: Path) -> TextTask:
             if not classes and isinstance(label, str):
                 raise InputError(f"{place} has the label {label!r}, where task.json says numbers; correct it")
             symbols = tuple(map(str, values.get("symbols", ())))
-            wanted = float(classes.index(str(label)) if classes else label)
-            splits[split].append(TaskExample(name, wanted, values.get("text", ""), values.get("pair"), symbols))
+            target = float(classes.index(str(label)) if classes else label)
+            splits[split].append(TaskExample(name, target, values.get("text", ""), values.get("pair"), symbols))
     hashed = hash_files([folder / f"{split}.jsonl" for split in SPLITS])
-    return TextTask(task, tuple(classes), splits, hashed, metric, note=str(about.get("note", "")))
+    return TextTask(task, tuple(classes), splits, hashed, metric, note=str(card.get("note", "")))
 
 
 def _amiss(values: Mapping[str, Any]) -> str:
@@ -125,8 +125,8 @@ def _amiss(values: Mapping[str, Any]) -> str:
     if isinstance(label, float) and not math.isfinite(label):
         return f"has the label {label}"
     if "symbols" in values:
-        named = isinstance(symbols, (str, list)) and symbols and all(isinstance(s, (str, int)) and s != "" for s in symbols)
-        return "" if named else "has no symbols, as a text or as a list of names"
+        valid = isinstance(symbols, (str, list)) and symbols and all(isinstance(s, (str, int)) and s != "" for s in symbols)
+        return "" if valid else "has no symbols, as a text or as a list of names"
     if not (isinstance(text, str) and text.strip()):
         return "has neither text nor symbols"
     return "" if pair is None or (isinstance(pair, str) and pair.strip()) else "has an empty pair"
@@ -178,18 +178,18 @@ def _glue(folder: Path, key: str) -> TextTask:
 
     def example(name: str, text: str, pair: str | None, label: str) -> TaskExample:
         try:
-            wanted = float(label if form.metric == SPEARMAN else classes.index(label))
-            if not math.isfinite(wanted):
+            target = float(label if form.metric == SPEARMAN else classes.index(label))
+            if not math.isfinite(target):
                 raise ValueError(label)
-            return TaskExample(name, wanted, text, pair)
+            return TaskExample(name, target, text, pair)
         except ValueError as error:
             raise InputError(f"{folder} has the label {label!r} at {name}; it is not {key.upper()} as it is published") from error
 
-    made = {split: [example(*row) for row in some] for split, some in rows.items()}
-    order = np.random.default_rng(0).permutation(len(made["train"]))
+    examples = {split: [example(*row) for row in split_rows] for split, split_rows in rows.items()}
+    order = np.random.default_rng(0).permutation(len(train := examples["train"]))
     cut = max(1, len(order) // 10)
-    splits = {"dev": [made["train"][i] for i in sorted(order[:cut])], "train": [made["train"][i] for i in sorted(order[cut:])]}
-    return TextTask(key, classes, splits | {"test": made["test"]}, hash_files(list(files.values())), form.metric)
+    splits = {"dev": [train[i] for i in sorted(order[:cut])], "train": [train[i] for i in sorted(order[cut:])]}
+    return TextTask(key, classes, splits | {"test": examples["test"]}, hash_files(list(files.values())), form.metric)
 
 
 def _tsv(path: Path, form: GlueFormat) -> Iterator[tuple[str, str, str | None, str]]:
@@ -199,29 +199,29 @@ def _tsv(path: Path, form: GlueFormat) -> Iterator[tuple[str, str, str | None, s
     """
     lines = read_text(path, "give GLUE's folder as it is published").replace("\r\n", "\n").split("\n")
     rows = [line.split("\t") if line else [] for line in lines]
-    wanted = [form.text, form.pair, form.label]
+    fields = [form.text, form.pair, form.label]
     head = {name: i for i, name in enumerate(rows[0])} if rows and isinstance(form.text, str) else {}
     try:
-        text, pair, label = (None if w is None else w if isinstance(w, int) else head[w] for w in wanted)
+        text, pair, label = (None if w is None else w if isinstance(w, int) else head[w] for w in fields)
     except KeyError as error:
         raise InputError(
             f"{path} does not have the columns of GLUE's task ({error}); give its folder as it is published"
         ) from error
     assert text is not None and label is not None
-    found, lacking = [], {}
+    examples, lacking = [], {}
     for n, row in enumerate(rows[bool(head) :], 1 + bool(head)):
         cells = [row[i].strip() if i < len(row) else "" for i in (text, pair, label) if i is not None]
         if row and all(cells):
-            found.append((f"{path.name}:{n}", row[text], None if pair is None else row[pair], row[label]))
+            examples.append((f"{path.name}:{n}", row[text], None if pair is None else row[pair], row[label]))
         elif row:
             lacking[f"{path.name}:{n}"] = "it has no text, or no label, in the columns of GLUE's task"
-    if len(lacking) * 100 > len(found):
-        places = f"{len(lacking)} of {len(lacking) + len(found)} lines, such as {next(iter(lacking))},"
+    if len(lacking) * 100 > len(examples):
+        places = f"{len(lacking)} of {len(lacking) + len(examples)} lines, such as {next(iter(lacking))},"
         raise InputError(f"{places} lack a text or a label in {path.parent}; give GLUE's folder as it is published")
-    if not found:
+    if not examples:
         raise InputError(f"{path} has no examples; give GLUE's folder as it is published")
     tell_set_aside(lacking, f"the task {path.parent.name}", "line")
-    yield from found
+    yield from examples
 
 
 # ---- tasks of real text
@@ -235,9 +235,9 @@ def make_sentence_tasks(o: SentenceTasks) -> list[str]:
         if step.done:
             return [str(line) for line in step.card["made"]]
         documents = {
-            name: kept
-            for name, some in text.documents.items()
-            if any(map(_long_sentences, (kept := [sentences(paragraph) for paragraph in some])))
+            name: in_sentences
+            for name, paragraphs in text.documents.items()
+            if any(map(_long_sentences, (in_sentences := [sentences(paragraph) for paragraph in paragraphs])))
         }
         if len(documents) < 3:
             raise InputError(
@@ -249,8 +249,8 @@ def make_sentence_tasks(o: SentenceTasks) -> list[str]:
         sizes = {"train": o.train, "dev": o.test, "test": o.test}
         lines = []
         for name, make in (("order", _order), ("overlap", _overlap)):
-            made = {split: make([documents[d] for d in parts[split]], sizes[split], rng) for split in SPLITS}
-            lines.append(_write(o.out / name, name, made, text.source))
+            examples = {split: make([documents[d] for d in parts[split]], sizes[split], rng) for split in SPLITS}
+            lines.append(_write(o.out / name, name, examples, text.source))
         lines.append(_write(o.out / "topic", "topic", _topic(documents, o.topics, sizes, rng), text.source))
         step.finish({"what": "sentence tasks", "text": text.source, "made": lines})
         return lines
@@ -259,9 +259,9 @@ def make_sentence_tasks(o: SentenceTasks) -> list[str]:
 Paragraphs = Sequence[Sequence[str]]  # sentences
 
 
-def _long_sentences(some: Sequence[str]) -> list[str]:
+def _long_sentences(candidates: Sequence[str]) -> list[str]:
     """Those of enough words."""
-    return [sentence for sentence in some if len(sentence.split()) >= FEWEST]
+    return [sentence for sentence in candidates if len(sentence.split()) >= FEWEST]
 
 
 def _split_documents(documents: Mapping[str, Paragraphs], rng: np.random.Generator) -> dict[str, list[str]]:
@@ -276,68 +276,68 @@ def _drawn(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[A
 
 
 def _order(documents: Sequence[Paragraphs], count: int, rng: np.random.Generator) -> list[dict[str, str]]:
-    successive = (pair for some in documents for paragraph in some for pair in pairwise(paragraph))
+    successive = (pair for document in documents for paragraph in document for pair in pairwise(paragraph))
     pairs = [pair for pair in successive if len(_long_sentences(pair)) == 2]
-    made = []
+    examples = []
     for first, second in _drawn(pairs, count, rng):
         swapped = rng.random() < 0.5
         a, b = (second, first) if swapped else (first, second)
-        made.append({"text": a, "pair": b, "label": "exchanged" if swapped else "in order"})
-    return made
+        examples.append({"text": a, "pair": b, "label": "exchanged" if swapped else "in order"})
+    return examples
 
 
 def _overlap(documents: Sequence[Paragraphs], count: int, rng: np.random.Generator) -> list[dict[str, str]]:
     """Words of another sentence of the document, at least half of which the first one does not have, or its own."""
-    whole = [[s for paragraph in some for s in _long_sentences(paragraph)] for some in documents]
-    places = [(i, n) for i, some in enumerate(whole) if len(some) > 1 for n in range(len(some))]
-    made: list[dict[str, str]] = []
+    whole = [[s for paragraph in document for s in _long_sentences(paragraph)] for document in documents]
+    places = [(i, n) for i, document in enumerate(whole) if len(document) > 1 for n in range(len(document))]
+    examples: list[dict[str, str]] = []
     for i, n in _drawn(places, len(places), rng):
-        if len(made) == count:
+        if len(examples) == count:
             break
         sentence, inside = whole[i][n], bool(rng.random() < 0.5)
         other = n if inside else (n + 1 + int(rng.integers(len(whole[i]) - 1))) % len(whole[i])
         words = whole[i][other].split()
         first = int(rng.integers(len(words) - PIECE + 1))
         piece = words[first : first + PIECE]
-        own = set(sentence.lower().split())
-        if inside or sum(word.lower() not in own for word in piece) * 2 >= PIECE:
-            made.append({"text": sentence, "pair": " ".join(piece), "label": "inside" if inside else "outside"})
-    return made
+        vocabulary = set(sentence.lower().split())
+        if inside or sum(word.lower() not in vocabulary for word in piece) * 2 >= PIECE:
+            examples.append({"text": sentence, "pair": " ".join(piece), "label": "inside" if inside else "outside"})
+    return examples
 
 
 def _topic(
     documents: Mapping[str, Paragraphs], topics: int, sizes: Mapping[str, int], rng: np.random.Generator
 ) -> dict[str, list[dict[str, str]]]:
     """Paragraphs are in one split alone, where a document has several; sentences, where it has one."""
-    count = {name: sum(len(_long_sentences(paragraph)) for paragraph in some) for name, some in documents.items()}
+    count = {name: sum(len(_long_sentences(paragraph)) for paragraph in document) for name, document in documents.items()}
     chosen = sorted(sorted(documents, key=lambda name: (-count[name], name))[:topics])
-    made: dict[str, list[dict[str, str]]] = {split: [] for split in SPLITS}
+    examples: dict[str, list[dict[str, str]]] = {split: [] for split in SPLITS}
     for name in chosen:
-        pieces = [kept for paragraph in documents[name] if (kept := _long_sentences(paragraph))]
-        pieces = pieces if len(pieces) > 2 else [[sentence] for kept in pieces for sentence in kept]
+        pieces = [long for paragraph in documents[name] if (long := _long_sentences(paragraph))]
+        pieces = pieces if len(pieces) > 2 else [[sentence] for long in pieces for sentence in long]
         few = max(1, round(0.15 * len(pieces)))
         for n, i in enumerate(rng.permutation(len(pieces))):
             split = "dev" if n < few else "test" if n < 2 * few else "train"
-            made[split] += [{"text": s, "label": name} for s in pieces[i]]
-    return {split: _drawn(some, sizes[split], rng) for split, some in made.items()}
+            examples[split] += [{"text": s, "label": name} for s in pieces[i]]
+    return {split: _drawn(of_split, sizes[split], rng) for split, of_split in examples.items()}
 
 
-def _write_about(folder: Path, about: Mapping[str, Any]) -> None:
+def _write_card(folder: Path, card: Mapping[str, Any]) -> None:
     """task.json, which names the manifests as they are now."""
     manifests = {split: hash_files([folder / f"{split}.jsonl"]) for split in SPLITS}
-    write_json(folder / "task.json", {**about, "manifests": manifests}, checked=True)
+    write_json(folder / "task.json", {**card, "manifests": manifests}, checked=True)
 
 
-def _write(folder: Path, name: str, made: Mapping[str, Sequence[dict[str, str]]], source: str) -> str:
-    for split, examples in made.items():
+def _write(folder: Path, name: str, splits: Mapping[str, Sequence[dict[str, str]]], source: str) -> str:
+    for split, examples in splits.items():
         if not examples:
             raise InputError(
                 f"the text {source} gives no examples of {name} for {split}; give a text with more and longer documents"
             )
         lines = (json.dumps({"id": f"{split}-{i}"} | e, ensure_ascii=False) + "\n" for i, e in enumerate(examples))
         write_text(folder / f"{split}.jsonl", "".join(lines))
-    _write_about(folder, {"task": name, "text": source})
-    return f"{folder}: {name}, " + ", ".join(f"{len(examples)} {split}" for split, examples in made.items())
+    _write_card(folder, {"task": name, "text": source})
+    return f"{folder}: {name}, " + ", ".join(f"{len(examples)} {split}" for split, examples in splits.items())
 
 
 # ---- tasks of symbols that are no text, as BERT was tried on them (arXiv 2103.07162): DNA, proteins, music
@@ -407,13 +407,13 @@ def make_symbols(o: Symbols) -> str:
             return f"{o.out}: {step.card['made']}"
         name = files[0].stem.lower() if o.kind == "histone" else o.kind
         parts = divided(read_examples(o, files), np.random.default_rng(o.seed))
-        known = {symbol for e in parts["train"] for symbol in e.symbols}
+        symbols = {symbol for e in parts["train"] for symbol in e.symbols}
         labels = {e.label for e in parts["train"]}
         strange = {}
         for split, examples in parts.items():
             lines = []
             for number, e in enumerate(examples):
-                if not known.issuperset(e.symbols) or (o.kind not in NUMBERS and e.label not in labels):
+                if not symbols.issuperset(e.symbols) or (o.kind not in NUMBERS and e.label not in labels):
                     strange[f"{split}-{number}"] = "training does not have its label or one of its symbols"
                 else:
                     lines.append(json.dumps({"id": f"{split}-{number}", "symbols": list(e.symbols), "label": e.label}) + "\n")
@@ -421,28 +421,28 @@ def make_symbols(o: Symbols) -> str:
                 raise InputError(f"{o.source or o.kind} gives no examples for {split}; give a source with more")
             write_text(o.out / f"{split}.jsonl", "".join(lines))
         tell_set_aside(strange, f"the task {name}", "example")
-        about = {"task": name, "metric": SPEARMAN if o.kind in NUMBERS else ACCURACY, "source": SOURCES[o.kind]}
-        about |= {"note": f"{name}: {SOURCES[o.kind]}."} if o.kind in ("promoter", "composer") else {}
-        _write_about(o.out, about)
-        counts = ", ".join(f"{len(some)} {split}" for split, some in parts.items())
-        made = f"{name}, {counts}, {len(known)} symbols ({SOURCES[o.kind]})"
-        step.finish({"what": "task of symbols", "made": made} | about)
-        return f"{o.out}: {made}"
+        details = {"task": name, "metric": SPEARMAN if o.kind in NUMBERS else ACCURACY, "source": SOURCES[o.kind]}
+        details |= {"note": f"{name}: {SOURCES[o.kind]}."} if o.kind in ("promoter", "composer") else {}
+        _write_card(o.out, details)
+        counts = ", ".join(f"{len(of_split)} {split}" for split, of_split in parts.items())
+        summary = f"{name}, {counts}, {len(symbols)} symbols ({SOURCES[o.kind]})"
+        step.finish({"what": "task of symbols", "made": summary} | details)
+        return f"{o.out}: {summary}"
 
 
 def divided(examples: Sequence[SymbolExample], rng: np.random.Generator) -> dict[str, list[SymbolExample]]:
     """Splits as published; of the rest 80, 10 and 10 %, or, where a test split is published, 90 % train and 10 % dev."""
-    made: dict[str, list[SymbolExample]] = {split: [e for e in examples if e.split == split] for split in SPLITS}
+    splits: dict[str, list[SymbolExample]] = {split: [e for e in examples if e.split == split] for split in SPLITS}
     groups: dict[Any, list[SymbolExample]] = {}
     for e in examples:
         if not e.split:
             groups.setdefault(e.group or tuple(e.symbols), []).append(e)
     few = max(1, round(0.1 * len(groups)))
-    tested = 0 if made["test"] else few
+    tested = 0 if splits["test"] else few
     for place, i in enumerate(rng.permutation(len(groups))):
         split = "test" if place < tested else "dev" if place < tested + few else "train"
-        made[split] += list(groups.values())[i]
-    return made
+        splits[split] += list(groups.values())[i]
+    return splits
 
 
 # ---- sources
@@ -496,7 +496,7 @@ def _works(folder: Path, count: int) -> list[Path]:
         works.setdefault(path if path.parent == folder else path.parent, []).append(path)
     every = list(works.values())
     chosen = [every[i * len(every) // min(count, len(every))] for i in range(min(count, len(every)))]
-    return [path for some in chosen for path in some]
+    return [path for work in chosen for path in work]
 
 
 def read_examples(o: Symbols, files: Sequence[Path]) -> list[SymbolExample]:
@@ -506,20 +506,20 @@ def read_examples(o: Symbols, files: Sequence[Path]) -> list[SymbolExample]:
     if o.kind == "composer":
         return [e for path in tqdm(files, desc="scores", unit="score") for e in _excerpts(path)]
     read = {"splice": _splice, "histone": _histone, "peptides": _peptides, "localisation": _deeploc}.get(o.kind, _tape)
-    made = []
+    examples = []
     for path in files:
         try:
-            made += list(read(path, path.read_text(encoding="utf-8-sig")))
+            examples += list(read(path, path.read_text(encoding="utf-8-sig")))
         except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, IndexError) as error:
             raise InputError(f"{path} is not what {o.kind} is published as ({first_line(error)}); give such a file") from error
-    if not made:
+    if not examples:
         raise InputError(f"{files[0]} has no examples; give the file as it is published")
-    return made
+    return examples
 
 
 def promoters(count: int, rng: np.random.Generator) -> list[SymbolExample]:
     """Generated as described above, half of them promoters."""
-    made = []
+    examples = []
     for number in range(count):
         near = number % 2 == 0
         letters = rng.choice(list(LETTERS), LONG)
@@ -528,8 +528,8 @@ def promoters(count: int, rng: np.random.Generator) -> list[SymbolExample]:
         for box, place in zip(BOXES, (first, first + len(BOXES[0]) + gap), strict=True):
             changed = [str(rng.choice([x for x in LETTERS if x != letter])) if rng.random() < 0.1 else letter for letter in box]
             letters[place : place + len(box)] = changed
-        made.append(SymbolExample("".join(letters), "promoter" if near else "other"))
-    return made
+        examples.append(SymbolExample("".join(letters), "promoter" if near else "other"))
+    return examples
 
 
 def _splice(path: Path, text: str) -> Iterator[SymbolExample]:
@@ -563,8 +563,8 @@ def _deeploc(path: Path, text: str) -> Iterator[SymbolExample]:
 
 def _tape(path: Path, text: str) -> Iterator[SymbolExample]:
     kind, _, part = path.stem.partition("_")
-    found = parse_json(text) if text.lstrip().startswith("[") else [parse_json(line) for line in text.splitlines() if line.strip()]
-    for values in found:
+    records = parse_json(text) if text.lstrip().startswith("[") else [parse_json(s) for s in text.splitlines() if s.strip()]
+    for values in records:
         label = values[NUMBERS[kind]]
         yield SymbolExample(
             values["primary"], float(label[0] if isinstance(label, list) else label), split="dev" if part == "valid" else part
@@ -589,7 +589,7 @@ def _excerpts(path: Path) -> list[SymbolExample]:
         now = max(now, offset)
     cut = [symbols[first : first + EXCERPT] for first in range(0, len(symbols), EXCERPT)][:EXCERPTS]
     work = str(path if path.parent.name == composer else path.parent)
-    return [SymbolExample(some, composer, work) for some in cut if len(some) > EXCERPT // 2]
+    return [SymbolExample(excerpt, composer, work) for excerpt in cut if len(excerpt) > EXCERPT // 2]
 
 
 def folded(pitch: int) -> int:
