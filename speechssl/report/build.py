@@ -70,27 +70,27 @@ def build_report(
     """
     if not (rows or examples or breakdowns or tables):
         raise InputError(f"there is nothing to report in {out}; give at least one result, example or table")
-    named = [p.system for e in examples for p in e.predictions] + [b["system"] for b in breakdowns]
+    systems = [p.system for e in examples for p in e.predictions] + [b["system"] for b in breakdowns]
     every, lectures = rows, lectures or Lectures(tuple(row for row in rows if row.condition == CONDITION))
     rows = [row for row in rows if row.condition != CONDITION]
     superb = of_superb(rows, artefacts or Artefacts())
     grid, others = of_grid(row for row in rows if not superb.shows(row))
-    found = (*superb.noisy, *panels(grid))
+    all_panels = (*superb.noisy, *panels(grid))
     # losses have a mean over these
-    counted = [p for p in found if unit(p.metric) == "%" and MAIN.get(p.task, p.metric) == p.metric]
-    results = arrange(others, also=named)
+    counted = [p for p in all_panels if unit(p.metric) == "%" and MAIN.get(p.task, p.metric) == p.metric]
+    results = arrange(others, also=systems)
     more: dict[str, Any] = {"listening": listening}
     if predicted:
         anchors = {(e.id, e.condition): f"example-{number}" for number, e in enumerate(examples, 1)}
         errors = error_table(predicted.scores, results, synthetic)
         more["explorers"] = [explorer_of(predicted.scores, predicted.answers, results, predicted.corpus, predicted.common, anchors)]
         more |= {"switch": predicted.switch, "tables": [errors] if errors else []}
-        more["common"] = arrange(predicted.rows, also=named) if predicted.rows else None
+        more["common"] = arrange(predicted.rows, also=systems) if predicted.rows else None
         more["common_breakdowns"] = predicted.breakdowns
     sections = [
         superb_section(superb),
         qa_section(results, examples, breakdowns, synthetic, **more),
-        robustness_section(found, counted),
+        robustness_section(all_panels, counted),
         text_side_section(lectures),
         Section(tables=tables),
     ]
@@ -100,17 +100,17 @@ def build_report(
         title, heading = SUPERB, "In noise, task by task"
     else:
         title, heading = ROBUSTNESS if grid and not others else TITLE, "Results"
-    asked, cards = set(map(id, others)), list(dict.fromkeys(row.card for row in rows if isinstance(row.card, str) and row.card))
+    qa_rows, cards = set(map(id, others)), list(dict.fromkeys(row.card for row in rows if isinstance(row.card, str) and row.card))
     facts = {  # the `encoder` of question answering is a folder of models
         "Models": ", ".join(dict.fromkeys(row.encoder for row in others if row.encoder)),
-        "Encoders": ", ".join(dict.fromkeys(row.encoder for row in rows if row.encoder and id(row) not in asked)),
+        "Encoders": ", ".join(dict.fromkeys(row.encoder for row in rows if row.encoder and id(row) not in qa_rows)),
         "Seeds": ", ".join(map(str, sorted({row.seed for row in rows if row.seed is not None}))),
         "Cards": ", ".join(cards[:6]) + (f" and {len(cards) - 6} more" if len(cards) > 6 else ""),
     }
-    given = dict(provenance or {})
-    lower = {name.lower() for name in given}
-    about = given | {name: value for name, value in facts.items() if value and name.lower() not in lower}
-    write_page(out, title, sections, about, synthetic, every, heading)
+    stated = dict(provenance or {})
+    lower = {name.lower() for name in stated}
+    details = stated | {name: value for name, value in facts.items() if value and name.lower() not in lower}
+    write_page(out, title, sections, details, synthetic, every, heading)
 
 
 # ---- what all systems answered
@@ -147,17 +147,17 @@ def read_predicted(out: Path, corpus: Corpus) -> Predicted:
 
     Raises InputError where scores or predictions are missing, damaged, or of other data.
     """
-    found, data = read_results([out]), data_hash(corpus.root, corpus.split)
-    if other := next((f for f in found if f.card["data"] != data), None):
+    scores, data = read_results([out]), data_hash(corpus.root, corpus.split)
+    if other := next((f for f in scores if f.card["data"] != data), None):
         raise InputError(
             f"{other.path} was not made on {corpus.root / corpus.split}; name the corpus and split of `speechssl evaluate`"
         )
-    answers: dict[Path, Answers] = {f.path: read_json(predictions_path(f)) for f in found}
-    found = [f for f in found if "answers" in answers[f.path]]  # retrieval may lie beside them
-    common = frozenset.intersection(*(frozenset(f.lines.keys() & answers[f.path]["answers"].keys()) for f in found))
-    evaluated = {name for f in found for name in f.lines}
+    answers: dict[Path, Answers] = {f.path: read_json(predictions_path(f)) for f in scores}
+    scores = [f for f in scores if "answers" in answers[f.path]]  # retrieval may lie beside them
+    common = frozenset.intersection(*(frozenset(f.lines.keys() & answers[f.path]["answers"].keys()) for f in scores))
+    evaluated = {name for f in scores for name in f.lines}
     rows, breakdowns = list[Row](), list[Breakdown]()
-    for f in found if common and common != evaluated else ():
+    for f in scores if common and common != evaluated else ():
         scored = [s for s in score_questions(answers[f.path], corpus) if s.id in common]
         system, seed = SimpleNamespace(name=f.system, card={}), int(f.card.get("seed", 0))
         condition: Any = SimpleNamespace(short=f.condition[0], snr_db=f.condition[1])  # what rows have of `augment.Condition`
@@ -165,7 +165,7 @@ def read_predicted(out: Path, corpus: Corpus) -> Predicted:
         rows += rows_of(scored, METRICS, answers[f.path]["transcripts"], corpus, condition, system, seed, encoder, over)
         if f.condition == ("clean", None):
             breakdowns += cast(list[Breakdown], by_length(scored, corpus, f.system, seed))
-    return Predicted(tuple(found), answers, corpus, len(evaluated), common, tuple(rows), tuple(breakdowns))
+    return Predicted(tuple(scores), answers, corpus, len(evaluated), common, tuple(rows), tuple(breakdowns))
 
 
 # ---- from the folder of an evaluation
@@ -187,7 +187,7 @@ def write_report(o: Report) -> None:
     out, split = o.out, o.split or evaluated_split(o.out)
     rows = read_rows(out / "results.jsonl")
     artefacts, lectures, tables = read_artefacts(out, rows), read_lectures(out, rows), stored_tables(o)
-    about = {  # where, when and with what the page was made
+    details = {  # where, when and with what the page was made
         "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
         "Versions": ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "numpy")),
         "Date": date.today().isoformat(),
@@ -196,8 +196,8 @@ def write_report(o: Report) -> None:
         card = corpus_card(o.corpus)
         hashes = card.get("manifests")
         manifests = ", ".join(f"{name} {value}" for name, value in hashes.items()) if isinstance(hashes, dict) else hashes or ""
-        made = f"{card.get('corpus')} {manifests} ({card.get('synthetic', 'speech or text as the corpus has it')})"
-        about = {"Data": made, "Split": split} | ({"Made by": str(card["made_by"])} if card.get("made_by") else {}) | about
+        source = f"{card.get('corpus')} {manifests} ({card.get('synthetic', 'speech or text as the corpus has it')})"
+        details = {"Data": source, "Split": split} | ({"Made by": str(card["made_by"])} if card.get("made_by") else {}) | details
         tables += [table] if (table := published_table([f"{card.get('corpus')} {split}"])) else []
 
     predictions = [read_json(path) for path in out.glob("predictions/*/*.json")]
@@ -214,7 +214,7 @@ def write_report(o: Report) -> None:
         questions.examples,
         questions.breakdowns,
         tables,
-        about,
+        details,
         artefacts=artefacts,
         synthetic=synthetic_note(o.corpus) if o.corpus else "",
         lectures=lectures,
@@ -256,18 +256,18 @@ def read_questions(o: Report, corpus: Path, split: str, rows: Sequence[Row]) -> 
         conditions, listening = [parse_condition(text) for text in o.conditions], ""
     else:
         conditions, listening = audible_conditions(rows, o.voices)
-    found: dict[Condition, Answered] = {}  # the predictions of each of the conditions that were evaluated
+    by_condition: dict[Condition, Answered] = {}  # the predictions of each of the conditions that were evaluated
     for condition in conditions:
         paths = sorted(folder.glob(f"*/{condition.label.replace(' ', '-')}.json"))
         predictions = {path.parent.name: read_json(path) for path in paths}
         if answers := {system: p for system, p in predictions.items() if "answers" in p}:
-            found[condition] = answers
-    if not found:
+            by_condition[condition] = answers
+    if not by_condition:
         names = ", ".join(c.text for c in conditions) or "clean and noise"
         raise InputError(f"{folder} has none of the conditions {names}; run `speechssl evaluate` first")
 
     # all of them were made on this split, and in one noise, which is made again to be listened to
-    made_in = [(condition, p) for condition, answers in found.items() for p in answers.values()]
+    made_in = [(condition, p) for condition, answers in by_condition.items() for p in answers.values()]
     hashed = data_hash(corpus, split)
     if any(p.get("data") != hashed for _, p in made_in):
         raise InputError(f"{folder} were not made on {corpus / split}; name the corpus and split of `speechssl evaluate`")
@@ -277,16 +277,16 @@ def read_questions(o: Report, corpus: Path, split: str, rows: Sequence[Row]) -> 
         raise InputError(f"{folder} have SNRs over {' and over '.join(sorted(over))}; evaluate them again with one")
     predicted = read_predicted(o.out, data)
     distorter = Distorter(seeds.pop(), tuple(o.voices), snr_over=over.pop())
-    for condition in found:
+    for condition in by_condition:
         distorter.check(condition)
 
     extractor = units_of(o.models, [p for _, p in made_in]) if o.examples else None
     examples: list[ListeningExample] = []
-    for number, (condition, answers) in enumerate(found.items()):
-        share = o.examples // len(found) + (number < o.examples % len(found))
+    for number, (condition, answers) in enumerate(by_condition.items()):
+        share = o.examples // len(by_condition) + (number < o.examples % len(by_condition))
         examples += _examples(data, condition, answers, share, distorter, o.seed, extractor)
     breakdowns: list[Breakdown] = []
-    for system, predictions in found.get(parse_condition("clean"), {}).items():
+    for system, predictions in by_condition.get(parse_condition("clean"), {}).items():
         scored = [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]
         breakdowns += cast(list[Breakdown], by_length(scored, data, system, o.seed))
     return Questions(examples, breakdowns, predicted, listening)
@@ -385,11 +385,11 @@ def _examples(
 
     def example(question: Question) -> ListeningExample:
         passage = data.passages[question.passage]
-        samples, asked = (distorter.apply(read_audio(data.path(r)), condition, r.id) for r in (passage, question))
+        samples, question_samples = (distorter.apply(read_audio(data.path(r)), condition, r.id) for r in (passage, question))
         return ListeningExample(
             id=question.id,
             question_text=question.text,
-            question_audio=encode_audio(asked),
+            question_audio=encode_audio(question_samples),
             passage_text=passage.text,
             passage_audio=encode_audio(samples),
             seconds=len(samples) / SAMPLE_RATE,

@@ -69,28 +69,28 @@ def run_comparison(o: Compare) -> str:
             raise InputError(f"--pairs {text!r} is not a pair of systems; write dual,cascade-ctc")
         pairs.append((names[0], names[1]))
     compared = compare(read_results(o.results, o.systems), o.metric, o.common, o.seed)
-    found = [compile_corpus(c, t) for c, t in zip(compared, paired_tests(compared, pairs), strict=True)]
-    tables = [tables_of(c) for c in found]
-    every = [t for some in tables for t in some]
-    published = published_table([c.compared.corpus for c in found]) or published_table(["nmsqa dev", "nmsqa test"])
+    corpora = [compile_corpus(c, t) for c, t in zip(compared, paired_tests(compared, pairs), strict=True)]
+    tables = [tables_of(c) for c in corpora]
+    every = [t for group in tables for t in group]
+    published = published_table([c.compared.corpus for c in corpora]) or published_table(["nmsqa dev", "nmsqa test"])
     further, version = [published] if published else [], f"speechssl {__version__}"
     settings = {"results": [str(r) for r in o.results], "seed": o.seed, "common": o.common, "made_by": version}
-    write_json(o.out / "compare.json", settings | {"corpora": [as_json(c) for c in found]}, checked=True)
+    write_json(o.out / "compare.json", settings | {"corpora": [as_json(c) for c in corpora]}, checked=True)
     write_text(o.out / "tables.md", markdown([*every, *further]))
-    about = {"Results": ", ".join(map(str, o.results)), "Made by": version}
+    details = {"Results": ", ".join(map(str, o.results)), "Made by": version}
     for c in compared:
         n, passages = next(iter(c.estimates.values())).n, len({line["passage"] for line in c.scores[0].lines.values()})
         size = f"{counted_range([n], 'question')} about {counted_range([passages], 'passage')}"
-        about[f"Corpus {c.corpus}"] = (
+        details[f"Corpus {c.corpus}"] = (
             f"{size}, {c.card.get('data')}; {c.card.get('synthetic') or 'speech or text as the corpus has it'}"
         )
-    sections = [*(corpus_section(c, number) for number, c in enumerate(found)), Section(tables=further)]
+    sections = [*(corpus_section(c, number) for number, c in enumerate(corpora)), Section(tables=further)]
     write_page(
-        o.out / "compare.html", TITLE, sections, about, " ".join(dict.fromkeys(c.synthetic for c in compared if c.synthetic))
+        o.out / "compare.html", TITLE, sections, details, " ".join(dict.fromkeys(c.synthetic for c in compared if c.synthetic))
     )
     few = [t for t in every if ": paired differences" in t.title and len(t.rows) <= FEW]
     crossing = [t for t in every if t.title.endswith("where the lines cross")]
-    printed = markdown([*(t for some in tables for t in some[:1]), *few, *crossing])
+    printed = markdown([*(t for group in tables for t in group[:1]), *few, *crossing])
     return f"{printed}\n{o.out / 'compare.html'}: open it in a browser; {o.out / 'tables.md'} has every table"
 
 
@@ -149,20 +149,20 @@ def _summary(c: Compilation) -> str:
 # ---- the crossing figure: score against word error rate, from every source of errors
 
 
-def crossing_figure(found: Sequence[Crossing], metric: str, errors: str, name: str) -> Drawing | None:
-    """found: of one system without a transcript; None where they have no family of their own. errors: WER or CER. name: unique
+def crossing_figure(crossings: Sequence[Crossing], metric: str, errors: str, name: str) -> Drawing | None:
+    """crossings: of one system without a transcript; None where they have no family of their own. errors: WER or CER. name: unique
     on the page.
 
     A line is the fitted curve of a family, which never rises; a bar at the foot the interval in which it crosses.
     """
-    drawn = [crossing for crossing in found if crossing.family != "all"]
+    drawn = [crossing for crossing in crossings if crossing.family != "all"]
     if not drawn:
         return None
     series = {}  # by family
     for slot, crossing in enumerate(drawn, 1):
         label = NAMES.get(crossing.family) or crossing.family.replace("noise, ", "Noise, ")
         series[crossing.family] = Series("", "", label, slot)
-    textless = Series("", "", found[0].textless, 0)
+    textless = Series("", "", crossings[0].textless, 0)
     with panels_in(1, 1, 3.3, entries=[textless, *series.values()], below=0.5) as (figure, ((ax,),)):
         far = 100 * max(crossing.high_wer for crossing in drawn) * 1.06
         for crossing in drawn:
@@ -200,15 +200,15 @@ def _draw_place(ax: Axes, x: Crossing, at: float, foot: float, colour: str) -> N
 def _draw_family(ax: Axes, x: Crossing, series: Series) -> None:
     xs, ys = [100 * p.wer.value for p in x.points], [100 * p.cascade.value for p in x.points]
     ax.plot(xs, falling(np.array(ys)), color=series.colour, linewidth=1.6)
-    named = -APART
+    last_named = -APART
     for p, at, y in zip(x.points, xs, ys, strict=True):
         _bars(ax, p.wer, p.cascade, series)
         ax.plot([at], [y], marker=series.marker, color=series.colour, markersize=5.5)
         name = condition_name(*p.condition)
         if reads_reference(p.system):  # the place of simulated errors needs no name
             name = "reference text" if p.wer.value == 0 else ""
-        if name and at - named >= APART:
-            named = at
+        if name and at - last_named >= APART:
+            last_named = at
             ax.annotate(name, (at, y), (5, 5), textcoords="offset points", fontsize=7, color=MUTED)
 
 

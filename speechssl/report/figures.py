@@ -133,8 +133,8 @@ class Results:
     @property
     def metrics(self) -> tuple[str, ...]:
         """METRICS first, in their order; then the others by name."""
-        found = {metric for _, metric, _ in self.cells}
-        return tuple(m for m in METRICS if m in found) + tuple(sorted(found - set(METRICS)))
+        names = {metric for _, metric, _ in self.cells}
+        return tuple(m for m in METRICS if m in names) + tuple(sorted(names - set(METRICS)))
 
     @property
     def recognition(self) -> str:
@@ -145,8 +145,8 @@ class Results:
         return tuple(in_order({c for _, m, c in self.cells if m == metric}))
 
     def having(self, metric: str) -> tuple[Series, ...]:
-        found = {s for s, m, _ in self.cells if m == metric}
-        return tuple(s for s in self.series if s in found)
+        with_metric = {s for s, m, _ in self.cells if m == metric}
+        return tuple(s for s in self.series if s in with_metric)
 
     def get(self, series: Series, metric: str, condition: ShownCondition) -> ScoreCell | None:
         return self.cells.get((series, metric, condition))
@@ -178,8 +178,8 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
             where = "written" if text_only and row.condition == "clean" else row.full_condition
             condition = ShownCondition(where, _finite(row.snr_db))
             groups.setdefault(((row.system, row.encoder or ""), row.metric.lower(), condition), {})[row.seed] = row
-    known = {n for system, encoder in names for n in (system, f"{system}/{encoder}")}
-    names += [(system, "") for system in dict.fromkeys(also) if system not in known]
+    present = {n for system, encoder in names for n in (system, f"{system}/{encoder}")}
+    names += [(system, "") for system in dict.fromkeys(also) if system not in present]
     order = list(SYSTEMS)
     names.sort(key=lambda n: (order.index(n[0]) if n[0] in order else len(order), n))
     systems, series = [system for system, _ in names], {}
@@ -189,12 +189,12 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
         series[system, encoder] = Series(system, encoder, f"{label} · {encoder}" if ambiguous else label, slot)
     cells = {}
     for (name, metric, condition), by_seed in groups.items():
-        some = list(by_seed.values())  # their mean; the interval reaches from the least lower to the greatest upper end
-        ends = [(_finite(r.low), _finite(r.high)) for r in some]
+        seeds = list(by_seed.values())  # their mean; the interval reaches from the least lower to the greatest upper end
+        ends = [(_finite(r.low), _finite(r.high)) for r in seeds]
         whole = [(a, b) for a, b in ends if a is not None and b is not None]
-        low, high = (min(a for a, _ in whole), max(b for _, b in whole)) if len(whole) == len(some) else (None, None)
-        first, value = some[0], sum(r.value for r in some) / len(some)
-        cells[series[name], metric, condition] = ScoreCell(value, low, high, first.n or None, len(some), first.drawn, first.groups)
+        low, high = (min(a for a, _ in whole), max(b for _, b in whole)) if len(whole) == len(seeds) else (None, None)
+        first, value = seeds[0], sum(r.value for r in seeds) / len(seeds)
+        cells[series[name], metric, condition] = ScoreCell(value, low, high, first.n or None, len(seeds), first.drawn, first.groups)
     return Results(tuple(series.values()), cells)
 
 
@@ -204,8 +204,8 @@ def decibels(snr_db: float) -> str:
 
 def points_in(results: Results, series: Series, metric: str, noise: str) -> Points:
     """The points of one line over the SNRs of a noise, hardest first, clean speech last."""
-    wanted = [c for c in results.conditions(metric) if c == CLEAN or (c.name == noise and c.snr_db is not None)]
-    return [(c, cell) for c in wanted[::-1] if (cell := results.get(series, metric, c))]
+    conditions = [c for c in results.conditions(metric) if c == CLEAN or (c.name == noise and c.snr_db is not None)]
+    return [(c, cell) for c in conditions[::-1] if (cell := results.get(series, metric, c))]
 
 
 def points_text(points: Points) -> str:
@@ -246,9 +246,9 @@ def axes_at(figure: Figure, left: float, bottom: float, width: float, height: fl
     return figure.add_axes((left / INCHES, bottom / tall, width / INCHES, height / tall))
 
 
-def draw_interval(ax: Axes, x: float, found: ScoreCell | Row | Interval, **style: Any) -> None:
-    if found.low is not None and found.high is not None:
-        ax.plot([x, x], [found.low, found.high], **{"linewidth": 1.3, "solid_capstyle": "round", **style})
+def draw_interval(ax: Axes, x: float, estimate: ScoreCell | Row | Interval, **style: Any) -> None:
+    if estimate.low is not None and estimate.high is not None:
+        ax.plot([x, x], [estimate.low, estimate.high], **{"linewidth": 1.3, "solid_capstyle": "round", **style})
 
 
 def cell_axes(figure: Figure, left: float, bottom: float, width: float, height: float, columns: int, rows: int) -> Axes:
@@ -315,8 +315,8 @@ def panels_in(
         axes = figure.subplots(rows, columns, squeeze=False, sharey="row")
         edges = {"left": 0.062, "right": right, "top": 1 - above / total, "bottom": below / total}
         figure.subplots_adjust(**edges, wspace=0.08, hspace=between / height)
-        named = [(s, s.label) for s in entries]
-        legend(figure, named, (0.045, 1.0), dashes=dashes, ncols=min(count, 4), columnspacing=1.6)
+        labels = [(s, s.label) for s in entries]
+        legend(figure, labels, (0.045, 1.0), dashes=dashes, ncols=min(count, 4), columnspacing=1.6)
         yield figure, [list(line) for line in axes]
 
 

@@ -150,9 +150,9 @@ def grid_of(results: Results, metric: str, title: str = "", more: str = "", comm
         rows = []
         for series, row in cells.items():
             n = sizes[series]
-            about = [f"n = {cell.n:,}" if cell and cell.n and len(n) > 1 else "" for cell in row]
+            hints = [f"n = {cell.n:,}" if cell and cell.n and len(n) > 1 else "" for cell in row]
             line: list[Any] = [Cell(series.label, slot=series.slot)]
-            line += [cell_of(metric, *x) for x in zip(row, best, about, strict=True)]
+            line += [cell_of(metric, *x) for x in zip(row, best, hints, strict=True)]
             line += ["–".join(f"{size:,}" for size in dict.fromkeys((n[0], n[-1]))) if n else ""] if counted else []
             rows.append(tuple(line))
         what = {"%": "Percent", "dB": "Decibels", "×": "Times"}.get(unit(metric), "On its own scale")
@@ -294,10 +294,10 @@ def locate(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str] | 
     Case does not count; whole words are preferred. None where the text does not hold the answer.
     """
     words = re.escape(answer.strip())
-    found = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)) or list(re.finditer(words, text, re.IGNORECASE))
-    if not words or not found:
+    matches = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)) or list(re.finditer(words, text, re.IGNORECASE))
+    if not words or not matches:
         return None
-    best = min(found, key=lambda m: abs((m.start() + m.end()) / 2 - near * len(text)))
+    best = min(matches, key=lambda m: abs((m.start() + m.end()) / 2 - near * len(text)))
     return text[: best.start()], best[0], text[best.end() :]
 
 

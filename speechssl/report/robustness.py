@@ -98,23 +98,23 @@ class Panel:
 
 def of_grid(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     rows = list(rows)
-    known = {(r.system, r.encoder, r.metric) for r in rows if r.condition.startswith(GROUPS)}
-    found: tuple[list[Row], list[Row]] = ([], [])
+    measured = {(r.system, r.encoder, r.metric) for r in rows if r.condition.startswith(GROUPS)}
+    parts: tuple[list[Row], list[Row]] = ([], [])
     for r in rows:
-        mine = (r.system, r.encoder, r.metric) in known and (r.condition == "clean" or r.condition.startswith(GROUPS))
-        found[not mine].append(r)
-    return found
+        mine = (r.system, r.encoder, r.metric) in measured and (r.condition == "clean" or r.condition.startswith(GROUPS))
+        parts[not mine].append(r)
+    return parts
 
 
 def panels(rows: Sequence[Row], first: Sequence[str] = ()) -> tuple[Panel, ...]:
     """rows: of a grid. Tasks and encoders in the order in which they appear. first: encoders that have the first colours."""
     encoders = series_of([*first, *(r.encoder for r in rows)])
-    by_name, found = {series.system: series for series in encoders}, []
+    by_name, by_task = {series.system: series for series in encoders}, []
     for task, metric in dict.fromkeys((r.system, r.metric.lower()) for r in rows):
         mine = [replace(r, system=r.encoder, encoder="") for r in rows if (r.system, r.metric.lower()) == (task, metric)]
         cells = {(by_name[s.system], m, c): cell for (s, m, c), cell in arrange(mine).cells.items()}
-        found.append(Panel(task, metric, Results(tuple(encoders), cells)))
-    return tuple(found)
+        by_task.append(Panel(task, metric, Results(tuple(encoders), cells)))
+    return tuple(by_task)
 
 
 def series_of(encoders: Iterable[str]) -> list[Series]:
@@ -124,36 +124,36 @@ def series_of(encoders: Iterable[str]) -> list[Series]:
 # ---- the section
 
 
-def robustness_section(found: Sequence[Panel], summarised: Sequence[Panel]) -> Section:
+def robustness_section(panels: Sequence[Panel], summarised: Sequence[Panel]) -> Section:
     """summarised: the panels that the paragraph counts, one a task."""
     heat = (
         "The number is the score (percent); the darker its cell, the more points are lost against the encoder's own clean speech."
     )
     other = "The same for what is not measured in percent, since such a loss is on another scale."
-    cells = ((panel.label, cell.drawn, cell.groups) for panel in found for cell in panel.results.cells.values())
+    cells = ((panel.label, cell.drawn, cell.groups) for panel in panels for cell in panel.results.cells.values())
     curve = f"{interval_note('Bands', cells)} Clean speech stands at the right end."
     share = "FF1 of each system over its own FF1 in clean speech: the flatter, the less it minds the noise."
     figures: list[tuple[str, str, Drawing | None]] = [
-        ("What noise costs, task by task", heat, heat_map(found)),
-        ("What noise costs, in decibels", other, heat_map(found, "dB")),
-        ("What noise costs, on PESQ's scale", other, heat_map(found, "")),
-        ("Scores against the signal-to-noise ratio (SNR)", curve, curves(found)),
-        ("What DUAL and the cascade keep", share, relative_curves(found)),
+        ("What noise costs, task by task", heat, heat_map(panels)),
+        ("What noise costs, in decibels", other, heat_map(panels, "dB")),
+        ("What noise costs, on PESQ's scale", other, heat_map(panels, "")),
+        ("Scores against the signal-to-noise ratio (SNR)", curve, curves(panels)),
+        ("What DUAL and the cascade keep", share, relative_curves(panels)),
     ]
     return Section(
         summary=summarise_grid(summarised),
-        grids=[grid_of(panel.results, panel.metric, panel.label) for panel in found],
+        grids=[grid_of(panel.results, panel.metric, panel.label) for panel in panels],
         figures=figures,
     )
 
 
-def summarise_grid(found: Sequence[Panel]) -> str:
+def summarise_grid(panels: Sequence[Panel]) -> str:
     """What unseen (else seen) noise costs every encoder, averaged over the tasks that all of them did. Empty without any.
 
     Units and tasks that need a recogniser (a cascade, SpeechBERT) do not count (`averaged`).
     """
-    counted = averaged((p.task, p.metric) for p in found)
-    tasks = [p for p in found if (p.task, p.metric) in counted]
+    counted = averaged((p.task, p.metric) for p in panels)
+    tasks = [p for p in panels if (p.task, p.metric) in counted]
     encoders = [e for e in (tasks[0].encoders if tasks else ()) if all(e in p.encoders for p in tasks)]
     every = list(dict.fromkeys(c for p in tasks for c in p.conditions))
     noisy = [c for c in every if c.name.startswith("unseen-")] or [c for c in every if c.name.startswith("seen-")]
@@ -195,7 +195,7 @@ def curves(panels: Sequence[Panel]) -> Drawing | None:
             line[0].set_ylabel(unit(panel.metric) or metric_name(panel.metric))
         _name_columns(axes, noises)
         svg = svg_of(figure, "robust-curves")
-    texts = [f"{label}, {e.label}: {points_text(some)}" for (label, e, _), some in points.items()]
+    texts = [f"{label}, {e.label}: {points_text(series_points)}" for (label, e, _), series_points in points.items()]
     what = "" if any(unit(p.metric) != "%" for p in panels) else " in percent"
     return Drawing(svg, f"Scores{what} against the signal-to-noise ratio. {'; '.join(texts)}.")
 
@@ -212,9 +212,9 @@ def relative_curves(panels: Sequence[Panel]) -> Drawing | None:
     shown, points = [(p, e) for p in (*duals, *cascades) for e in p.encoders], {}
     for panel, encoder in shown:
         for noise in noises:
-            some = points_in(panel.results, encoder, panel.metric, noise)
-            clean = next((cell.value for c, cell in some if c == CLEAN), 0.0)
-            shares = [(c, ScoreCell(100 * x.value / clean, None, None, x.n)) for c, x in some] if clean else []
+            line = points_in(panel.results, encoder, panel.metric, noise)
+            clean = next((cell.value for c, cell in line if c == CLEAN), 0.0)
+            shares = [(c, ScoreCell(100 * x.value / clean, None, None, x.n)) for c, x in line] if clean else []
             points[panel.label, encoder, noise] = shares
     encoders, kinds = list(dict.fromkeys(e for _, e in shown)), {"dual": "-", "cascade": (0, (4, 2))}
     with panels_in(1, len(noises), 2.3, entries=encoders, dashes=kinds, above=0.25) as (figure, (axes,)):
@@ -230,10 +230,10 @@ def relative_curves(panels: Sequence[Panel]) -> Drawing | None:
 
 def _noises(panels: Sequence[Panel]) -> list[str]:
     """Conditions with two SNRs or more, seen before unseen."""
-    found: dict[str, set[float]] = {}
+    by_noise: dict[str, set[float]] = {}
     for condition in (c for p in panels for c in p.conditions if c.snr_db is not None):
-        found.setdefault(condition.name, set()).add(condition.snr_db or 0.0)
-    return sorted((n for n, ratios in found.items() if len(ratios) > 1), key=lambda n: (not n.startswith(GROUPS[0]), n))
+        by_noise.setdefault(condition.name, set()).add(condition.snr_db or 0.0)
+    return sorted((n for n, ratios in by_noise.items() if len(ratios) > 1), key=lambda n: (not n.startswith(GROUPS[0]), n))
 
 
 def _curve_panel(ax: Axes, lines: Sequence[tuple[Series, Points, Any]]) -> None:
@@ -346,15 +346,15 @@ def _heat_panel(figure: Canvas, panel: Panel, bottom: float, scale: PowerNorm, c
     ax.text(-0.45 - side, 1 + 0.28 * inch, SYSTEMS.get(panel.task, panel.task), fontsize=9, fontweight="bold", va="center", **style)
     ax.text(-0.45 - side, 1 + 0.1 * inch, metric_name(panel.metric), fontsize=8, color=MUTED, va="center", **style)
     x = 0
-    for family, found in groupby(conditions, key=lambda c: c.family):
-        some = list(found)
-        last = x + len(some) - 1
-        if any(c.snr_db is not None for c in some):
+    for family, members in groupby(conditions, key=lambda c: c.family):
+        columns = list(members)
+        last = x + len(columns) - 1
+        if any(c.snr_db is not None for c in columns):
             ax.plot([x - 0.42, last + 0.42], [1 + 0.215 * inch] * 2, color=MUTED, linewidth=0.5, **style)
-            for place, condition in enumerate(some, x):
+            for place, condition in enumerate(columns, x):
                 text = "" if condition.snr_db is None else decibels(condition.snr_db)
                 ax.text(place, 1 + 0.1 * inch, text, ha="center", va="center", fontsize=7.5, color=MUTED, **style)
-        lines = fitted("Clean" if some[0] == CLEAN else family, len(some) * (across / len(conditions)))
+        lines = fitted("Clean" if columns[0] == CLEAN else family, len(columns) * (across / len(conditions)))
         ax.text((x + last) / 2, 1 + 0.27 * inch, lines, ha="center", va="bottom", fontsize=7.5, linespacing=1.05, **style)
         x = last + 1
 

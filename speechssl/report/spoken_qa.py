@@ -112,10 +112,10 @@ def qa_section(
         "the answer. A dotted upright joins the systems in one condition. Hollow: a condition outside the noise series."
     )
     cells = [(series.label, cell.n or 0) for (series, metric, _), cell in results.cells.items() if metric == "ff1"]
-    asked = {label: max(n for other, n in cells if other == label) for label, _ in cells}
-    if fewer := [f"{label} {n}" for label, n in asked.items() if n < max(asked.values())]:
+    counts = {label: max(n for other, n in cells if other == label) for label, _ in cells}
+    if fewer := [f"{label} {n}" for label, n in counts.items() if n < max(counts.values())]:
         remedy = "tick the box above the tables" if common else "compare them by the table"
-        crossing += f" Of the {max(asked.values())} questions some systems answered fewer: {listed(fewer)}; {remedy}."
+        crossing += f" Of the {max(counts.values())} questions some systems answered fewer: {listed(fewer)}; {remedy}."
     on_snr, on_errors, by_length = score_against_snr(results), score_against_wer(results), bars(results, breakdowns)
     if common:
         same = common.of_series(results)
@@ -128,9 +128,9 @@ def qa_section(
         ("FF1 against the recognition errors of the cascade", crossing, on_errors),
         (f"FF1 by the length of the answer, {what}", interval_note("Upright lines", drawn), by_length),
     ]
-    about = " FF1, from 0 to 100, says how well the time of the answer is found." if "ff1" in results.metrics else ""
+    lead = " FF1, from 0 to 100, says how well the time of the answer is found." if "ff1" in results.metrics else ""
     return Section(
-        summary=summarise(results) + about,
+        summary=summarise(results) + lead,
         grids=[grid_of(results, metric, more=synthetic, common=common) for metric in results.metrics],
         figures=figures,
         examples=[(example, lanes_of(example, results)) for example in examples],
@@ -151,18 +151,18 @@ def summarise(results: Results) -> str:
         return ""
 
     def ranked(condition: ShownCondition) -> list[tuple[Series, ScoreCell]]:
-        found = [(s, cell) for s in results.series if (cell := results.get(s, metric, condition))]
-        return sorted(found, key=lambda pair: pair[1].value, reverse=metric not in LOWER_IS_BETTER)
+        scored = [(s, cell) for s in results.series if (cell := results.get(s, metric, condition))]
+        return sorted(scored, key=lambda pair: pair[1].value, reverse=metric not in LOWER_IS_BETTER)
 
     def scores(condition: ShownCondition) -> str:
-        found, parts = ranked(condition), []
-        most = max(cell.n or 0 for _, cell in found)
-        for i, (series, cell) in enumerate(found[:MOST]):
+        scored, parts = ranked(condition), []
+        most = max(cell.n or 0 for _, cell in scored)
+        for i, (series, cell) in enumerate(scored[:MOST]):
             interval = "" if cell.low is None or cell.high is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
             reaches = f"reaches {metric_name(metric)} " if not i else ""
             fewer = f" on {cell.n} of the {most} questions" if cell.n and cell.n < most else ""
             parts.append(f"{series.label} {reaches}{cell.value:.1f}{interval}{fewer}")
-        more = f" ({len(found) - MOST} more in the table)" if len(found) > MOST else ""
+        more = f" ({len(scored) - MOST} more in the table)" if len(scored) > MOST else ""
         where = _where(condition)
         return f"{where[0].upper()}{where[1:]} {listed(parts)}{more}."
 
@@ -335,8 +335,8 @@ def _recogniser_panel(ax: Axes, results: Results, others: Sequence[Series], reco
         if cell.low is not None and cell.high is not None:
             ax.fill_between([near, far], cell.low, cell.high, color=series.colour, alpha=0.12, linewidth=0)
     ax.set_xlim(near - 0.012 * (far - near), far)
-    named = [f"{s.label} {cell.value:.1f} at {x:.1f}" for s, x, cell in points]
-    return f"Clean speech: {', '.join([*named, *(f'{s.label} {cell.value:.1f}' for s, cell in level)])}"
+    texts = [f"{s.label} {cell.value:.1f} at {x:.1f}" for s, x, cell in points]
+    return f"Clean speech: {', '.join([*texts, *(f'{s.label} {cell.value:.1f}' for s, cell in level)])}"
 
 
 def _crossing_panel(ax: Axes, results: Results, shown: Sequence[Series], wer: Mapping[ShownCondition, float]) -> None:
@@ -381,14 +381,14 @@ def _short_names(conditions: Sequence[ShownCondition]) -> dict[ShownCondition, s
 
 def bars(results: Results, breakdowns: Sequence[Breakdown], name: str = "bars-ff1") -> Drawing | None:
     """Grouped bars with intervals, a group a bucket in order of appearance. None where nothing finite is there."""
-    known = [b for b in breakdowns if not math.isnan(b["value"])]  # NaN: a bucket without any score
+    finite = [b for b in breakdowns if not math.isnan(b["value"])]  # NaN: a bucket without any score
     cells: dict[tuple[str, Series], ScoreCell] = {}
-    for found in known:
-        if series := results.named(found["system"]):
-            cells[found["bucket"], series] = ScoreCell(found["value"], found.get("low"), found.get("high"), found.get("n"))
+    for row in finite:
+        if series := results.named(row["system"]):
+            cells[row["bucket"], series] = ScoreCell(row["value"], row.get("low"), row.get("high"), row.get("n"))
     if not cells:
         return None
-    buckets = list(dict.fromkeys(found["bucket"] for found in known))
+    buckets = list(dict.fromkeys(row["bucket"] for row in finite))
     shown = sorted({series for _, series in cells}, key=lambda series: series.slot)
     width = min(0.8 / len(shown), 0.26)
     with panels_in(1, 1, 2.65, entries=shown) as (figure, ((ax,),)):
@@ -422,13 +422,13 @@ def predictions_path(scores: Scores) -> Path:
 def shown_condition(scores: Scores, results: Results) -> ShownCondition:
     """As the tables of the page have it ("written", where no system needs audio)."""
     name, snr = scores.condition
-    found = ShownCondition(full_condition(name, scores.card.get("snr_over")), snr)
-    written = ShownCondition("written", found.snr_db)
-    return written if found.name == "clean" and any(written == c for _, _, c in results.cells) else found
+    condition = ShownCondition(full_condition(name, scores.card.get("snr_over")), snr)
+    written = ShownCondition("written", condition.snr_db)
+    return written if condition.name == "clean" and any(written == c for _, _, c in results.cells) else condition
 
 
 def explorer_of(
-    found: Sequence[Scores],
+    scored: Sequence[Scores],
     answers: Mapping[Path, Answers],
     results: Results,
     corpus: Corpus | None = None,
@@ -443,20 +443,20 @@ def explorer_of(
     None: no difference is made. examples: (id of a question, label of its condition) -> identifier of its element on the page.
     """
     order = {series: i for i, series in enumerate(results.series)}
-    placed = [(results.named(scores.system) or UNKNOWN, shown_condition(scores, results), scores) for scores in found]
+    placed = [(results.named(scores.system) or UNKNOWN, shown_condition(scores, results), scores) for scores in scored]
     systems = sorted(dict.fromkeys(series for series, _, _ in placed), key=lambda series: order.get(series, len(order)))
     conditions = in_order({condition for _, condition, _ in placed})
-    given = {scores.path: answers.get(scores.path, {}).get("answers", {}) for scores in found}
+    by_path = {scores.path: answers.get(scores.path, {}).get("answers", {}) for scores in scored}
     # systems that answer in words; of the others those of the span are shown
-    reading = {series for series, _, scores in placed if any(answer.get("text") for answer in given[scores.path].values())}
+    reading = {series for series, _, scores in placed if any(answer.get("text") for answer in by_path[scores.path].values())}
 
-    asked = {q.id: q for q in corpus.questions} if corpus else {}
+    by_id = {q.id: q for q in corpus.questions} if corpus else {}
     lines: dict[str, Mapping[str, Any]] = {}  # of a question the first that there is
-    for scores in found:
+    for scores in scored:
         lines = dict(scores.lines) | lines
     questions: list[list[Any]] = []
     for name, line in lines.items():
-        question, seconds = asked.get(name), line.get("answer_seconds")
+        question, seconds = by_id.get(name), line.get("answer_seconds")
         texts = [question.written, question.answers[0].text if question.answers else ""] if question else ["", ""]
         kind = TYPES.index(line["type"]) if line.get("type") in TYPES else -1
         questions.append(
@@ -467,7 +467,7 @@ def explorer_of(
     rows: list[list[Any]] = []
     for series, condition, scores in placed:
         for name, line in scores.lines.items():
-            answer = given[scores.path].get(name) or {}
+            answer = by_path[scores.path].get(name) or {}
             timed = answer.get("start") is not None and answer["end"] > answer["start"]
             text = answer.get("text") or ""
             if timed and series not in reading and corpus:
@@ -497,10 +497,10 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else round(100 * value, 2)
 
 
-def error_table(found: Sequence[Scores], results: Results, note: str = "", title: str = "How answers err") -> Table | None:
+def error_table(scored: Sequence[Scores], results: Results, note: str = "", title: str = "How answers err") -> Table | None:
     """A line a system and condition, in percent of its questions; None where no score says how an answer errs."""
     order = {series: i for i, series in enumerate(results.series)}
-    placed = [(results.named(scores.system) or UNKNOWN, shown_condition(scores, results), scores) for scores in found]
+    placed = [(results.named(scores.system) or UNKNOWN, shown_condition(scores, results), scores) for scores in scored]
     conditions = in_order({condition for _, condition, _ in placed})
     placed.sort(key=lambda place: (order.get(place[0], len(order)), conditions.index(place[1])))
     rows = []
@@ -509,7 +509,7 @@ def error_table(found: Sequence[Scores], results: Results, note: str = "", title
         if n := sum(counts[error] for error in ERRORS):
             shares = (round(100 * counts[error] / n) for error in ERRORS)
             rows.append((series.label or scores.system, condition.label, n, *shares))
-    without = dict.fromkeys(s.system for s in found if not any(line.get("error") for line in s.lines.values()))
+    without = dict.fromkeys(s.system for s in scored if not any(line.get("error") for line in s.lines.values()))
     left = f"Left out, for their scores do not say how answers err: {', '.join(without)}." if without else ""
     notes = " ".join(filter(None, ["Percent of the questions.", KINDS, left, note]))
     return Table(title, ("system", "condition", "n", *ERRORS), tuple(rows), notes) if rows else None

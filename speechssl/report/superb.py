@@ -177,23 +177,23 @@ def read_artefacts(out: Path | str, rows: Iterable[Row] = ()) -> Artefacts:
         return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
     out, names = Path(out), {simple(row.encoder): row.encoder for row in rows}
-    found = Artefacts([], [], {}, [], {}, [])
+    artefacts = Artefacts([], [], {}, [], {}, [])
     for path in [*sorted(out.glob("heads/**/seed-*/card.json")), *sorted(out.glob("details/**/*.json"))]:
         value = read_json(path)
         try:
             *folders, task, seed, _ = ["", "", *(x for x in path.relative_to(out).parts[1:] if not x.startswith("fold-"))]
             if path.relative_to(out).parts[0] == "heads":
                 name = "/".join(filter(None, folders))
-                _parse_head(value, names.get(simple(name), name), task, int(seed.removeprefix("seed-")), found)
+                _parse_head(value, names.get(simple(name), name), task, int(seed.removeprefix("seed-")), artefacts)
             else:
-                _parse_details(value, found)
+                _parse_details(value, artefacts)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"{path} is not what `speechssl superb run` writes ({what}); remove it and run that again") from error
-    return found
+    return artefacts
 
 
-def _parse_head(card: Mapping[str, Any], encoder: str, task: str, seed: int, found: Any) -> None:
+def _parse_head(card: Mapping[str, Any], encoder: str, task: str, seed: int, artefacts: Any) -> None:
     weights = tuple(_number(w) for w in card.get("layer_weights") or ())
     if weights and (min(weights) < 0 or abs(sum(weights) - 1) > TOLERANCE):
         raise ValueError(f"its layer_weights sum to {sum(weights):.3g}, not 1")
@@ -204,10 +204,10 @@ def _parse_head(card: Mapping[str, Any], encoder: str, task: str, seed: int, fou
         broken = entry["value"] is None or entry["value"] != entry["value"]
         value, steps = math.nan if broken else _number(entry["value"]), _number(entry["steps"], whole=True)
         sweep.append(SweepTrial(_number(entry["learning_rate"], positive=True), value, int(steps)))
-    found.heads.append(Head(encoder, task, seed, weights, rate, default, tuple(sweep)))
+    artefacts.heads.append(Head(encoder, task, seed, weights, rate, default, tuple(sweep)))
 
 
-def _parse_details(value: Mapping[str, Any], found: Any) -> None:
+def _parse_details(value: Mapping[str, Any], artefacts: Any) -> None:
     encoder, task, detail = value["encoder"], value["task"], value["detail"]
     if not isinstance(encoder, str) or not isinstance(task, str):
         raise ValueError("its encoder and task are no names")
@@ -216,24 +216,24 @@ def _parse_details(value: Mapping[str, Any], found: Any) -> None:
         counts = tuple(tuple(int(_number(n, whole=True)) for n in line) for line in part["counts"])
         if not classes or any(len(line) != len(classes) for line in (classes, counts, *counts)):
             raise ValueError(f"the confusion of {slot} is not {len(classes)} × {len(classes)}")
-        found.confusions.append(Confusion(encoder, task, slot, classes, counts))
+        artefacts.confusions.append(Confusion(encoder, task, slot, classes, counts))
     if "det" in detail:
         alarms, misses = (tuple(_number(v) for v in detail["det"][name]) for name in ("false_alarms", "misses"))
         if len(alarms) != len(misses) or not alarms or not all(0 <= v <= 1 for v in (*alarms, *misses)):
             raise ValueError("false_alarms and misses of its det are not equally many shares between 0 and 1")
-        found.errors[encoder] = alarms, misses
+        artefacts.errors[encoder] = alarms, misses
     if line := detail.get("timeline"):
         turns = []
         for name in ("truth", "predicted"):
             turns.append(tuple(Turn(str(t["speaker"]), _number(t["start"]), _number(t["end"])) for t in line[name]))
             if backwards := [t.end for t in turns[-1] if t.end < t.start]:
                 raise ValueError(f"a turn ends at {backwards[0]:g} s, before it starts")
-        found.timelines.append(Timeline(encoder, str(line["id"]), _number(line["seconds"], positive=True), *turns))
+        artefacts.timelines.append(Timeline(encoder, str(line["id"]), _number(line["seconds"], positive=True), *turns))
     if "layers" in detail:
-        found.layers[encoder] = tuple(_number(v) for v in detail["layers"])
+        artefacts.layers[encoder] = tuple(_number(v) for v in detail["layers"])
     for example in detail.get("examples", ()):  # phones come one by one
         texts = [text if isinstance(text, str) else " ".join(map(str, text)) for text in (example["truth"], example["predicted"])]
-        found.transcripts.append(Recognised(encoder, task, str(example["id"]), *texts))
+        artefacts.transcripts.append(Recognised(encoder, task, str(example["id"]), *texts))
 
 
 def _number(value: Any, positive: bool = False, whole: bool = False) -> float:
@@ -272,8 +272,8 @@ class SuperbResults:
     @cached_property
     def encoders(self) -> tuple[Series, ...]:
         a = self.artefacts
-        named = [x.encoder for found in (self.rows, a.heads, a.confusions) for x in found]
-        return tuple(series_of([*named, *(a.errors or ()), *(x.encoder for x in a.timelines)]))
+        names = [x.encoder for items in (self.rows, a.heads, a.confusions) for x in items]
+        return tuple(series_of([*names, *(a.errors or ()), *(x.encoder for x in a.timelines)]))
 
     @cached_property
     def cells(self) -> Mapping[tuple[str, str, str, ShownCondition], ScoreCell]:
@@ -282,9 +282,9 @@ class SuperbResults:
 
     @cached_property
     def columns(self) -> tuple[Measured, ...]:
-        found = {(task, metric) for _, task, metric, _ in self.cells if metric != RATIO and not metric.endswith(DEFAULT)}
-        rest = sorted(found - set(ORDER), key=lambda m: (TASKS.index(m[0]), m[1]))
-        return tuple(sorted([m for m in ORDER if m in found] + rest, key=lambda m: TASKS.index(m[0])))
+        measured = {(task, metric) for _, task, metric, _ in self.cells if metric != RATIO and not metric.endswith(DEFAULT)}
+        rest = sorted(measured - set(ORDER), key=lambda m: (TASKS.index(m[0]), m[1]))
+        return tuple(sorted([m for m in ORDER if m in measured] + rest, key=lambda m: TASKS.index(m[0])))
 
     def at(self, encoder: str, column: Measured, condition: ShownCondition = CLEAN) -> ScoreCell | None:
         return self.cells.get((encoder, *column, condition))
@@ -298,7 +298,7 @@ def of_superb(rows: Iterable[Row], artefacts: Artefacts = Artefacts()) -> Superb
     return SuperbResults(tuple(r for r in rows if r.system in TASKS or r.metric == RATIO), artefacts)
 
 
-def superb_section(found: SuperbResults) -> Section:
+def superb_section(results: SuperbResults) -> Section:
     layers = (
         "Softmax weights of the sum that each head sees, in percent, a mean over seeds; column CNN is the output of the "
         "convolutions, the others are the layers of the transformer. QbE has no weights: the square marks the layer that dev chose."
@@ -317,32 +317,32 @@ def superb_section(found: SuperbResults) -> Section:
         "then."
     )
     figures = [
-        ("Which layers the tasks use", layers, layer_weights(found)),
-        *((f"What was taken for what: {name}", confusion, drawing) for name, drawing in confusions(found)),
-        ("Speaker verification: misses against false alarms", det, det_curves(found)),
-        ("Diarisation: who spoke when", turns, timelines(found)),
-        ("Score on dev by learning rate", sweep, sweeps(found)),
+        ("Which layers the tasks use", layers, layer_weights(results)),
+        *((f"What was taken for what: {name}", confusion, drawing) for name, drawing in confusions(results)),
+        ("Speaker verification: misses against false alarms", det, det_curves(results)),
+        ("Diarisation: who spoke when", turns, timelines(results)),
+        ("Score on dev by learning rate", sweep, sweeps(results)),
     ]
-    return Section(summarise_superb(found), blocks(found), figures, plain_tables(found))
+    return Section(summarise_superb(results), blocks(results), figures, plain_tables(results))
 
 
 # ---- tables with heads of two lines
 
 
-def blocks(found: SuperbResults) -> list[Placed]:
+def blocks(results: SuperbResults) -> list[Placed]:
     """Clean speech, published scores, and noise; the ten tasks apart from the extension."""
-    ten = [c for c in found.columns if c[0] not in ("se", "ss") and c[1] not in BESIDE]
-    extension = [c for c in found.columns if c[0] in ("se", "ss")]
-    made = [
-        _clean(found, ten, "Clean speech"),
+    ten = [c for c in results.columns if c[0] not in ("se", "ss") and c[1] not in BESIDE]
+    extension = [c for c in results.columns if c[0] in ("se", "ss")]
+    tables = [
+        _clean(results, ten, "Clean speech"),
         _published(ten),
-        _clean(found, [c for c in found.columns if c[1] in BESIDE], "Clean speech, other measures of the same tasks"),
-        _clean(found, extension, "Clean speech, the extension: enhancement and separation"),
-        _noisy(found, ten, "Clean, seen and unseen noise"),
-        _noisy(found, extension, "Clean, seen and unseen noise, the extension"),
-        _tuned(found),
+        _clean(results, [c for c in results.columns if c[1] in BESIDE], "Clean speech, other measures of the same tasks"),
+        _clean(results, extension, "Clean speech, the extension: enhancement and separation"),
+        _noisy(results, ten, "Clean, seen and unseen noise"),
+        _noisy(results, extension, "Clean, seen and unseen noise, the extension"),
+        _tuned(results),
     ]
-    return [block for block in made if block]
+    return [block for block in tables if block]
 
 
 def _code(task: str) -> str:
@@ -367,9 +367,9 @@ def _units(columns: Sequence[Measured]) -> str:
     return ", ".join((["Percent"] if "%" in kinds.values() else []) + others)
 
 
-def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> Placed | None:
-    columns = [c for c in columns if any(found.at(e.label, c) for e in found.encoders)]
-    rows = {e: [found.at(e.label, c) for c in columns] for e in found.encoders}
+def _clean(results: SuperbResults, columns: Sequence[Measured], title: str) -> Placed | None:
+    columns = [c for c in columns if any(results.at(e.label, c) for e in results.encoders)]
+    rows = {e: [results.at(e.label, c) for c in columns] for e in results.encoders}
     rows = {e: cells for e, cells in rows.items() if any(cells)}
     if not rows:
         return None
@@ -383,12 +383,12 @@ def _clean(found: SuperbResults, columns: Sequence[Measured], title: str) -> Pla
 
 
 def _published(columns: Sequence[Measured]) -> Placed | None:
-    known = published_encoders()
-    columns = [c for c in columns if any(c in values for values in known.values())]
+    encoders = published_encoders()
+    columns = [c for c in columns if any(c in values for values in encoders.values())]
     if not columns:
         return None
     marks, lines = ["" if task in published()["superb"]["checked"] else "†" for task, _ in columns], []
-    for name, values in known.items():
+    for name, values in encoders.items():
         cells = zip(map(values.get, columns), marks, strict=True)
         lines.append((Cell(name), *(None if v is None else Cell(f"{v:.2f}", mark) for v, mark in cells)))
     note = f"{PUBLISHED_SUPERB} {_units(columns)}. Those above may be set beside them only where measured on the same sets."
@@ -396,31 +396,31 @@ def _published(columns: Sequence[Measured]) -> Placed | None:
     return _block("Published encoders, on the published sets", note, columns, lines, True)
 
 
-def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> Placed | None:
+def _noisy(results: SuperbResults, columns: Sequence[Measured], title: str) -> Placed | None:
     """As the lecture has it: clean above seen above unseen, a column a task; small, what the noise changes."""
-    every = dict.fromkeys(condition for _, task, metric, condition in found.cells if (task, metric) in columns)
+    every = dict.fromkeys(condition for _, task, metric, condition in results.cells if (task, metric) in columns)
     places: dict[str, list[ShownCondition]] = {}  # conditions that share a line: the mean over them is shown
     for group in GROUPS:  # each at the SNR nearest to that of the robustness grid; a group without SNRs as it is
-        if some := nearest_snr((c for c in every if c.name.startswith(group)), AT):
-            snr = some[0].snr_db
-            places[group.rstrip("-") + ("" if snr is None else f", {decibels(snr)}")] = some
+        if together := nearest_snr((c for c in every if c.name.startswith(group)), AT):
+            snr = together[0].snr_db
+            places[group.rstrip("-") + ("" if snr is None else f", {decibels(snr)}")] = together
 
     def entry(encoder: Series, column: Measured, conditions: Sequence[ShownCondition]) -> Cell | None:
         """None unless all of the conditions were measured: a mean over others would not compare."""
-        cells = [found.at(encoder.label, column, condition) for condition in conditions]
-        values, clean = [cell.value for cell in cells if cell], found.at(encoder.label, column)
+        cells = [results.at(encoder.label, column, condition) for condition in conditions]
+        values, clean = [cell.value for cell in cells if cell], results.at(encoder.label, column)
         if not values or len(values) < len(cells):
             return None
         change = "" if clean is None or conditions == [CLEAN] else f"{fmean(values) - clean.value:+.{decimals(column[1])}f}"
         return Cell(printed(column[1], fmean(values)), change.replace("-", "\u2212"))
 
-    measured = {c for c in columns for e in found.encoders for some in places.values() if entry(e, c, some)}
+    measured = {c for c in columns for e in results.encoders for together in places.values() if entry(e, c, together)}
     columns = [column for column in columns if column in measured]
     lines: list[tuple[Any, ...]] = []
-    for encoder in found.encoders:
+    for encoder in results.encoders:
         rows = []
-        for place, some in {"clean": [CLEAN], **places}.items():
-            entries = [entry(encoder, column, some) for column in columns]
+        for place, together in {"clean": [CLEAN], **places}.items():
+            entries = [entry(encoder, column, together) for column in columns]
             if any(entries):
                 rows.append((Cell(place), *entries))
         if len(rows) > 1:  # its name once, beside all of its lines
@@ -429,29 +429,29 @@ def _noisy(found: SuperbResults, columns: Sequence[Measured], title: str) -> Pla
     if not lines:
         return None
     over = []
-    for place, some in places.items():
-        names = [condition.name.split("-", 1)[1] for condition in some]
+    for place, together in places.items():
+        names = [condition.name.split("-", 1)[1] for condition in together]
         over.append(f"{place}: {'mean of ' * (len(names) > 1)}{', '.join(names)}")
     note = f"{_units(columns)}. {'; '.join(over)}. Grey: difference from the same encoder's clean speech; "
     return _block(title, f"{note}↑ more is better, ↓ less is.", columns, lines)
 
 
-def _tuned(found: SuperbResults) -> Placed | None:
+def _tuned(results: SuperbResults) -> Placed | None:
     """A line a metric: for each encoder the score with the learning rate that dev chose, and with the default one."""
     pairs: dict[tuple[Series, Measured], tuple[ScoreCell, ScoreCell]] = {}
-    for e in found.encoders:
-        for c in found.columns:
-            if (tuned := found.at(e.label, c)) and (default := found.at(e.label, (c[0], c[1] + DEFAULT))):
+    for e in results.encoders:
+        for c in results.columns:
+            if (tuned := results.at(e.label, c)) and (default := results.at(e.label, (c[0], c[1] + DEFAULT))):
                 pairs[e, c] = tuned, default
-    encoders = [e for e in found.encoders if any(e == x for x, _ in pairs)]
-    columns = [c for c in found.columns if any(c == x for _, x in pairs)]
+    encoders = [e for e in results.encoders if any(e == x for x, _ in pairs)]
+    columns = [c for c in results.columns if any(c == x for _, x in pairs)]
     if not pairs:
         return None
     rows = []
     for task, metric in columns:
         cells: list[Cell | None] = []
         for e in encoders:
-            rates = {h.seed: h.learning_rate for h in found.artefacts.heads if (h.encoder, h.task) == (e.label, task)}
+            rates = {h.seed: h.learning_rate for h in results.artefacts.heads if (h.encoder, h.task) == (e.label, task)}
             rate = rates[min(rates)] if rates else None  # of the first seed
             cells.append(Cell(f"{rate:g}".replace("-", "\u2212")) if rate else None)
             cells += [cell_of(metric, score) for score in pairs.get((e, (task, metric)), (None, None))]
@@ -466,30 +466,30 @@ def _tuned(found: SuperbResults) -> Placed | None:
 # ---- plain tables, and the paragraph
 
 
-def plain_tables(found: SuperbResults) -> list[Table]:
+def plain_tables(results: SuperbResults) -> list[Table]:
     """The gain by caching, and recognised texts; tables without rows are left out."""
-    cells = {(task, encoder): cell for (encoder, task, metric, _), cell in found.cells.items() if metric == RATIO}
+    cells = {(task, encoder): cell for (encoder, task, metric, _), cell in results.cells.items() if metric == RATIO}
     order = sorted(cells, key=lambda k: (TASKS.index(k[0]) if k[0] in TASKS else len(TASKS), k[0]))
     ratios = [(SYSTEMS.get(task, task), encoder, f"{cells[task, encoder].value:.2f} ×") for task, encoder in order]
-    known = sorted((t for t in found.artefacts.transcripts if t.task in TASKS), key=lambda t: (TASKS.index(t.task), t.id))
-    texts = [(SYSTEMS[t.task], t.encoder, t.truth, t.predicted or "–") for t in known]
+    transcripts = sorted((t for t in results.artefacts.transcripts if t.task in TASKS), key=lambda t: (TASKS.index(t.task), t.id))
+    texts = [(SYSTEMS[t.task], t.encoder, t.truth, t.predicted or "–") for t in transcripts]
     cached = "Time of training a head with the encoder in the loop, over the time from hidden states computed once."
     columns = ("Task", "Encoder", "Spoken", "What was recognised")
-    made = [
+    tables = [
         Table("Features once", ("Task", "Encoder", "times faster"), tuple(ratios), cached),
         Table("What was recognised", columns, tuple(texts), "The first recordings of the test set."),
     ]
-    return [table for table in made if table.rows]
+    return [table for table in tables if table.rows]
 
 
-def summarise_superb(found: SuperbResults) -> str:
+def summarise_superb(results: SuperbResults) -> str:
     """How many encoders, tasks and seeds, and who is best how often. Empty without clean speech."""
-    main = [(task, metric) for task, metric in found.columns if MAIN.get(task) == metric]
-    scores = {c: {e.label: cell for e in found.encoders if (cell := found.at(e.label, c))} for c in main}
+    main = [(task, metric) for task, metric in results.columns if MAIN.get(task) == metric]
+    scores = {c: {e.label: cell for e in results.encoders if (cell := results.at(e.label, c))} for c in main}
     scores = {c: cells for c, cells in scores.items() if cells}
     if not scores:
         return ""
-    names = list(dict.fromkeys(e.label for e in found.encoders if any(e.label in cells for cells in scores.values())))
+    names = list(dict.fromkeys(e.label for e in results.encoders if any(e.label in cells for cells in scores.values())))
     seeds = max(cell.seeds for cells in scores.values() for cell in cells.values())
     who = names[0] if len(names) == 1 else f"{len(names)} encoders"
     counted = f"{len(scores)} {'task' if len(scores) == 1 else 'tasks'} of SUPERB"
@@ -547,8 +547,8 @@ class Matrix:
 
     @property
     def about(self) -> str:
-        some = f"{len(self.classes)} of {self.of:,} classes" if self.of > len(self.classes) else ""
-        return ", ".join(filter(None, [self.slot, some]))
+        shown = f"{len(self.classes)} of {self.of:,} classes" if self.of > len(self.classes) else ""
+        return ", ".join(filter(None, [self.slot, shown]))
 
     @property
     def above(self) -> float:
@@ -560,26 +560,26 @@ class Matrix:
         return self.above + self.side + 0.25 + 0.066 * min(LONGEST, max(map(len, self.classes)))
 
 
-def matrix(found: Confusion, several: bool) -> Matrix:
+def matrix(confusion: Confusion, several: bool) -> Matrix:
     """several: whether the slot is named beside the encoder. Of too many classes those with the most errors are kept."""
-    every = range(len(found.classes))
-    kept = list(every)
-    if len(found.classes) > MOST:
-        both = [sum(found.counts[i]) + sum(line[i] for line in found.counts) - 2 * found.counts[i][i] for i in every]
-        kept = sorted(sorted(every, key=lambda i: -both[i])[:MOST])
-    sums = [sum(line) for line in found.counts]
-    shares = tuple(tuple(found.counts[i][j] / sums[i] if sums[i] else 0.0 for j in kept) for i in kept)
-    return Matrix(found.encoder, found.slot if several else "", tuple(found.classes[i] for i in kept), shares, len(found.classes))
+    every, counts = range(len(confusion.classes)), confusion.counts
+    chosen = list(every)
+    if len(confusion.classes) > MOST:
+        both = [sum(counts[i]) + sum(line[i] for line in counts) - 2 * counts[i][i] for i in every]
+        chosen = sorted(sorted(every, key=lambda i: -both[i])[:MOST])
+    sums, classes = [sum(line) for line in counts], tuple(confusion.classes[i] for i in chosen)
+    shares = tuple(tuple(counts[i][j] / sums[i] if sums[i] else 0.0 for j in chosen) for i in chosen)
+    return Matrix(confusion.encoder, confusion.slot if several else "", classes, shares, len(every))
 
 
-def confusions(found: SuperbResults) -> list[tuple[str, Drawing]]:
+def confusions(results: SuperbResults) -> list[tuple[str, Drawing]]:
     """For every task that classifies: its name, and a matrix for every encoder and slot."""
-    made = []
+    drawings = []
     for task in TASKS:
-        some = [c for e in found.encoders for c in found.artefacts.confusions if (c.encoder, c.task) == (e.label, task)]
-        if not some:
+        of_task = [c for e in results.encoders for c in results.artefacts.confusions if (c.encoder, c.task) == (e.label, task)]
+        if not of_task:
             continue
-        matrices = [matrix(c, len({c.slot for c in some}) > 1) for c in some]
+        matrices = [matrix(c, len({c.slot for c in of_task}) > 1) for c in of_task]
         lines: list[list[Matrix]] = []  # as many in each as fit; the slots of an encoder begin a new one
         for m in matrices:
             room = INCHES - sum(LEFT + other.side + GAP for other in lines[-1]) if lines else 0.0
@@ -597,8 +597,8 @@ def confusions(found: SuperbResults) -> list[tuple[str, Drawing]]:
                 top -= height
             svg = svg_of(figure, f"confusion-{task}")
         alt = f"{SYSTEMS[task]}: percent of each class that was taken for another. {' '.join(map(_in_words, matrices))}"
-        made.append((SYSTEMS[task], Drawing(svg, alt)))
-    return made
+        drawings.append((SYSTEMS[task], Drawing(svg, alt)))
+    return drawings
 
 
 def _in_words(m: Matrix) -> str:
@@ -646,11 +646,11 @@ def _draw_matrix(figure: Canvas, m: Matrix, left: float, bottom: float) -> None:
 DET_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
 
 
-def det_curves(found: SuperbResults) -> Drawing | None:
+def det_curves(results: SuperbResults) -> Drawing | None:
     """Misses against false alarms on normal-deviate axes, with the equal error rate of each encoder marked; None without any."""
     curves: dict[Series, list[tuple[float, float]]] = {}  # (false alarms, misses), from the threshold that rejects most
-    for encoder in found.encoders:
-        if errors := (found.artefacts.errors or {}).get(encoder.label):
+    for encoder in results.encoders:
+        if errors := (results.artefacts.errors or {}).get(encoder.label):
             curves[encoder] = sorted(zip(*errors, strict=True), key=lambda point: (point[0], -point[1]))
     if not curves:
         return None
@@ -678,8 +678,8 @@ def det_curves(found: SuperbResults) -> Drawing | None:
         ax.set_ylim(low, high)
         ax.set_xlabel("False alarms: impostors let in (%)")
         ax.set_ylabel("Misses: speakers turned away (%)")
-        named = [(encoder, f"{shortened(encoder.label, 34)}: EER {100 * rate:.1f} %") for encoder, rate in rates.items()]
-        legend(figure, named, (4.75 / INCHES, 0.985), 1.8, labelspacing=0.8)
+        entries = [(encoder, f"{shortened(encoder.label, 34)}: EER {100 * rate:.1f} %") for encoder, rate in rates.items()]
+        legend(figure, entries, (4.75 / INCHES, 0.985), 1.8, labelspacing=0.8)
         svg = svg_of(figure, "det")
     text = "; ".join(f"{encoder.label} {100 * rate:.1f} %" for encoder, rate in rates.items())
     return Drawing(svg, f"Misses against false alarms of speaker verification. Equal error rates: {text}.")
@@ -702,17 +702,17 @@ LANE = 0.2  # inches: one line of a timeline
 Lane = tuple[str, Series | None, Sequence[Turn]]  # label, encoder (None: the truth), turns
 
 
-def timelines(found: SuperbResults) -> Drawing | None:
+def timelines(results: SuperbResults) -> Drawing | None:
     """For every speaker the true turns, and below them those that each encoder's head predicted; None without any."""
     groups: dict[str, list[tuple[Series, Timeline]]] = {}
-    for encoder in found.encoders:
-        for line in found.artefacts.timelines:
+    for encoder in results.encoders:
+        for line in results.artefacts.timelines:
             if line.encoder == encoder.label:
                 groups.setdefault(line.id, []).append((encoder, line))
     if not groups:
         return None
     lanes = {name: _lanes(lines) for name, lines in groups.items()}
-    heights = [0.95 + sum(len(some) * LANE + 0.16 for _, some in speakers) for speakers in lanes.values()]
+    heights = [0.95 + sum(len(lane_list) * LANE + 0.16 for _, lane_list in speakers) for speakers in lanes.values()]
     top, texts = sum(heights), []
     with blank(top) as figure:
         for (name, speakers), height in zip(lanes.items(), heights, strict=True):
@@ -720,10 +720,10 @@ def timelines(found: SuperbResults) -> Drawing | None:
             depth = height - 0.95
             ax = axes_at(figure, NAMES + 0.55, top - 0.4 - depth, INCHES - NAMES - 0.7, depth)
             y, ticks = 0.0, []
-            for speaker, some in speakers:
-                middle, across = y + LANE * len(some) / 2, ax.get_yaxis_transform()
+            for speaker, lane_list in speakers:
+                middle, across = y + LANE * len(lane_list) / 2, ax.get_yaxis_transform()
                 ax.text(-0.235, middle, shortened(speaker, 8), transform=across, fontsize=8.5, va="center")
-                for label, series, turns in some:
+                for label, series, turns in lane_list:
                     spans = [(t.start, t.end - t.start) for t in turns]
                     ax.broken_barh(spans, (y + 0.03, LANE - 0.06), color=INK if series is None else series.colour, linewidth=0)
                     ticks.append((y + LANE / 2, shortened(label, 22)))
@@ -749,22 +749,22 @@ def _lanes(lines: Sequence[tuple[Series, Timeline]]) -> list[tuple[str, list[Lan
     truth = lines[0][1].truth
     speakers = list(dict.fromkeys(t.speaker for t in truth))
     matched = [(encoder, match(truth, line.predicted), line.predicted) for encoder, line in lines]
-    further = max((len(set(found.values()) - set(speakers)) for _, found, _ in matched), default=0)
-    made = []
+    further = max((len(set(names.values()) - set(speakers)) for _, names, _ in matched), default=0)
+    by_speaker = []
     for name in [*speakers, *(f"nobody {i + 1}" for i in range(further))]:
-        some: list[Lane] = [("truth", None, [t for t in truth if t.speaker == name])]
-        some += [(e.label, e, [t for t in predicted if found.get(t.speaker) == name]) for e, found, predicted in matched]
-        made.append((name, some))
-    return made
+        lanes: list[Lane] = [("truth", None, [t for t in truth if t.speaker == name])]
+        lanes += [(e.label, e, [t for t in predicted if names.get(t.speaker) == name]) for e, names, predicted in matched]
+        by_speaker.append((name, lanes))
+    return by_speaker
 
 
 def match(truth: Sequence[Turn], predicted: Sequence[Turn]) -> dict[str, str]:
     """Predicted speaker -> true speaker, as the error rate matches them (a head's names mean nothing); then whoever is left."""
-    found = matching_names(truth, predicted)
-    left = [t for t in dict.fromkeys(t.speaker for t in truth) if t not in found.values()]
+    names = matching_names(truth, predicted)
+    left = [t for t in dict.fromkeys(t.speaker for t in truth) if t not in names.values()]
     strangers = (f"nobody {i + 1}" for i in range(len(predicted)))
-    others = [name for name in dict.fromkeys(p.speaker for p in predicted) if name not in found]
-    return found | {name: left.pop(0) if left else next(strangers) for name in others}
+    others = [name for name in dict.fromkeys(p.speaker for p in predicted) if name not in names]
+    return names | {name: left.pop(0) if left else next(strangers) for name in others}
 
 
 # ---- layer weights
@@ -788,27 +788,27 @@ class LayerUse(NamedTuple):
         return max([*map(len, self.shares.values()), (self.chosen or 0) + 1])
 
 
-def layer_use(found: SuperbResults) -> list[LayerUse]:
+def layer_use(results: SuperbResults) -> list[LayerUse]:
     """Of every encoder that has two states to weigh."""
-    made = []
-    for encoder in found.encoders:
+    uses = []
+    for encoder in results.encoders:
         shares = {}
         for task in TASKS:
-            mine = [h.weights for h in found.artefacts.heads if (h.encoder, h.task) == (encoder.label, task) and h.weights]
+            mine = [h.weights for h in results.artefacts.heads if (h.encoder, h.task) == (encoder.label, task) and h.weights]
             if mine and len(mine[0]) > 1 and all(len(weights) == len(mine[0]) for weights in mine):
                 shares[task] = tuple(map(fmean, zip(*mine, strict=True)))
-        layers = (found.artefacts.layers or {}).get(encoder.label, ())
+        layers = (results.artefacts.layers or {}).get(encoder.label, ())
         if shares:
-            made.append(LayerUse(encoder, shares, layers.index(max(layers)) if len(layers) > 1 else None))
-    return made
+            uses.append(LayerUse(encoder, shares, layers.index(max(layers)) if len(layers) > 1 else None))
+    return uses
 
 
-def layer_weights(found: SuperbResults) -> Drawing | None:
+def layer_weights(results: SuperbResults) -> Drawing | None:
     """A panel an encoder, a line a task, a column a hidden state (0: CNN output), darker for a greater share.
 
     For QbE, which has no weights, a square at the layer that dev chose. None where no encoder has two states to weigh.
     """
-    shown = layer_use(found)
+    shown = layer_use(results)
     if not shown:
         return None
     most = max(max(shares) for use in shown for shares in use.shares.values())
@@ -848,7 +848,7 @@ def layer_weights(found: SuperbResults) -> Drawing | None:
 ACROSS = 4  # panels of the sweep in a line
 
 
-def sweeps(found: SuperbResults) -> Drawing | None:
+def sweeps(results: SuperbResults) -> Drawing | None:
     """Score on dev by learning rate, a panel a task, a line an encoder; a dotted upright at the default.
 
     Filled where it was trained to the end, hollow where it was dropped on the way, ringed where it was chosen. None without a sweep
@@ -856,13 +856,13 @@ def sweeps(found: SuperbResults) -> Drawing | None:
     """
     lines: dict[str, list[tuple[Series, Head]]] = {}
     for task in TASKS:
-        for e in found.encoders:
-            heads = [h for h in found.artefacts.heads if (h.encoder, h.task) == (e.label, task) and len(_tried(h)) > 1]
+        for e in results.encoders:
+            heads = [h for h in results.artefacts.heads if (h.encoder, h.task) == (e.label, task) and len(_tried(h)) > 1]
             if heads:
                 lines.setdefault(task, []).append((e, min(heads, key=lambda h: h.seed)))
     if not lines:
         return None
-    shown = [e for e in found.encoders if any(e == s for some in lines.values() for s, _ in some)]
+    shown = [e for e in results.encoders if any(e == s for heads_of_task in lines.values() for s, _ in heads_of_task)]
     deep, wide, height, between = -(-len(lines) // ACROSS), min(len(lines), ACROSS), 1.25, 0.62  # the last two: inches
     above = 0.24 * -(-len(shown) // 4) + 0.45
     total, texts = above + deep * (height + between) - 0.2, []
@@ -872,9 +872,9 @@ def sweeps(found: SuperbResults) -> Drawing | None:
         figure.subplots_adjust(left=0.055, right=right, top=1 - above / total, bottom=0.3 / total)
         figure.subplots_adjust(wspace=0.3, hspace=between / height)
         legend(figure, [(e, e.label) for e in shown], (0.04, 1.0), 1.8, ncols=min(len(shown), 4), columnspacing=1.6)
-        for ax, (task, some) in zip(axes, lines.items(), strict=False):
-            _draw_sweeps(ax, task, some)
-            for e, head in some:
+        for ax, (task, heads_of_task) in zip(axes, lines.items(), strict=False):
+            _draw_sweeps(ax, task, heads_of_task)
+            for e, head in heads_of_task:
                 rates = ", ".join(f"{t.learning_rate:g} {t.value:.{decimals(MAIN[task])}f}" for t in _tried(head))
                 chosen = f" (chosen {head.learning_rate:g})" if head.learning_rate else ""
                 texts.append(f"{SYSTEMS[task]}, {e.label}: {rates}{chosen}")
@@ -895,11 +895,11 @@ def _draw_sweeps(ax: Axes, task: str, lines: Sequence[tuple[Series, Head]]) -> N
     for default in {h.default for _, h in lines if h.default}:
         ax.axvline(default, color=MUTED, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=1)
     for series, head in lines:
-        tried = _tried(head)
-        longest = max(t.steps for t in tried)
-        ax.plot([t.learning_rate for t in tried], [t.value for t in tried], color=series.colour, linewidth=1.3)
+        trials = _tried(head)
+        longest = max(t.steps for t in trials)
+        ax.plot([t.learning_rate for t in trials], [t.value for t in trials], color=series.colour, linewidth=1.3)
         ax.margins(0.12)
-        for trial in tried:
+        for trial in trials:
             x, y = [trial.learning_rate], [trial.value]
             face = series.colour if trial.steps == longest else "none"
             ax.plot(x, y, marker=series.marker, color=series.colour, markersize=4, markerfacecolor=face)
@@ -907,8 +907,8 @@ def _draw_sweeps(ax: Axes, task: str, lines: Sequence[tuple[Series, Head]]) -> N
                 ax.plot(x, y, "o", color=INK, markersize=9, markerfacecolor="none", markeredgewidth=1, clip_on=False)
     ax.set_xscale("log")
     powers = sorted({round(math.log10(t.learning_rate)) for _, h in lines for t in _tried(h)})
-    some = powers[:: -len(powers) // 4]
-    ax.set_xticks([10.0**p for p in some], [f"1e{p}".replace("-", "\u2212") for p in some])
+    shown = powers[:: -len(powers) // 4]
+    ax.set_xticks([10.0**p for p in shown], [f"1e{p}".replace("-", "\u2212") for p in shown])
     ax.minorticks_off()
     ax.tick_params(labelsize=7.5)
     below = f"{metric_name(metric)} ({unit(metric)})" if unit(metric) else metric_name(metric)

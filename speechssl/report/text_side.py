@@ -67,8 +67,8 @@ class Lectures:
 
     def gains(self, task: str) -> dict[str, Row]:
         """By arm, in the order of the chart."""
-        found = {row.encoder: row for row in self.rows if row.metric == GAIN and row.system == task}
-        return {arm: found[arm] for arm in in_order(found)}
+        by_arm = {row.encoder: row for row in self.rows if row.metric == GAIN and row.system == task}
+        return {arm: by_arm[arm] for arm in in_order(by_arm)}
 
 
 def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
@@ -146,11 +146,11 @@ TITLED = {  # what titles of tables begin with -> the part that they are of, the
 
 def in_parts(tables: Iterable[Table]) -> list[Table]:
     """In the order of the parts, which their titles begin with; first those of none."""
-    found = []
+    numbered = []
     for table in tables:
         part = next((n for title, n in TITLED.items() if table.title.startswith(title)), 0)
-        found.append((part, replace(table, title=titled(part, table.title)) if part else table))
-    return [table for _, table in sorted(found, key=lambda pair: pair[0])]
+        numbered.append((part, replace(table, title=titled(part, table.title)) if part else table))
+    return [table for _, table in sorted(numbered, key=lambda pair: pair[0])]
 
 
 def titled(part: int, title: str) -> str:
@@ -169,10 +169,10 @@ def part_of(row: Row, symbols: Collection[str]) -> tuple[int, str]:
     return (2, task) if task in symbols else (5, task) if row.encoder in get_args(Objective) else (1, task)
 
 
-def so_far(found: Lectures) -> list[Table]:
+def so_far(lectures: Lectures) -> list[Table]:
     """What was run and what is still to come, where a run is in progress; then also its scores, until gains are taken."""
-    rows = [row for row in found.rows if row.metric != GAIN]
-    if not rows or (found.ended and not found.begun):
+    rows = [row for row in lectures.rows if row.metric != GAIN]
+    if not rows or (lectures.ended and not lectures.begun):
         return []
     symbols = {row.system for row in rows if row.encoder in ("specific", "bert", "re-emb")}
     runs: dict[int, dict[str, set[tuple[str, str, int]]]] = {}
@@ -180,23 +180,23 @@ def so_far(found: Lectures) -> list[Table]:
         part, task = part_of(row, symbols)
         runs.setdefault(part, {}).setdefault(row.encoder, set()).add((task, row.encoder, row.seed))
     lines = []
-    for part, about in PARTS.items():
+    for part, title in PARTS.items():
         arms = runs.get(part, {})
         done = set().union(*arms.values())
         tasks = ", ".join(dict.fromkeys(task for task, *_ in sorted(done)))
-        lines.append((f"{part} {about}", tasks or "still to come", ", ".join(in_order(arms)) or None, len(done)))
-    begun = f"Begun and not done: {', '.join(found.begun)}. " if found.begun else ""
+        lines.append((f"{part} {title}", tasks or "still to come", ", ".join(in_order(arms)) or None, len(done)))
+    begun = f"Begun and not done: {', '.join(lectures.begun)}. " if lectures.begun else ""
     note = f"{begun}Gains over scratch and the lectures' tables follow from `speechssl text gains`, which the recipe ends with."
     tables = [Table("So far: what was run, part by part", ("part", "tasks", "starts", "runs"), tuple(lines), note)]
     scored = [row for row in rows if not of_languages(row.system)]
-    if found.ended or not scored:
+    if lectures.ended or not scored:
         return tables
     tasks_of = list(dict.fromkeys((row.system, row.metric) for row in scored))
 
     def cell(arm: str, task: tuple[str, str]) -> str | None:
-        some = [row for row in scored if (row.encoder, row.system, row.metric) == (arm, *task)]
-        number = f"{fmean(row.value for row in some):.{DECIMALS.get(task[1], 1)}f}" if some else ""
-        return f"{number} ({len(some)} seed{'s' * (len(some) > 1)})" if some else None
+        seeds = [row for row in scored if (row.encoder, row.system, row.metric) == (arm, *task)]
+        number = f"{fmean(row.value for row in seeds):.{DECIMALS.get(task[1], 1)}f}" if seeds else ""
+        return f"{number} ({len(seeds)} seed{'s' * (len(seeds) > 1)})" if seeds else None
 
     arms_of = in_order({row.encoder for row in scored})
     cells = tuple((arm, *(cell(arm, task) for task in tasks_of)) for arm in arms_of)
@@ -207,58 +207,58 @@ def so_far(found: Lectures) -> list[Table]:
     ]
 
 
-def text_side_section(found: Lectures) -> Section:
-    tasks = list(dict.fromkeys(row.system for row in found.rows if row.metric == GAIN and not has_own_table(row.system)))
+def text_side_section(lectures: Lectures) -> Section:
+    tasks = list(dict.fromkeys(row.system for row in lectures.rows if row.metric == GAIN and not has_own_table(row.system)))
     tasks = [MEAN] * (MEAN in tasks) + [task for task in tasks if task != MEAN]
     drawn: list[tuple[int, str, str, Drawing | None]] = []  # part, title, caption
     if tasks:
         published = f"Below the bars: what Hung-yi Lee's lecture says of the chart of {PAPER} (GLUE, published size)."
         caption = f"Points over training from scratch, with 95 % intervals over seeds and items. {published}"
-        drawn.append((1, "Gain over scratch", caption, gain_bars(found, tasks)))
+        drawn.append((1, "Gain over scratch", caption, gain_bars(lectures, tasks)))
         caption = "Runs that are shuffled, pairs and copies whose parts lie further and further apart."
-        drawn.append((1, "Gain against the length of dependencies", caption, gain_by_length(found, tasks)))
-    symbols = list(dict.fromkeys(row.system for row in found.rows if row.encoder == "re-emb"))
+        drawn.append((1, "Gain against the length of dependencies", caption, gain_by_length(lectures, tasks)))
+    symbols = list(dict.fromkeys(row.system for row in lectures.rows if row.encoder == "re-emb"))
     if symbols:
         caption = f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines across, where it has the task)."
-        drawn.append((2, SYMBOL_TITLE, caption, symbol_bars(found, symbols)))
-    if drawing := alignment_by_layer(found):
+        drawn.append((2, SYMBOL_TITLE, caption, symbol_bars(lectures, symbols)))
+    if drawing := alignment_by_layer(lectures):
         caption = (
             "Mean reciprocal rank of translations among the words of the other language, as states are and less the mean of each."
         )
         drawn.append((4, "One space for languages", caption, drawing))
-    learned = list(dict.fromkeys(task for task, _ in found.curves if task != PERPLEXITY))
-    for task in [*learned, PERPLEXITY] if any(task == PERPLEXITY for task, _ in found.curves) else learned:
+    learned = list(dict.fromkeys(task for task, _ in lectures.curves if task != PERPLEXITY))
+    for task in [*learned, PERPLEXITY] if any(task == PERPLEXITY for task, _ in lectures.curves) else learned:
         caption = (
             "Optimisation: loss in training. Generalisation: the score on the test set, against steps and at equal training loss."
         )
         published = f" {DUAL_NOTE}" if task == "dual" else ""
         part = 2 if task in symbols else 3 if task in FROZEN else 6 if task == PERPLEXITY else 1
-        drawn.append((part, f"{task}: optimisation and generalisation", caption + published, curves(found, task)))
-    drawn += [(7, *figure) for figure in surface_figures(found.surfaces)]
+        drawn.append((part, f"{task}: optimisation and generalisation", caption + published, curves(lectures, task)))
+    drawn += [(7, *figure) for figure in surface_figures(lectures.surfaces)]
     drawn.sort(key=lambda figure: figure[0])
     figures = [(titled(part, title), caption, drawing) for part, title, caption, drawing in drawn]
-    return Section(summary(found, tasks), figures=figures, tables=(*so_far(found), *in_parts(found.tables)))
+    return Section(summary(lectures, tasks), figures=figures, tables=(*so_far(lectures), *in_parts(lectures.tables)))
 
 
-def summary(found: Lectures, tasks: Sequence[str]) -> str:
+def summary(lectures: Lectures, tasks: Sequence[str]) -> str:
     """Which starts gain over scratch on the first task, the mean if there is one; "" where no gain was measured."""
     if not tasks:
         return ""
-    gains = found.gains(tasks[0])
+    gains = lectures.gains(tasks[0])
     sure = [arm for arm, row in gains.items() if row.low is not None and row.low > 0]
     where = "in the mean of the tasks" if tasks[0] == MEAN else f"on {tasks[0]}"
     if not sure:
         return f"No start gains over scratch {where} by more than its interval."
-    named = listed([f"{arm} {interval_text(gains[arm], '+')}" for arm in sure])
-    return f"Gain over scratch, {where}: {named} points."
+    starts = listed([f"{arm} {interval_text(gains[arm], '+')}" for arm in sure])
+    return f"Gain over scratch, {where}: {starts} points."
 
 
-def gain_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:
-    arms = in_order({arm for task in tasks for arm in found.gains(task)})
+def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
+    arms = in_order({arm for task in tasks for arm in lectures.gains(task)})
     height, names, texts = 1.5, 0.95, []
     with blank(len(tasks) * (height + 0.35) + names) as figure:
         for n, task in enumerate(tasks):
-            gains = found.gains(task)
+            gains = lectures.gains(task)
             ax = axes_at(figure, 0.55, names + (len(tasks) - 1 - n) * (height + 0.35), 7.9, height)
             for place, arm in enumerate(arms):
                 if row := gains.get(arm):
@@ -276,7 +276,7 @@ def gain_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:
     return Drawing(svg, f"Gain over scratch in points. {'; '.join(texts)}.")
 
 
-def symbol_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:
+def symbol_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
     """Four bars a task, in the order of the lecture."""
     texts = []
     with blank(2.4) as figure:
@@ -284,7 +284,7 @@ def symbol_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:
         for n, task in enumerate(tasks):
             for place, arm in enumerate(SYMBOL_ARMS):
                 x = n + 0.2 * (place - 1.5)
-                ours = [r.value for r in found.rows if (r.system, r.encoder) == (task, arm) and r.metric != GAIN]
+                ours = [r.value for r in lectures.rows if (r.system, r.encoder) == (task, arm) and r.metric != GAIN]
                 published = SYMBOLS.get(task, {}).get(arm)
                 if ours:
                     ax.bar([x], [fmean(ours)], 0.18, color=Series("", "", "", place).colour, label=arm if n == 0 else None)
@@ -299,31 +299,31 @@ def symbol_bars(found: Lectures, tasks: Sequence[str]) -> Drawing:
     return Drawing(svg, f"{SYMBOL_TITLE}. {'; '.join(texts)}.")
 
 
-def gain_by_length(found: Lectures, tasks: Sequence[str]) -> Drawing | None:
+def gain_by_length(lectures: Lectures, tasks: Sequence[str]) -> Drawing | None:
     """A line a kind of data, on the first task that has two lengths of one; None where no task has."""
     for task in tasks:
         kinds: dict[str, list[tuple[int, Row]]] = {}
-        for arm, row in found.gains(task).items():
+        for arm, row in lectures.gains(task).items():
             if (length := dependency(arm)) is not None:
                 kinds.setdefault(family(arm), []).append((length, row))
-        kinds = {kind: sorted(some, key=lambda pair: pair[0]) for kind, some in kinds.items() if len(some) > 1}
+        kinds = {kind: sorted(pairs, key=lambda pair: pair[0]) for kind, pairs in kinds.items() if len(pairs) > 1}
         if not kinds:
             continue
         series = {kind: Series("", "", kind, n) for n, kind in enumerate(kinds)}
         with panels_in(1, 1, 2.2, entries=list(series.values())) as (figure, ((ax,),)):
-            for kind, some in kinds.items():
-                xs, colour = [length for length, _ in some], series[kind].colour
-                ax.plot(xs, [row.value for _, row in some], color=colour, marker=series[kind].marker, linewidth=1.4)
-                for length, row in some:
+            for kind, pairs in kinds.items():
+                xs, colour = [length for length, _ in pairs], series[kind].colour
+                ax.plot(xs, [row.value for _, row in pairs], color=colour, marker=series[kind].marker, linewidth=1.4)
+                for length, row in pairs:
                     draw_interval(ax, length, row, color=colour, linewidth=1.2)
             ax.set_xscale("log", base=2)
-            shown = sorted({length for some in kinds.values() for length, _ in some})
+            shown = sorted({length for pairs in kinds.values() for length, _ in pairs})
             ax.set_xticks(shown, [str(n) for n in shown])
             ax.minorticks_off()
             ax.set_xlabel("places between what depends on each other, at most")
             ax.set_ylabel(f"points, {task}")
             svg = svg_of(figure, "text-lengths")
-        texts = [f"{kind}: " + ", ".join(f"{n} {row.value:+.1f}" for n, row in some) for kind, some in kinds.items()]
+        texts = [f"{kind}: " + ", ".join(f"{n} {row.value:+.1f}" for n, row in pairs) for kind, pairs in kinds.items()]
         return Drawing(svg, f"Gain over scratch ({task}) by the length of dependencies. {'; '.join(texts)}.")
     return None
 
@@ -340,10 +340,10 @@ def side_by_side(
         yield figure, panels, series
 
 
-def alignment_by_layer(found: Lectures) -> Drawing | None:
+def alignment_by_layer(lectures: Lectures) -> Drawing | None:
     """A line a start, the mean of its seeds; None where no alignment was measured."""
     lines: dict[tuple[bool, str], dict[int, list[float]]] = {}
-    for row in found.rows:
+    for row in lectures.rows:
         kind, _, rest = row.system.partition("-")
         if kind == ALIGNMENT:
             layer, _, states = rest.partition("-")
@@ -366,21 +366,21 @@ def alignment_by_layer(found: Lectures) -> Drawing | None:
     return Drawing(svg, f"Mean reciprocal rank of translations by layer. {'; '.join(texts)}.")
 
 
-def curves(found: Lectures, task: str) -> Drawing:
+def curves(lectures: Lectures, task: str) -> Drawing:
     """Three panels: training loss and score against steps, and score against training loss; means over seeds."""
-    arms = in_order(arm for name, arm in found.curves if name == task)
-    scale, named = (1, task) if task == PERPLEXITY else (100, "score (%)")
+    arms = in_order(arm for name, arm in lectures.curves if name == task)
+    scale, score_name = (1, task) if task == PERPLEXITY else (100, "score (%)")
     texts = []
     with side_by_side(arms, (0.55, 3.3, 6.05), 2.3) as (figure, panels, series):
         for arm in arms:
-            points = mean_curve(found.curves[task, arm])
+            points = mean_curve(lectures.curves[task, arm])
             steps, losses, scores = ([p[i] * (scale if i == 2 else 1) for p in points] for i in range(3))
             for ax, xs, ys in zip(panels, (steps, steps, losses), (losses, scores, scores), strict=True):
                 ax.plot(xs, ys, color=series[arm].colour, marker=series[arm].marker, markersize=3, linewidth=1.2)
             texts.append(
-                f"{arm}: loss {losses[0]:.2f} to {losses[-1]:.2f}, {named.split(' ')[0]} {scores[0]:.1f} to {scores[-1]:.1f}"
+                f"{arm}: loss {losses[0]:.2f} to {losses[-1]:.2f}, {score_name.split(' ')[0]} {scores[0]:.1f} to {scores[-1]:.1f}"
             )
-        for ax, x, y in zip(panels, ("steps", "steps", "training loss"), ("training loss", named, named), strict=True):
+        for ax, x, y in zip(panels, ("steps", "steps", "training loss"), ("training loss", score_name, score_name), strict=True):
             ax.set_xlabel(x)
             ax.set_title(y, loc="left", fontsize=8)
         panels[2].invert_xaxis()
@@ -408,37 +408,37 @@ class SurfaceRun:
 
 def read_surfaces(out: Path) -> tuple[SurfaceRun, ...]:
     """Those in a folder of results. Raises InputError for a file that is damaged."""
-    found = []
+    surfaces = []
     for path in sorted(out.glob(f"runs/*-{SURFACE}/*/surface.json")):
         values = read_json(path)
         try:
-            parts = {part: {name: np.array(some, float) for name, some in one.items()} for part, one in values["parts"].items()}
+            parts = {part: {name: np.array(rows, float) for name, rows in one.items()} for part, one in values["parts"].items()}
             train, dev = values["splits"]
             for part, one in parts.items():
                 shape = (len(one["at"]),) if part in LINES else (len(one["y"]), len(one["x"]))
                 if any(one[split].shape != shape for split in (train, dev)):
                     raise ValueError(f"{part} has gaps")
-            found.append(SurfaceRun(values["kind"], values["arm"], int(values["seed"]), (train, dev), parts))
+            surfaces.append(SurfaceRun(values["kind"], values["arm"], int(values["seed"]), (train, dev), parts))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{path} is not what `speechssl text surface` leaves ({error}); delete its folder") from error
-    return tuple(found)
+    return tuple(surfaces)
 
 
-def surface_figures(found: Sequence[SurfaceRun]) -> list[tuple[str, str, Drawing | None]]:
+def surface_figures(all_runs: Sequence[SurfaceRun]) -> list[tuple[str, str, Drawing | None]]:
     """Title, caption and drawing: of each kind of reader the lines, and the planes of the first seed."""
     figures: list[tuple[str, str, Drawing | None]] = []
-    for kind in dict.fromkeys(run.kind for run in found):
-        runs = [run for run in found if run.kind == kind]
+    for kind in dict.fromkeys(run.kind for run in all_runs):
+        runs = [run for run in all_runs if run.kind == kind]
         caption = f"Means over seeds. Solid: {runs[0].splits[0]}; dashed: {runs[0].splits[1]}. Loss in nats."
         figures.append((f"{kind}: the loss along lines", caption, line_figure(runs, kind)))
-        for part, about in PLANES.items():
+        for part, axes in PLANES.items():
             first = {run.arm: run for run in reversed(runs) if part in run.parts}
             if first:
                 caption = (
-                    f"Loss in nats on {runs[0].splits[0]}; {about}. The cross is where training ended, the ring where it began."
+                    f"Loss in nats on {runs[0].splits[0]}; {axes}. The cross is where training ended, the ring where it began."
                 )
-                some = [first[arm] for arm in in_order(first)]
-                figures.append((f"{kind}: the loss in a plane ({about})", caption, plane_figure(some, part, kind)))
+                planes = [first[arm] for arm in in_order(first)]
+                figures.append((f"{kind}: the loss in a plane ({axes})", caption, plane_figure(planes, part, kind)))
     return figures
 
 
@@ -448,10 +448,10 @@ def line_figure(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
     with side_by_side(arms, (0.62, 4.72), 3.6) as (figure, panels, series):
         for part, ax in zip(LINES, panels, strict=True):
             for arm in arms:
-                some = [run for run in runs if run.arm == arm]
-                at = some[0].parts[part]["at"]
-                alike = [run for run in some if np.array_equal(run.parts[part]["at"], at)]
-                means = [np.mean([run.parts[part][split] for run in alike], axis=0) for split in some[0].splits]
+                of_arm = [run for run in runs if run.arm == arm]
+                at = of_arm[0].parts[part]["at"]
+                alike = [run for run in of_arm if np.array_equal(run.parts[part]["at"], at)]
+                means = [np.mean([run.parts[part][split] for run in alike], axis=0) for split in of_arm[0].splits]
                 for loss, dash in zip(means, ("-", "--"), strict=True):
                     ax.plot(at, loss, dash, color=series[arm].colour, linewidth=1.3)
                 ends = ", ".join(f"{x:g}: {loss:.2f}" for x, loss in zip(at, means[0], strict=True) if x in (at[0], 0, 1, at[-1]))
