@@ -96,7 +96,7 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     Where several folders have a system for the same condition of a corpus, it is named after them. Raises InputError where there
     are no scores, or they are damaged.
     """
-    found: list[Scores] = []
+    scores: list[Scores] = []
     for folder in {folder.resolve(): folder for folder in folders}.values():
         if not folder.is_dir():
             raise InputError(f"there is no folder {folder}; give one that `speechssl evaluate` wrote to")
@@ -106,28 +106,28 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
             raise InputError(f"{folder} has no scores of questions itself; give its subfolders that have: {names}")
         if not paths:
             raise InputError(f"{folder} has no scores of questions; run the evaluation into it again (its answers are kept)")
-        found += map(_read_scores, paths)
-    if missing := [s for s in systems if s not in {f.system for f in found}]:
-        known = ", ".join(dict.fromkeys(f.system for f in found))
-        raise InputError(f"there are no scores of the system {missing[0]!r}; choose from {known}")
-    found = [f for f in found if not systems or f.system in systems]
+        scores += map(_read_scores, paths)
+    if missing := [s for s in systems if s not in {f.system for f in scores}]:
+        choices = ", ".join(dict.fromkeys(f.system for f in scores))
+        raise InputError(f"there are no scores of the system {missing[0]!r}; choose from {choices}")
+    scores = [f for f in scores if not systems or f.system in systems]
     of_system: dict[tuple[str, str, Where], list[Path]] = {}
-    for f in found:
+    for f in scores:
         of_system.setdefault((f.corpus, f.system, f.condition), []).append(f.folder)
-    several = {(corpus, system) for (corpus, system, _), some in of_system.items() if len(some) > 1}
-    different, parts = {f.folder for f in found if (f.corpus, f.system) in several}, 1
+    twins = {(corpus, system) for (corpus, system, _), places in of_system.items() if len(places) > 1}
+    different, parts = {f.folder for f in scores if (f.corpus, f.system) in twins}, 1
     while len({folder.parts[-parts:] for folder in different}) < len(different):  # as many of the last parts as tell them apart
         parts += 1
     return [
-        replace(f, system=f"{f.system} ({Path(*f.folder.parts[-parts:])})") if (f.corpus, f.system) in several else f for f in found
+        replace(s, system=f"{s.system} ({Path(*s.folder.parts[-parts:])})") if (s.corpus, s.system) in twins else s for s in scores
     ]
 
 
 def _read_scores(path: Path) -> Scores:
     lines, card = read_lines(path), read_json(path.with_suffix(".card.json"))
-    wanted = ("corpus", "split", "data", "condition")
-    if not isinstance(card, dict) or any(not isinstance(card.get(name), str) for name in wanted):
-        raise InputError(f"{path.with_suffix('.card.json')} does not record what was scored ({', '.join(wanted)}); evaluate again")
+    fields = ("corpus", "split", "data", "condition")
+    if not isinstance(card, dict) or any(not isinstance(card.get(name), str) for name in fields):
+        raise InputError(f"{path.with_suffix('.card.json')} does not record what was scored ({', '.join(fields)}); evaluate again")
     if card.get("lines") not in (None, hash_bytes(path.read_bytes())):
         raise InputError(f"{path} was changed after it was written; evaluate again")
     for line in lines:
@@ -164,8 +164,8 @@ class Compared:
     @property
     def conditions(self) -> list[Where]:
         """Clean first, then by name, from the quietest noise to the loudest."""
-        found = {s.condition for s in self.scores}
-        return sorted(found, key=lambda c: (c[0] != "clean", c[0], -(c[1] or 0.0)))
+        conditions = {s.condition for s in self.scores}
+        return sorted(conditions, key=lambda c: (c[0] != "clean", c[0], -(c[1] or 0.0)))
 
     @property
     def card(self) -> Mapping[str, Any]:
@@ -205,7 +205,7 @@ class Compared:
 
 
 def compare(
-    found: Sequence[Scores], metric: str = "", common: bool = False, seed: int = 0, resamples: int = RESAMPLES
+    results: Sequence[Scores], metric: str = "", common: bool = False, seed: int = 0, resamples: int = RESAMPLES
 ) -> list[Compared]:
     """Draw what belongs together, corpus by corpus. metric: one of METRICS; "": of each corpus the first that it has.
 
@@ -213,36 +213,36 @@ def compare(
     Raises InputError for systems of one corpus that were scored on other data or other questions, and where nothing has the metric.
     """
     by_corpus: dict[str, list[Scores]] = {}
-    for scores in found:
+    for scores in results:
         by_corpus.setdefault(scores.corpus, []).append(scores)
-    compared = [c for some in by_corpus.values() if (c := _compare_corpus(some, metric, common, seed, resamples))]
+    compared = [c for of_corpus in by_corpus.values() if (c := _compare_corpus(of_corpus, metric, common, seed, resamples))]
     if not compared:
         raise InputError(f"no result has {metric or 'a score'}; choose another --metric ({', '.join(METRICS)})")
     return compared
 
 
-def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int) -> Compared | None:
+def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int) -> Compared | None:
     """One corpus; None where nothing has the metric. Raises InputError for scores that cannot be paired."""
-    metric = next((m for m in ([metric] if metric else METRICS) if any(s.values(m) for s in found)), "")
+    metric = next((m for m in ([metric] if metric else METRICS) if any(s.values(m) for s in results)), "")
     if not metric:
         return None
-    having = [s for s in found if s.values(metric)]
+    having = [s for s in results if s.values(metric)]
     shared = _shared_questions(having, metric, common)
-    kept = [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in having]
+    restricted = [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in having]
 
     # the voice of every question, "" where none is known or two contradict each other: lines of some systems have none, and those
     # of others, on the same data, say it
-    known: dict[str, set[str]] = {}
-    for scores in kept:
+    voices_of: dict[str, set[str]] = {}
+    for scores in restricted:
         for i, line in scores.lines.items():
-            known.setdefault(i, set()).update([str(line["voice"])] if "voice" in line else [])
-    voices = {i: some.pop() if len(some) == 1 else "" for i, some in known.items()}
+            voices_of.setdefault(i, set()).update([str(line["voice"])] if "voice" in line else [])
+    voices = {i: names.pop() if len(names) == 1 else "" for i, names in voices_of.items()}
     cells: dict[tuple[str, Where, str], list[ItemScore]] = {}  # what is drawn together: the metric, and WER where there is one
-    for scores in kept:
+    for scores in restricted:
         values = scores.values(metric)
         items = [ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i]) for i, line in scores.lines.items()]
         cells[scores.system, scores.condition, metric] = items
-    for scores in kept:
+    for scores in restricted:
         if scores.recognises:
             cells[scores.system, scores.condition, WER] = _word_errors(scores, voices)
 
@@ -253,21 +253,21 @@ def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: in
 
     questions, units = common_units(cells, PASSAGE)
     return Compared(
-        corpus=kept[0].corpus,
+        corpus=restricted[0].corpus,
         metric=metric,
-        scores=tuple(sorted(kept, key=order)),
+        scores=tuple(sorted(restricted, key=order)),
         estimates=resampled(cells, seed, resamples, PASSAGE),
         drawn=units.name,
         groups=dict(zip(questions, units.labels, strict=True)),
-        aside=tuple(dict.fromkeys(s.system for s in found if s not in having)),
+        aside=tuple(dict.fromkeys(s.system for s in results if s not in having)),
     )
 
 
-def _shared_questions(found: Sequence[Scores], metric: str, common: bool) -> set[str]:
+def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> set[str]:
     """Those that all have. Raises InputError where they are of other data or noise, or (without common) of other questions."""
-    first = found[0]
+    first = results[0]
     of_condition: dict[Where, Scores] = {}  # the first scores of every condition
-    for other in found:
+    for other in results:
         if other.card["data"] != first.card["data"]:
             raise InputError(
                 f"{first.path} and {other.path} were scored on different manifests of {first.corpus}; evaluate both on one"
@@ -276,12 +276,12 @@ def _shared_questions(found: Sequence[Scores], metric: str, common: bool) -> set
         if same.card.get("snr_over", ACTIVE) != other.card.get("snr_over", ACTIVE):
             raise InputError(f"{same.path} and {other.path} have SNRs over {' and over '.join(SNR_OVER)}; evaluate both with one")
 
-    questions = [set(scores.values(metric)) for scores in found]
+    questions = [set(scores.values(metric)) for scores in results]
     shared = set.intersection(*questions)
-    for other, some in zip(found, questions, strict=True):
-        if some != questions[0] and not (common and shared):
+    for other, ids in zip(results, questions, strict=True):
+        if ids != questions[0] and not (common and shared):
             raise InputError(
-                f"{first.path} and {other.path} were scored on different questions ({len(questions[0])} and {len(some)}, "
+                f"{first.path} and {other.path} were scored on different questions ({len(questions[0])} and {len(ids)}, "
                 f"{len(shared)} in common); evaluate both on the same, leave one out (--systems), or compare on those in common "
                 "(--common)"
             )
@@ -323,7 +323,7 @@ def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] 
     """The tests of every corpus, adjusted together. pairs: of systems; none: every system without a transcript against every other,
     or all pairs where that gives none. Raises InputError for a pair that no corpus has.
     """
-    chosen, found = list(pairs), []
+    chosen, by_corpus = list(pairs), []
     for c in compared:
         every_pair, tests = list(combinations(c.systems, 2)), []
         one_textless = [(a, b) if a in c.textless else (b, a) for a, b in every_pair if a in c.textless or b in c.textless]
@@ -335,14 +335,14 @@ def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] 
                     apart = None not in (one, other) and one != other and is_drawn(*condition)
                     difference = combined(lambda x, y: 100 * (x - y), a, b)
                     tests.append(PairedTest(first, second, condition, difference, seeds=(one, other) if apart else None))
-        found.append(tests)
+        by_corpus.append(tests)
     for first, second in chosen:
-        if not any((t.first, t.second) == (first, second) for some in found for t in some):
-            known = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
-            raise InputError(f"{first} and {second} were not scored in one condition of a corpus; the systems are {known}")
-    every = holm([t.difference.p_value for some in found for t in some])
+        if not any((t.first, t.second) == (first, second) for tests in by_corpus for t in tests):
+            systems = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
+            raise InputError(f"{first} and {second} were not scored in one condition of a corpus; the systems are {systems}")
+    every = holm([t.difference.p_value for tests in by_corpus for t in tests])
     adjusted = iter(every)  # in the order in which they went in, corpus after corpus
-    return [[replace(t, p_holm=next(adjusted), family=len(every)) for t in some] for some in found]
+    return [[replace(t, p_holm=next(adjusted), family=len(every)) for t in tests] for tests in by_corpus]
 
 
 # ---- where the lines cross
@@ -392,18 +392,18 @@ def families(c: Compared, textless: str) -> dict[str, list[Point]]:
             wer, cascade, other = c.get(system, where, WER), c.get(system, where), c.get(textless, where)
             if wer and cascade and other:
                 points.append(Point(system, where, wer, cascade, other))
-    found = {f"noise, {name}": [p for p in points if p.system == name] for name in c.recognisers}
-    found["simulated"] = [p for p in points if reads_reference(p.system)]
-    found["recognisers"] = [p for p in points if p.system in c.recognisers and p.condition == CLEAN]
-    several = [name for name, some in found.items() if len(some) > 1]
+    by_name = {f"noise, {name}": [p for p in points if p.system == name] for name in c.recognisers}
+    by_name["simulated"] = [p for p in points if reads_reference(p.system)]
+    by_name["recognisers"] = [p for p in points if p.system in c.recognisers and p.condition == CLEAN]
+    several = [name for name, members in by_name.items() if len(members) > 1]
     if len(several) > 1:
-        found["all"] = points
-    return {name: sorted(found[name], key=lambda p: p.wer.value) for name in found if name in several or name == "all"}
+        by_name["all"] = points
+    return {name: sorted(by_name[name], key=lambda p: p.wer.value) for name in by_name if name in several or name == "all"}
 
 
 def crossings(c: Compared) -> list[Crossing]:
     """Of every system without a transcript and every family of at least two points."""
-    made = []
+    crossings = []
     for textless, family, points in ((t, family, points) for t in c.textless for family, points in families(c, t).items()):
         wer = np.array([p.wer.value for p in points])
         if len(set(wer)) < 2:
@@ -420,8 +420,8 @@ def crossings(c: Compared) -> list[Crossing]:
             ends = (places[int(0.025 * len(places))], places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1])
             low, high = (float(end) if np.isfinite(end) else None for end in ends)
             share = sum(not side for _, side in drawn) / len(drawn)
-        made.append(Crossing(textless, family, tuple(points), at, low, high, share, ahead))
-    return made
+        crossings.append(Crossing(textless, family, tuple(points), at, low, high, share, ahead))
+    return crossings
 
 
 def zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
@@ -500,8 +500,8 @@ def compile_corpus(c: Compared, tests: Sequence[PairedTest]) -> Compilation:
     for textless in c.textless:
         for family in ["simulated"] * ("simulated" in families(c, textless)) + c.recognisers:
             for what in ("passage", "sentence"):
-                if len(found := by_own_wer(c, textless, family, what == "sentence")) > 1:
-                    bins[textless, family, what] = found
+                if len(of_family := by_own_wer(c, textless, family, what == "sentence")) > 1:
+                    bins[textless, family, what] = of_family
     shown = CLEAN if CLEAN in c.conditions else c.conditions[0]
     return Compilation(c, tests, crossings(c), bins, analyses(c, shown))
 
@@ -521,12 +521,12 @@ def analyses(c: Compared, condition: Where) -> list[Analysis]:
             questions.setdefault(bucket_of(line), []).append(i)
         buckets = []
         for name in (name for name in order if name in questions):
-            some, scores = questions[name], {}
-            units = c.units(some)
+            ids, scores = questions[name], {}
+            units = c.units(ids)
             for system in systems:
-                values = [system.lines[i][c.metric] for i in some]
+                values = [system.lines[i][c.metric] for i in ids]
                 scores[system.system] = mean_interval(values, units, 0, FEW_RESAMPLES)
-            buckets.append(QuestionBucket(name, len(some), scores))
+            buckets.append(QuestionBucket(name, len(ids), scores))
         return Analysis(by, condition, errors.system if errors else "", buckets)
 
     def by_range(
@@ -547,24 +547,24 @@ def analyses(c: Compared, condition: Where) -> list[Analysis]:
     # the most frequent relations by themselves, the others together
     relations = Counter(str(line.get("relation") or "") for line in lines.values())
     del relations[""]
-    named = {relation: relation.replace("_", " ") for relation, n in relations.most_common(MOST) if n >= FEWEST}
-    rest = len(relations) - len(named)
+    relation_names = {relation: relation.replace("_", " ") for relation, n in relations.most_common(MOST) if n >= FEWEST}
+    rest = len(relations) - len(relation_names)
     others = f"{rest} other{'s' * (rest > 1)}"
 
     def relation_of(line: Line) -> str | None:
-        return named.get(relation, others) if (relation := line.get("relation")) else None
+        return relation_names.get(relation, others) if (relation := line.get("relation")) else None
 
-    found = [
+    analyses = [
         analysis("type of the answer", lambda line: line.get("type"), TYPES),
-        analysis("relation (of the corpus)", relation_of, [*named.values(), others]),
+        analysis("relation (of the corpus)", relation_of, [*relation_names.values(), others]),
         by_range("length of the answer", "answer_seconds", LENGTHS, seconds_range),
         by_range(f"{'characters' if c.errors == 'CER' else 'words'} of the answer", "answer_words", WORDS, count),
         by_range("place in the passage", "position", PLACES, _percent),
     ]
     for scores in filter(None, (c.of(recogniser, condition) for recogniser in c.recognisers)):
         if any(line.get("sentence_wer") is not None for line in scores.lines.values()):
-            found.append(by_range(f"{c.errors} of the answer's sentence", "sentence_wer", RATES, _percent, scores))
-    return [analysis for analysis in found if len(analysis.buckets) > 1]
+            analyses.append(by_range(f"{c.errors} of the answer's sentence", "sentence_wer", RATES, _percent, scores))
+    return [analysis for analysis in analyses if len(analysis.buckets) > 1]
 
 
 def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False) -> list[Bin]:
@@ -573,7 +573,7 @@ def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False)
     family: a recogniser, or "simulated".
     """
     names = [_percent(a, b) for a, b in pairwise(RATES)]
-    found: dict[str, list[tuple[Line, float, float]]] = {}  # line, score of the cascade, of the other
+    by_range: dict[str, list[tuple[Line, float, float]]] = {}  # line, score of the cascade, of the other
     for cascade in c.scores:
         of_family = cascade.system == family or (family == "simulated" and reads_reference(cascade.system))
         other = c.of(textless, cascade.condition) if of_family else None
@@ -582,13 +582,13 @@ def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False)
                 wer = line.get("sentence_wer") if sentences else line["passage_errors"] / line["passage_words"]
                 if wer is not None:
                     both = line, float(line[c.metric]), float(other.lines[i][c.metric])
-                    found.setdefault(_range(wer, RATES, names), []).append(both)
+                    by_range.setdefault(_range(wer, RATES, names), []).append(both)
     bins = []
     for name in names:
-        if some := found.get(name):
-            units = c.units(str(line["id"]) for line, _, _ in some)
-            a, b = [x for _, x, _ in some], [y for _, _, y in some]
-            wer = sum(line["passage_errors"] for line, _, _ in some) / sum(line["passage_words"] for line, _, _ in some)
+        if of_range := by_range.get(name):
+            units = c.units(str(line["id"]) for line, _, _ in of_range)
+            a, b = [x for _, x, _ in of_range], [y for _, _, y in of_range]
+            wer = sum(line["passage_errors"] for line, _, _ in of_range) / sum(line["passage_words"] for line, _, _ in of_range)
             first, second = (mean_interval(x, units, 0, FEW_RESAMPLES) for x in (a, b))
             bins.append(Bin(name, wer, first, second, paired_difference(a, b, units, 0, FEW_RESAMPLES)))
     return bins
@@ -631,23 +631,23 @@ def other_noise(tests: Sequence[PairedTest]) -> str:
         if t.seeds:
             pair = f"{t.first} (seed {t.seeds[0]}) and {t.second} (seed {t.seeds[1]})"
             places.setdefault(pair, []).append(condition_name(*t.condition))
-    named = "; ".join(f"{pair} in {', '.join(some)}" for pair, some in places.items())
-    return f"Not the same audio, for noise and rooms were drawn with different seeds: {named}." if named else ""
+    texts = "; ".join(f"{pair} in {', '.join(names)}" for pair, names in places.items())
+    return f"Not the same audio, for noise and rooms were drawn with different seeds: {texts}." if texts else ""
 
 
 # ---- tables
 
 
-def tables_of(found: Compilation) -> list[Table]:
+def tables_of(compilation: Compilation) -> list[Table]:
     """Scores, word errors, paired differences, crossings, scores by word error rate, missed answers; none without rows."""
-    compared = found.compared
+    compared = compilation.compared
     tables = [
         score_table(compared, compared.metric),
         score_table(compared, WER),
-        paired_table(found),
-        crossing_table(found),
-        *(binned_table(compared, *key, bins) for key, bins in found.bins.items()),
-        *(analysis_table(compared, analysis) for analysis in found.analyses),
+        paired_table(compilation),
+        crossing_table(compilation),
+        *(binned_table(compared, *key, bins) for key, bins in compilation.bins.items()),
+        *(analysis_table(compared, analysis) for analysis in compilation.analyses),
     ]
     corpus, synthetic = compared.corpus, compared.synthetic
     return [replace(t, title=f"{corpus}: {t.title}", note=f"{t.note} {synthetic}".strip()) for t in tables if t.rows]
@@ -682,9 +682,9 @@ def score_table(compared: Compared, metric: str) -> Table:
     return Table(name, ("system", *(condition_name(*c) for c in conditions)), tuple(rows), note)
 
 
-def paired_table(found: Compilation) -> Table:
+def paired_table(compilation: Compilation) -> Table:
     """A line a test."""
-    compared, tests, drawn = found.compared, found.tests, _drawn(found.compared)
+    compared, tests, drawn = compilation.compared, compilation.tests, _drawn(compilation.compared)
     rows = []
     for test in tests:
         difference = interval_text(test.difference.interval, "+")
@@ -706,10 +706,10 @@ def paired_table(found: Compilation) -> Table:
     )
 
 
-def crossing_table(found: Compilation) -> Table:
+def crossing_table(compilation: Compilation) -> Table:
     """A line a family of points."""
-    errors, rows = found.compared.errors, []
-    for x in found.crossings:
+    errors, rows = compilation.compared.errors, []
+    for x in compilation.crossings:
         measured = f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
         share = "–" if x.share is None else f"{100 * x.share:.0f} %"
         rows.append((x.textless, family_name(x.family), len(x.points), measured, crossing_text(x), share))
@@ -733,28 +733,28 @@ def binned_table(compared: Compared, textless: str, family: str, what: str, bins
     return Table(title, columns, tuple(rows), note + _without_interval(compared, (b.difference for b in bins)))
 
 
-def analysis_table(compared: Compared, found: Analysis) -> Table:
+def analysis_table(compared: Compared, analysis: Analysis) -> Table:
     """A line a kind of question, a column a system."""
-    systems = [s for s in compared.systems if any(s in bucket.scores for bucket in found.buckets)]
+    systems = [s for s in compared.systems if any(s in bucket.scores for bucket in analysis.buckets)]
     rows = []
-    for bucket in found.buckets:
+    for bucket in analysis.buckets:
         scores = [bucket.scores.get(system) for system in systems]
         rows.append((bucket.name, bucket.n, *(interval_text(score.percent if score else None) for score in scores)))
     note = (
         f"{metric_name(compared.metric)} in percent with 95 % intervals, which draw {compared.drawn}s, "
-        f"{condition_name(*found.condition)}."
+        f"{condition_name(*analysis.condition)}."
     )
-    note += _without_interval(compared, (score for bucket in found.buckets for score in bucket.scores.values()))
-    title = f"by {found.by}" + (f" ({found.recogniser})" if found.recogniser else "")
-    return Table(title, (found.by, "n", *systems), tuple(rows), note)
+    note += _without_interval(compared, (score for bucket in analysis.buckets for score in bucket.scores.values()))
+    title = f"by {analysis.by}" + (f" ({analysis.recogniser})" if analysis.recogniser else "")
+    return Table(title, (analysis.by, "n", *systems), tuple(rows), note)
 
 
 # ---- compare.json
 
 
-def as_json(found: Compilation) -> dict[str, Any]:
+def as_json(compilation: Compilation) -> dict[str, Any]:
     """Fractions, not percent; differences in points. low and high are null where there is one voice or passage alone."""
-    compared = found.compared
+    compared = compilation.compared
 
     def plain(value: Any) -> Any:
         if isinstance(value, Interval):
@@ -770,12 +770,12 @@ def as_json(found: Compilation) -> dict[str, Any]:
         for (system, condition, metric), estimate in compared.estimates.items()
     ]
     tests = []
-    for test in found.tests:
+    for test in compilation.tests:
         pair = {"first": test.first, "second": test.second, "condition": condition_name(*test.condition)}
         difference = {**plain(test.difference.interval), "p_value": test.difference.p_value, "p_holm": test.p_holm}
         tests.append(pair | difference | {"seeds": test.seeds})
     crossings = []
-    for x in found.crossings:
+    for x in compilation.crossings:
         points = []
         for p in x.points:
             values = {"wer": p.wer.value, "cascade": p.cascade.value, "textless": p.textless.value}
@@ -795,20 +795,20 @@ def as_json(found: Compilation) -> dict[str, Any]:
         )
     by_own_wer = [
         {"textless": textless, "family": family, "of": what, "bins": list(map(plain, bins))}
-        for (textless, family, what), bins in found.bins.items()
+        for (textless, family, what), bins in compilation.bins.items()
     ]
     errors = []
-    for analysis in found.analyses:
+    for analysis in compilation.analyses:
         changed = {"condition": condition_name(*analysis.condition), "buckets": list(map(plain, analysis.buckets))}
         errors.append(analysis._asdict() | changed)
-    about = {name: compared.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")}
-    return about | {
+    corpus_facts = {name: compared.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")}
+    return corpus_facts | {
         "metric": compared.metric,
         "error_rate": compared.errors,
         "drawn": compared.drawn,
         "cells": cells,
         "tests": tests,
-        "other_noise": other_noise(found.tests),
+        "other_noise": other_noise(compilation.tests),
         "crossings": crossings,
         "by_own_wer": by_own_wer,
         "errors": errors,

@@ -474,6 +474,6 @@ class SuperbExport:
         from speechssl.superb.export import export_upstream
 
         card = export_upstream(self.encoder, self.out)
-        made = f"{card['made_from']['name']} ({card['made_from']['hash']})"
-        print(f"{self.out}: {made} for s3prl's upstreams {', '.join(card['upstreams'])}")
+        source = f"{card['made_from']['name']} ({card['made_from']['hash']})"
+        print(f"{self.out}: {source} for s3prl's upstreams {', '.join(card['upstreams'])}")
         print(f"bash {self.out}/run.sh {'|'.join(card['tasks'])}")

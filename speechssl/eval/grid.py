@@ -141,8 +141,8 @@ class GridTask:
         if count is None:
             return self
         items = first_items(self.items, count, seed)
-        kept = {item.id for item in items}
-        return replace(self, items=items, score=lambda features: [s for s in self.score(features) if s.id in kept])
+        ids = {item.id for item in items}
+        return replace(self, items=items, score=lambda features: [s for s in self.score(features) if s.id in ids])
 
 
 def first_items(items: Sequence[Item], count: int | None, seed: int) -> list[Item]:
@@ -164,13 +164,13 @@ def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEnc
 
     Raises InputError where head, set and encoder do not belong together, and for a split that the set does not have.
     """
-    found = load_labelled(data)
-    check_split(found, split)
-    utterances = found.splits[split]
+    labelled = load_labelled(data)
+    check_split(labelled, split)
+    utterances = labelled.splits[split]
     sizes = read_json(Path(folder) / "card.json").get("task", {}).get("sizes", {})
-    task = Classification(found.task, found, encoder.grid, sizes.get("projection", 256))
+    task = Classification(labelled.task, labelled, encoder.grid, sizes.get("projection", 256))
     head = load_head(folder, task, encoder_card(encoder))
-    card = {"task": found.task, "weights": head.weights, "classes": found.classes, "encoder": encoder_card(encoder)}
+    card = {"task": labelled.task, "weights": head.weights, "classes": labelled.classes, "encoder": encoder_card(encoder)}
 
     def encode(samples: np.ndarray) -> dict[str, str]:
         """The labels of a recording, by slot, from the mean of every hidden state over time."""
@@ -179,16 +179,16 @@ def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEnc
             return task.choose(task.predict(head.head, Batch((), means[None], torch.ones(1).long()))[0])
 
     def score(features: Mapping[str, Any]) -> list[ItemScore]:
-        voices = unknown_speakers(found, utterances)
+        voices = unknown_speakers(labelled, utterances)
         right = (float(features.get(u.id) == dict(u.labels)) for u in utterances)
         return [ItemScore(u.id, u.id, ok, 1.0, "".join(who)) for u, ok, who in zip(utterances, right, voices, strict=True)]
 
     return GridTask(
-        name=found.task,
+        name=labelled.task,
         metric=METRIC,
         unit=RECORDING,
-        card=card | {"data": found.hash, "split": split},
-        items=[Item(u.id, found.path(u)) for u in utterances],
+        card=card | {"data": labelled.hash, "split": split},
+        items=[Item(u.id, labelled.path(u)) for u in utterances],
         encode=encode,
         score=score,
     )
@@ -202,13 +202,13 @@ def load_recognition(folder: Path | str, corpus: Path | str, encoder: SpeechEnco
     questions = load_corpus(corpus, split).questions
     if not questions:
         raise InputError(f"{Path(corpus) / split} has no questions to recognise; prepare the corpus with some")
-    recogniser, known = CtcRecogniser.load(folder, encoder), known_voices(corpus)
+    recogniser, speakers = CtcRecogniser.load(folder, encoder), known_voices(corpus)
     card = {"weights": read_json(Path(folder) / "card.json")["weights"], "layer": recogniser.layer, "encoder": encoder.hash}
 
     def score(features: Mapping[str, Any]) -> list[ItemScore]:
         errors = word_error_rate([q.text for q in questions], [features.get(q.id, "") for q in questions], questions[0].language)
         counted = zip(questions, errors.errors, errors.words, strict=True)
-        return [ItemScore(q.id, q.passage, float(e), float(w), unknown_voice(q.speaker, known)) for q, e, w in counted]
+        return [ItemScore(q.id, q.passage, float(e), float(w), unknown_voice(q.speaker, speakers)) for q, e, w in counted]
 
     return GridTask(
         name="asr",
@@ -241,17 +241,17 @@ def units_task(
     every = {r.id: r for r in list_recordings(source, split)}
     recordings = [every[i.id] for i in first_items([Item(r.id, r.path) for r in every.values()], count, seed)]
     maker = ShardMaker(extractor, out, SHARD)
-    made = extract_corpus(maker, recordings, LocalEngine(workers), {"drawn": [count, seed]} | source_card(source, split, None))
-    tell_set_aside(made.failed, "units of clean speech")
+    facts = {"drawn": [count, seed]} | source_card(source, split, None)
+    tell_set_aside(extract_corpus(maker, recordings, LocalEngine(workers), facts).failed, "units of clean speech")
     clean = load_units(out)
     voices = {} if split is None else voices_of(load_corpus(source, split))
     items = [Item(r.id, r.path) for r in recordings if r.id in clean]
 
     def score(features: Mapping[str, RunLength]) -> list[ItemScore]:
-        found = {i: features[i].units.tolist() if i in features else [] for i, _ in items}
+        sequences = {i: features[i].units.tolist() if i in features else [] for i, _ in items}
         return [
             ItemScore(i, i, Levenshtein.distance(clean[i].units.tolist(), units), len(clean[i]), voices.get(i, ""))
-            for i, units in found.items()
+            for i, units in sequences.items()
         ]
 
     units = [[i, clean[i].units.tolist()] for i in sorted(clean)]
@@ -406,7 +406,7 @@ def run_grid(
                 file.system: Encoding(lambda _, x, task=by_name[file.system]: task.encode(x), recordings=items[file.system].keys())  # type: ignore[misc]
                 for file in missing
             }
-            found = encode_recordings(
+            encoded = encode_recordings(
                 dict.fromkeys(item for file in missing for item in items[file.system]),
                 lambda item: read_audio(item.path),
                 lambda samples, item: mixtures.apply(samples, condition, utterances[item]),
@@ -417,17 +417,17 @@ def run_grid(
             )
             return {
                 name: Encoded({i: x for (i, _), x in e.features.items()}, {i: why for (i, _), why in e.failed.items()})
-                for name, e in found.items()
+                for name, e in encoded.items()
             }
 
         def score(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
             task = by_name[file.system]
-            about = {"encoder": encoder, "task": task.name, "metric": task.metric, "condition": setting.name}
+            facts = {"encoder": encoder, "task": task.name, "metric": task.metric, "condition": setting.name}
             scored = [
                 asdict(s) | {"numerator": float(s.numerator), "denominator": float(s.denominator)}  # numpy's scalars made Python's
                 for s in task.score(features)
             ]
-            return about | {"snr_db": setting.snr_db, "seed": seed, "items": scored}
+            return facts | {"snr_db": setting.snr_db, "seed": seed, "items": scored}
 
         for task, file, contents in zip(tasks, files, evaluate_files(files, encode, score), strict=True):
             tell_set_aside(contents["failed"], f"{file.label} (they count as wrong)")

@@ -62,7 +62,7 @@ LONGEST = 254  # tokens: with [CLS] and [SEP] the 256 of the model card, beyond 
 BATCH = 64  # sequences
 
 Content = Transcript | RunLength
-Found = tuple[Record, Content]
+Item = tuple[Record, Content]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Retriever:
 
     name: str
     encode: Callable[[Record, Any], Content]  # record, samples (N,) float32 at 16 kHz; raises ValueError for what cannot be encoded
-    score: Callable[[Sequence[Found], Sequence[Found]], np.ndarray]  # questions, passages -> (Q, P), greater is better
+    score: Callable[[Sequence[Item], Sequence[Item]], np.ndarray]  # questions, passages -> (Q, P), greater is better
     card: Mapping[str, Any]
     needs_audio: bool = True
 
@@ -91,16 +91,16 @@ class Embedder:
     longest: int | None = None
     bf16: bool = False
 
-    def score(self, window: int, questions: Sequence[Found], passages: Sequence[Found]) -> np.ndarray:
+    def score(self, window: int, questions: Sequence[Item], passages: Sequence[Item]) -> np.ndarray:
         """(Q, P) cosines of question and best window. What has no tokens is one empty window. window: tokens."""
         cut: list[np.ndarray] = []
         first = []
-        for _, found in passages:
-            ids = self.tokens(found)
+        for _, content in passages:
+            ids = self.tokens(content)
             first.append(len(cut))
             cut += [ids[w.first : w.stop] for w in windows(len(ids), window, (window + 1) // 2)] or [ids]
-        asked = self._embed([self.tokens(found)[:LONGEST] for _, found in questions])
-        return np.maximum.reduceat(asked @ self._embed(cut).T, first, axis=1)
+        embedded = self._embed([self.tokens(content)[:LONGEST] for _, content in questions])
+        return np.maximum.reduceat(embedded @ self._embed(cut).T, first, axis=1)
 
     def _embed(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         cls, sep, pad = self.specials
@@ -140,13 +140,13 @@ def mean_pooled(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return functional.normalize((hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1)
 
 
-def shared_terms(method: str, n: int | None, questions: Sequence[Found], passages: Sequence[Found]) -> np.ndarray:
+def shared_terms(method: str, n: int | None, questions: Sequence[Item], passages: Sequence[Item]) -> np.ndarray:
     """(Q, P) by `bm25` or `tfidf`. n: letters or units of a term; None: words, or of units `NGRAM`."""
 
-    def terms(record: Record, found: Content) -> Terms:
-        if isinstance(found, RunLength):
-            return ngrams(found.units.tolist(), n or NGRAM)
-        return ngrams(normalise(found.text, record.language), n) if n else tokens(found.text, record.language)
+    def terms(record: Record, content: Content) -> Terms:
+        if isinstance(content, RunLength):
+            return ngrams(content.units.tolist(), n or NGRAM)
+        return ngrams(normalise(content.text, record.language), n) if n else tokens(content.text, record.language)
 
     score = {"bm25": bm25, "tfidf": tfidf}[method]
     return score([terms(*q) for q in questions], [terms(*p) for p in passages])
@@ -166,8 +166,8 @@ def load_retrievers(
     matched = [(name, NAMES.fullmatch(name)) for name in names]
     for name, match in matched:
         if match is None:
-            known = ", ".join(f"{method}-SOURCE" for method in METHODS)
-            raise InputError(f"there is no system {name!r}; choose {known}, of the sources text, given, units, ctc or a MODEL")
+            choices = ", ".join(f"{method}-SOURCE" for method in METHODS)
+            raise InputError(f"there is no system {name!r}; choose {choices}, of the sources text, given, units, ctc or a MODEL")
     split = [match.groups() for _, match in matched if match]  # method, source, N
     spoken = {source for _, source, _ in split if source not in WRITTEN}
     encoder: Any = shared_encoder(models) if spoken else None
@@ -186,7 +186,7 @@ def load_retrievers(
 
     sources = {source: load_source(source) for source in dict.fromkeys(source for _, source, _ in split)}
     embedders: dict[bool, Embedder] = {}  # of units, and of words
-    found = []
+    retrievers = []
     for method, source, number in split:
         name, encode, card = sources[source]
         n, of_units = int(number) if number else None, source == UNITS
@@ -202,8 +202,8 @@ def load_retrievers(
             score = partial(embedder.score, window)
             card |= embedder.card
         suffix = f"@{n}" if n else ""
-        found.append(Retriever(f"{method}-{name}{suffix}", encode, score, card, source not in WRITTEN))
-    return found
+        retrievers.append(Retriever(f"{method}-{name}{suffix}", encode, score, card, source not in WRITTEN))
+    return retrievers
 
 
 # ---- evaluation: systems x conditions
@@ -228,8 +228,8 @@ def evaluate_retrieval(
     setup: Setup,
 ) -> list[Row]:
     """Fill in the rankings that are missing and return the rows of all of them. Raises InputError without questions."""
-    asked: list[Passage | Question] = [*corpus.passages.values(), *corpus.answerable]
-    records = {r.id: r for r in asked}
+    items: list[Passage | Question] = [*corpus.passages.values(), *corpus.answerable]
+    records = {r.id: r for r in items}
 
     def score(system: Retriever, predictions: Mapping[str, Any]) -> Scored:
         scored, transcripts = score_ranks(predictions["ranks"], corpus), predictions["transcripts"]
@@ -240,7 +240,7 @@ def evaluate_retrieval(
         corpus,
         setup,
         questions=list(records),
-        recordings=find_recordings(corpus, asked),
+        recordings=find_recordings(corpus, items),
         encoding=lambda s: Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio),
         answer=lambda s, features, _: rank(s, corpus, features),
         score=score,
@@ -261,8 +261,8 @@ def rank(system: Retriever, corpus: Corpus, features: Mapping[str, Any]) -> dict
         scores = system.score([(q, features[q.id]) for q in questions], [(p, features[p.id]) for p in passages])
         place = {p.id: i for i, p in enumerate(passages)}
         for question, row in zip(questions, scores, strict=True):
-            own = row[place[question.passage]]
-            ranks[question.id] = [int((row > own).sum()), int((row == own).sum())]
+            gold = row[place[question.passage]]
+            ranks[question.id] = [int((row > gold).sum()), int((row == gold).sum())]
             best[question.id] = [passages[i].id for i in np.argsort(-row, kind="stable")[:BEST]]
     return {"ranks": ranks, "best": best, "transcripts": {i: x.text for i, x in features.items() if isinstance(x, Transcript)}}
 

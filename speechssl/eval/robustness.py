@@ -95,8 +95,8 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
 
     trained: dict[str, list[GridTask]] = {}
     for tested in under_test:
-        made = [makers[task](tested, where, o.out / "heads" / tested.name / task, o) for task, where in data.items()]
-        trained[tested.name] = [task for some in made for task in some]
+        by_task = [makers[task](tested, where, o.out / "heads" / tested.name / task, o) for task, where in data.items()]
+        trained[tested.name] = [task for of_task in by_task for task in of_task]
     out = results_folder(o)
     utterances = name_utterances((task.name, task.items) for tasks in trained.values() for task in tasks)
     recordings = {name: item.path for item, name in utterances.items()}
@@ -173,9 +173,9 @@ class Grid:
     @cached_property
     def settings(self) -> list[Setting]:
         """Clean first, then group by group and noise by noise, from the quietest to the loudest."""
-        found = list(dict.fromkeys(setting for _, _, setting in self.scores))
-        order = {name: i for i, name in enumerate(dict.fromkeys(s.name for s in found))}
-        return sorted(found, key=lambda s: (s.group != "clean", order[s.name], -(s.snr_db or 0.0)))
+        settings = list(dict.fromkeys(setting for _, _, setting in self.scores))
+        order = {name: i for i, name in enumerate(dict.fromkeys(s.name for s in settings))}
+        return sorted(settings, key=lambda s: (s.group != "clean", order[s.name], -(s.snr_db or 0.0)))
 
     @property
     def clean(self) -> Setting:
@@ -188,7 +188,7 @@ class Grid:
         def level(setting: Setting) -> tuple[str, bool, float]:
             return setting.group, setting.snr_db is None, -(setting.snr_db or 0.0)
 
-        return [list(found) for _, found in groupby(sorted(self.settings[1:], key=level), key=level)]
+        return [list(members) for _, members in groupby(sorted(self.settings[1:], key=level), key=level)]
 
     def has(self, task: Task, encoder: str) -> bool:
         return (task, encoder, self.clean) in self.scores
@@ -226,8 +226,8 @@ def rows_of(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
     rows = []
     for (task, encoder, setting), score in grid.scores.items():
         cell, over = grid.cells[task, encoder, setting], distorter.card(setting.condition).get("snr_over", "")
-        about = (task[0], encoder, setting.name, setting.snr_db, task[1])
-        rows.append(Row.of(score.interval, *about, cell.seed, cell.card, over))
+        cell_key = (task[0], encoder, setting.name, setting.snr_db, task[1])
+        rows.append(Row.of(score.interval, *cell_key, cell.seed, cell.card, over))
     return rows
 
 
@@ -264,8 +264,8 @@ def sign(task: Task) -> int:
 
 def loses(grid: Grid, task: Task, settings: Sequence[Setting]) -> bool:
     """Whether the baseline loses something for certain in every one of the conditions."""
-    found = [loss(grid, task, grid.baseline, s).interval for s in settings]
-    return all(v.estimated and v.low > 0 for v in found)
+    losses = [loss(grid, task, grid.baseline, s).interval for s in settings]
+    return all(v.estimated and v.low > 0 for v in losses)
 
 
 # ---- what goes into degradation.json
@@ -335,12 +335,12 @@ def _cells(grid: Grid, task: Task) -> list[dict[str, Any]]:
 
 def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
     """What clean speech gains (or, below 0, loses) against the baseline: mean over the tasks, and the worst of them."""
-    found = {t: gain(grid, t, encoder, grid.clean) for t in grid.averaged}
-    if not found:
+    gains = {t: gain(grid, t, encoder, grid.clean) for t in grid.averaged}
+    if not gains:
         return {"encoder": encoder, "gain": None, "worst": None}
-    task, worst = min(found.items(), key=lambda pair: pair[1].value)
+    task, worst = min(gains.items(), key=lambda pair: pair[1].value)
     values = {"task": f"{task[0]} {task[1]}", **tested(worst)}
-    return {"encoder": encoder, "gain": numbers(mean_of(list(found.values()))), "worst": values}
+    return {"encoder": encoder, "gain": numbers(mean_of(list(gains.values()))), "worst": values}
 
 
 def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, Any]:
@@ -349,11 +349,11 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
     pairs, every = ([(t, s) for t in tasks for s in settings] for tasks in (counted, grid.averaged))
     other = encoder != grid.baseline
     share = {
-        name: numbers(mean_of([removed(grid, t, encoder, s, own) for t, s in pairs])) if other and pairs else None
-        for name, own in (("removed", True), ("recovered", False))
+        name: numbers(mean_of([removed(grid, t, encoder, s, own_clean) for t, s in pairs])) if other and pairs else None
+        for name, own_clean in (("removed", True), ("recovered", False))
     }
-    own, base = (mean_of([loss(grid, t, e, s) for t, s in every]) for e in (encoder, grid.baseline))
-    pooled = combined(lambda a, b: 100 * (1 - a / b), own, base)
+    lost, lost_by_baseline = (mean_of([loss(grid, t, e, s) for t, s in every]) for e in (encoder, grid.baseline))
+    pooled = combined(lambda a, b: 100 * (1 - a / b), lost, lost_by_baseline)
     return {
         "encoder": encoder,
         "group": settings[0].group,
@@ -361,7 +361,7 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
         "conditions": [s.name for s in settings],
         "tasks": [f"{name} {metric}" for name, metric in counted],
         "left_out": [f"{name} {metric}" for name, metric in grid.averaged if (name, metric) not in counted],
-        "loss": numbers(own),
+        "loss": numbers(lost),
         **share,
         "pooled": numbers(pooled) if other else None,
     }
@@ -492,9 +492,9 @@ def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
     shares, base = [], {(a["group"], a["snr_db"]): a["loss"] for a in values["averages"] if a["encoder"] == values["baseline"]}
     for a in values["averages"]:
         if a["encoder"] != values["baseline"]:
-            found = [base[a["group"], a["snr_db"]], *(a[name] for name in ("loss", "removed", "recovered", "pooled"))]
+            intervals = [base[a["group"], a["snr_db"]], *(a[name] for name in ("loss", "removed", "recovered", "pooled"))]
             noise = condition_name(a["group"], a["snr_db"])
-            shares.append((a["encoder"], noise, *(interval_text(n, missing="-") for n in found)))
+            shares.append((a["encoder"], noise, *(interval_text(n, missing="-") for n in intervals)))
     note = (
         "Means over the tasks. removed: share of the baseline's loss, each against its own clean speech; recovered: both against "
         "the baseline's clean speech; pooled: removed, of the losses in points added up. " + values["drawn"]
@@ -509,12 +509,12 @@ def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
         if x["worst"]
     ]
     clean_note = f"Points by which it is better than the baseline in clean speech (below 0: worse). {values['drawn']}".strip()
-    found = [
+    tables = [
         Table("Loss in noise, averaged over tasks (points)", columns, tuple(shares), note),
         Table("Clean speech", ("encoder", "mean over tasks", "worst task"), tuple(clean), clean_note),
         _against_cascade(values.get("dual_against_cascade", [])),
     ]
-    return [table for table in found if table.rows]
+    return [table for table in tables if table.rows]
 
 
 def _against_cascade(lines: Sequence[Mapping[str, Any]]) -> Table:

@@ -119,13 +119,13 @@ def encode_recordings(
     from speechssl.encoders.load import single_threaded  # imports torch
 
     def one(recording: Key) -> dict[str, tuple[Any, str]]:
-        wanted = {
+        needed = {
             name: s
             for name, s in systems.items()
-            if (s.recordings is None or recording in s.recordings) and str(recording) not in kept.get(name, ())
+            if (s.recordings is None or recording in s.recordings) and str(recording) not in stored.get(name, ())
         }
         samples, unreadable = None, ""
-        if any(s.needs_audio for s in wanted.values()):
+        if any(s.needs_audio for s in needed.values()):
             try:
                 samples = read(recording)
             except (InputError, ValueError) as error:
@@ -135,28 +135,28 @@ def encode_recordings(
                     samples = distort(samples, recording)
                 except ValueError as error:
                     unreadable = str(error)
-        found: dict[str, tuple[Any, str]] = {}
-        for name, system in wanted.items():
+        outputs: dict[str, tuple[Any, str]] = {}
+        for name, system in needed.items():
             if system.needs_audio and unreadable:
-                found[name] = None, unreadable
+                outputs[name] = None, unreadable
                 continue
             try:
-                found[name] = system.encode(recording, samples if system.needs_audio else None), ""
+                outputs[name] = system.encode(recording, samples if system.needs_audio else None), ""
             except (InputError, ValueError) as error:
-                found[name] = None, str(error)
-        return found
+                outputs[name] = None, str(error)
+        return outputs
 
     every = list(recordings)
-    kept = {name: result.features for name, result in partial.items()}
+    stored = {name: result.features for name, result in partial.items()}
     encoded: dict[str, Encoded[Key]] = {name: Encoded() for name in systems}
     with single_threaded(workers) as pool:
         bar = tqdm(pool.map(one, every), total=len(every), desc=what, unit="file", disable=not every)
-        for recording, found in zip(every, bar, strict=True):
+        for recording, outputs in zip(every, bar, strict=True):
             for name in systems:
-                if str(recording) in kept.get(name, ()):
-                    encoded[name].features[recording] = kept[name][str(recording)]
-                elif name in found:
-                    features, reason = found[name]
+                if str(recording) in stored.get(name, ()):
+                    encoded[name].features[recording] = stored[name][str(recording)]
+                elif name in outputs:
+                    features, reason = outputs[name]
                     if reason:
                         encoded[name].failed[recording] = reason
                         continue
@@ -181,14 +181,14 @@ def evaluate_files(
     encoded = encode(missing) if missing else {}
     error = None
     for file in missing:
-        found = encoded.get(file.system, Encoded())
-        if found.failed and not found.features:
-            reason = next(iter(found.failed.values()))
-            which = f"none of the {len(found.failed)} recordings could be encoded"
+        of_system = encoded.get(file.system, Encoded())
+        if of_system.failed and not of_system.features:
+            reason = next(iter(of_system.failed.values()))
+            which = f"none of the {len(of_system.failed)} recordings could be encoded"
             # raised below: what the other systems encoded is written first, and not lost
             error = error or InputError(f"{file.label}: {which} ({reason}); fix them")
             continue
-        file.write(score(file, found.features), found.failed)
+        file.write(score(file, of_system.features), of_system.failed)
     if error:
         raise error
     return [file.read() for file in files]
@@ -258,23 +258,23 @@ def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
 def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Setting]) -> None:
     """Raises InputError where noise is called unseen that an encoder was trained on. noises: those that its card names."""
     for condition in [s.condition for s in settings if s.group == "unseen"]:
-        if known := noises & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
+        if seen := noises & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
             raise InputError(
-                f"{encoder} was trained on the noise {min(known)}, according to its card; give it with --seen instead of --unseen"
+                f"{encoder} was trained on the noise {min(seen)}, according to its card; give it with --seen instead of --unseen"
             )
 
 
-def check_conditions(found: Sequence[Any], distorter: Distorter) -> None:
+def check_conditions(conditions: Sequence[Any], distorter: Distorter) -> None:
     """Raises InputError for conditions of one name and for noise that cannot be had; call it before a long run.
 
-    found: conditions, or the settings of a grid.
+    conditions: or the settings of a grid.
     """
-    labels = [one.label for one in found]
+    labels = [one.label for one in conditions]
     if twins := [label for i, label in enumerate(labels) if label in labels[:i]]:
         raise InputError(
             f"two conditions have the name {twins[0]!r}; rename a noise file, or evaluate them separately into two folders"
         )
-    for condition in (getattr(one, "condition", one) for one in found):
+    for condition in (getattr(one, "condition", one) for one in conditions):
         if condition.name != "clean":
             distorter.check(condition)
 
@@ -353,11 +353,11 @@ def freeze_mixtures(
                 return str(error)
 
         with ThreadPoolExecutor(workers) as pool:
-            found = list(tqdm(pool.map(length, recordings.values()), total=len(recordings), desc="freezing noise", unit="file"))
-        lengths = {name: n for name, n in zip(recordings, found, strict=True) if not isinstance(n, str)}
+            measured = list(tqdm(pool.map(length, recordings.values()), total=len(recordings), desc="freezing noise", unit="file"))
+        lengths = {name: n for name, n in zip(recordings, measured, strict=True) if not isinstance(n, str)}
         if not lengths:
-            why = found[0] if found else "there are none"
-            raise InputError(f"none of the {len(found)} recordings can be read ({why}); fix them")
+            why = measured[0] if measured else "there are none"
+            raise InputError(f"none of the {len(measured)} recordings can be read ({why}); fix them")
         freeze(conditions, lengths, distorter, path)
         write_json(card, {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path]), "seed": distorter.seed})
     frozen = FrozenMixtures(path)

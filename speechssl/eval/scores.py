@@ -35,8 +35,7 @@ TYPES = ("date", "number", "person", "place", "reason", "manner", "clause", "pro
 
 @cache
 def _rules() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(resources.files("speechssl.eval").joinpath("answer_types.yaml").read_text("utf-8"))
-    return found
+    return dict(yaml.safe_load(resources.files("speechssl.eval").joinpath("answer_types.yaml").read_text("utf-8")))
 
 
 def answer_type(question: str, answer: str, language: str) -> str:
@@ -109,14 +108,14 @@ def write_lines(
     card |= {"condition": condition.short, "snr_db": condition.snr_db, **facts}
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     write_text(path, text)
-    made = corpus_card(corpus.root)
-    about = {
-        "corpus": str(made.get("corpus", corpus.root.name)),
+    source = corpus_card(corpus.root)
+    corpus_facts = {
+        "corpus": str(source.get("corpus", corpus.root.name)),
         "split": corpus.split,
-        "synthetic": str(made.get("synthetic", "")) or ("synthetic" if any(r.synthetic for r in corpus.records) else ""),
+        "synthetic": str(source.get("synthetic", "")) or ("synthetic" if any(r.synthetic for r in corpus.records) else ""),
         "languages": sorted({r.language for r in corpus.records}),
     }
-    write_json(path.with_suffix(".card.json"), card | about | {"system": system, "lines": hash_bytes(text.encode())})
+    write_json(path.with_suffix(".card.json"), card | corpus_facts | {"system": system, "lines": hash_bytes(text.encode())})
     return path
 
 
@@ -142,7 +141,7 @@ def question_lines(
         passage, answer = corpus.passages[question.passage], question.answers[0]
         if passage.id not in errors:
             errors[passage.id] = recognition_errors(passage, transcripts.get(passage.id, "")) if transcripts else None
-        found, place = errors[passage.id], located(question, passage)
+        counted, place = errors[passage.id], located(question, passage)
         span = None if answer.start is None or answer.end is None else (answer.start, answer.end)
         position: float | None
         if span and passage.seconds > 0:
@@ -150,8 +149,8 @@ def question_lines(
         else:
             position = None if place is None or not passage.written else (place[0] + place[1]) / 2 / len(passage.written)
         sentence_wer = None
-        if found and place and passage.text:
-            words, places = found
+        if counted and place and passage.text:
+            words, places = counted
             start, end = sentence(passage.text, *place, passage.language)
             first = len(tokens(passage.text[:start], passage.language))
             last = max(min(len(tokens(passage.text[:end], passage.language)), words), first + 1)
@@ -168,8 +167,8 @@ def question_lines(
                 "type": answer_type(question.written, answer.text, question.language),
                 "relation": question.relation,
                 "sentence_wer": sentence_wer,
-                "passage_errors": len(found[1]) if found else None,
-                "passage_words": found[0] if found else None,
+                "passage_errors": len(counted[1]) if counted else None,
+                "passage_words": counted[0] if counted else None,
             }
         )
     return lines
@@ -181,16 +180,16 @@ def choice_lines(scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Ma
     Where the answer stands in the passage is not known. transcripts: of the passages by id; none for a system without any.
     """
     questions, voices = {q.id: q for q in corpus.choices}, voices_of(corpus)
-    asked = dict.fromkeys(s.passage for s in scored) if transcripts else {}
-    errors = {i: recognition_errors(corpus.passages[i], transcripts.get(i, "")) for i in asked}
+    passages = dict.fromkeys(s.passage for s in scored) if transcripts else {}
+    errors = {i: recognition_errors(corpus.passages[i], transcripts.get(i, "")) for i in passages}
     lines = []
     for score in scored:
-        question, found = questions[score.id], errors.get(score.passage)
+        question, counted = questions[score.id], errors.get(score.passage)
         right = question.options[question.correct[0]]
-        about = {"voice": voices[score.passage], "answer_words": len(answer_tokens(right, question.language))}
-        about |= {"type": answer_type(question.written, right, question.language), "relation": question.relation}
-        counts = {"passage_errors": len(found[1]) if found else None, "passage_words": found[0] if found else None}
-        lines.append(asdict(score) | about | counts)
+        details = {"voice": voices[score.passage], "answer_words": len(answer_tokens(right, question.language))}
+        details |= {"type": answer_type(question.written, right, question.language), "relation": question.relation}
+        counts = {"passage_errors": len(counted[1]) if counted else None, "passage_words": counted[0] if counted else None}
+        lines.append(asdict(score) | details | counts)
     return lines
 
 
@@ -199,10 +198,10 @@ Errors = tuple[int, list[int]]  # words of a reference; of every error the word 
 
 def recognition_errors(passage: Passage, transcript: str) -> Errors | None:
     """Where a transcript errs, as WER counts it; None without a reference."""
-    wanted, found = tokens(passage.text, passage.language), tokens(transcript, passage.language)
-    if not wanted:
+    reference, words = tokens(passage.text, passage.language), tokens(transcript, passage.language)
+    if not reference:
         return None
-    return len(wanted), sorted(min(e.src_pos, len(wanted) - 1) for e in Levenshtein.editops(wanted, found))
+    return len(reference), sorted(min(e.src_pos, len(reference) - 1) for e in Levenshtein.editops(reference, words))
 
 
 def located(question: Question, passage: Passage) -> tuple[int, int] | None:

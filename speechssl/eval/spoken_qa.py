@@ -114,15 +114,15 @@ def evaluate(
 
     A cascade reads a question that is only written as it stands, as `QA` does; other systems fail at it.
     """
-    asked: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
-    records = {r.id: r for r in asked}
+    items: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
+    records = {r.id: r for r in items}
     written = {q.id: q for q in corpus.answerable if not q.audio and q.text.strip()}
     listening = any(s.needs_audio for s in systems)
     if written and listening:
-        some = f"{len(written)} questions have" if len(written) > 1 else "1 question has"
-        print(f"{some} no recording: cascades read what is written, other systems cannot be asked", file=sys.stderr)
+        count = f"{len(written)} questions have" if len(written) > 1 else "1 question has"
+        print(f"{count} no recording: cascades read what is written, other systems cannot be asked", file=sys.stderr)
     if listening and corpus.answerable and not any(a.start is not None for q in corpus.answerable for a in q.answers):
-        if any(r.audio for r in asked) and not any(isinstance(s, CascadeSystem) or not s.needs_audio for s in systems):
+        if any(r.audio for r in items) and not any(isinstance(s, CascadeSystem) or not s.needs_audio for s in systems):
             names, where = ", ".join(s.name for s in systems), corpus.root / corpus.split
             raise InputError(f"no answer of {where} has times, by which alone {names} can be scored; `speechssl align` finds them")
         print("no answer has times, so nothing can be said of FF1 and AOS; `speechssl align` finds them", file=sys.stderr)
@@ -145,7 +145,7 @@ def evaluate(
         corpus,
         setup,
         questions=[q.id for q in corpus.answerable],
-        recordings=find_recordings(corpus, asked),
+        recordings=find_recordings(corpus, items),
         encoding=encoding,
         answer=answer,
         score=score,
@@ -163,16 +163,16 @@ def answer_questions(system: System, corpus: Corpus, features: Mapping[str, Any]
     answers: list[TimedAnswer] = []
     for start in tqdm(range(0, len(items), BATCH), desc=f"{system.name} answers, {where}", unit="batch", disable=not items):
         answers += system.answer_all(items[start : start + BATCH])
-    found = zip(questions, map(asdict, answers), strict=True)
+    answered = zip(questions, map(asdict, answers), strict=True)
     return {
-        "answers": {q.id: {name: None if value != value else value for name, value in a.items()} for q, a in found},
+        "answers": {q.id: {name: None if value != value else value for name, value in a.items()} for q, a in answered},
         "transcripts": {i: x.text for i, x in features.items() if isinstance(x, Transcript)},
     }
 
 
 def asked_passages(corpus: Corpus) -> list[Passage]:
-    asked = {q.passage for q in corpus.answerable}
-    return [p for p in corpus.passages.values() if p.id in asked]
+    ids = {q.passage for q in corpus.answerable}
+    return [p for p in corpus.passages.values() if p.id in ids]
 
 
 # ---- multiple choice
@@ -201,8 +201,8 @@ def evaluate_choice(
             f"{corpus.root / corpus.split} has no question with options and a right one; give a multiple-choice corpus"
         )
     check_conditions(conditions, setup.distorter)
-    asked = {q.passage for q in corpus.choices}
-    recordings = find_recordings(corpus, [*(p for p in corpus.passages.values() if p.id in asked), *corpus.choices])
+    passages = {q.passage for q in corpus.choices}
+    recordings = find_recordings(corpus, [*(p for p in corpus.passages.values() if p.id in passages), *corpus.choices])
     for question in corpus.choices:
         if question.option_audio:
             recordings |= dict(zip(question.option_ids, [corpus.root / audio for audio in question.option_audio], strict=True))
@@ -247,18 +247,18 @@ def _choose(system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], w
     scores: list[np.ndarray] = []
     starts = range(0, len(questions), CHOICE_BATCH)
     for start in tqdm(starts, f"{system.name} chooses, {where}", unit="batch", disable=not starts):
-        some = questions[start : start + CHOICE_BATCH]
+        batch = questions[start : start + CHOICE_BATCH]
         if isinstance(system, WrittenChoice):
-            scores += system.score_written([(q, corpus.passages[q.passage]) for q in some])
+            scores += system.score_written([(q, corpus.passages[q.passage]) for q in batch])
         else:
-            options = [tuple(features[i] for i in q.option_ids) for q in some]
+            options = [tuple(features[i] for i in q.option_ids) for q in batch]
             scores += system.score_all(
-                [EncodedQuestion(features[q.id], o, features[q.passage]) for q, o in zip(some, options, strict=True)]
+                [EncodedQuestion(features[q.id], o, features[q.passage]) for q, o in zip(batch, options, strict=True)]
             )
-    found = dict(zip(questions, scores, strict=True))
+    by_question = dict(zip(questions, scores, strict=True))
     return {
-        "choices": {q.id: chosen(s, len(q.correct)) for q, s in found.items()},
-        "scores": {q.id: [round(float(x), 5) for x in s] for q, s in found.items()},
+        "choices": {q.id: chosen(s, len(q.correct)) for q, s in by_question.items()},
+        "scores": {q.id: [round(float(x), 5) for x in s] for q, s in by_question.items()},
         "transcripts": {i: x.text for i, x in features.items() if isinstance(x, Transcript)},
     }
 
@@ -279,8 +279,8 @@ def append_results(out: Path, rows: Sequence[Row]) -> None:
     def result(row: Row) -> tuple[Any, ...]:
         return *row.key[:-2], row.seed if row.system.startswith(SIMULATED) else None
 
-    made = {result(row): row.made for row in rows}
-    append_rows(out / "results.jsonl", rows, by_content=True, outdated=lambda old: made.get(result(old), old.made) != old.made)
+    hashes = {result(row): row.made for row in rows}
+    append_rows(out / "results.jsonl", rows, by_content=True, outdated=lambda old: hashes.get(result(old), old.made) != old.made)
 
 
 def table_of_rows(o: Conditions, conditions: Sequence[Condition]) -> str:
@@ -306,13 +306,13 @@ def rounds_of(
 
 
 def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> dict[str, Path | InputError]:
-    found: dict[str, Path | InputError] = {}
+    paths: dict[str, Path | InputError] = {}
     for record in records:
         try:
-            found[record.id] = corpus.path(record)
+            paths[record.id] = corpus.path(record)
         except InputError as error:
-            found[record.id] = error
-    return found
+            paths[record.id] = error
+    return paths
 
 
 class Scored(NamedTuple):
@@ -349,9 +349,9 @@ def evaluate_systems(
     data = data_hash(corpus.root, corpus.split)
 
     def read(name: str) -> np.ndarray:
-        if isinstance(found := recordings[name], InputError):
-            raise found
-        return read_audio(found)
+        if isinstance(path := recordings[name], InputError):
+            raise path
+        return read_audio(path)
 
     def evaluate_in(condition: Condition, systems: Sequence[Any]) -> list[Row]:
         by_name = {s.name: s for s in systems}
@@ -371,8 +371,8 @@ def evaluate_systems(
 
         def predict(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
             system = by_name[file.system]
-            made = {**kind, "data": data, **distorter.card(condition), **named_after(system), "card": dict(system.card)}
-            return made | answer(system, features, condition)
+            card = {**kind, "data": data, **distorter.card(condition), **named_after(system), "card": dict(system.card)}
+            return card | answer(system, features, condition)
 
         rows: list[Row] = []
         for file, predictions in zip(files, evaluate_files(files, encode, predict), strict=True):
@@ -380,8 +380,8 @@ def evaluate_systems(
             system = by_name[file.system]
             scored = score(system, predictions)
             encoder, over = "" if isinstance(system, Baseline) else setup.models, predictions.get("snr_over", "")
-            about = (corpus, condition, system, distorter.seed, encoder, over)
-            rows += rows_of(scored.scores, metrics, scored.transcripts, *about)
+            of_row = (corpus, condition, system, distorter.seed, encoder, over)
+            rows += rows_of(scored.scores, metrics, scored.transcripts, *of_row)
             write_lines(out, system.name, condition, scored.lines, corpus, predictions, **scored.facts)
         return rows
 
@@ -404,8 +404,8 @@ def named_after(system: Any) -> dict[str, str | None]:
     """
     full, reader = system.card.get("asr"), system.card.get("reader")
     name = system.name.partition("@")[0]
-    named = isinstance(full, str) and name.endswith(f"-{Path(full).name}{reader_suffix(reader)}")
-    return {"recogniser": full if named else None, "reader": reader}
+    called = isinstance(full, str) and name.endswith(f"-{Path(full).name}{reader_suffix(reader)}")
+    return {"recogniser": full if called else None, "reader": reader}
 
 
 def check_names(systems: Sequence[Any], out: Path) -> None:
@@ -422,9 +422,9 @@ def check_names(systems: Sequence[Any], out: Path) -> None:
     for system in first.values():
         parts = named_after(system)
         for path in sorted((out / "predictions" / system.name).glob("*.json")):
-            made = read_json(path)
+            stored = read_json(path)
             for part, mine in parts.items():
-                theirs = made.get(part, mine)
+                theirs = stored.get(part, mine)
                 same_folder = mine and theirs and Path(mine).exists() and Path(theirs).exists() and Path(mine).samefile(theirs)
                 if theirs != mine and not same_folder:
                     raise InputError(
@@ -456,8 +456,8 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
     """Score every answerable question over all its annotations; one that could not be answered scores 0."""
     scored, answers = [], predictions["answers"].values()
     has_text = bool(predictions["transcripts"]) or any(a["text"] is not None for a in answers)
-    given = [a for a in answers if a["text"] != ""]  # "no answer" has no times whatever the system has
-    untimed = bool(given) and all(a["start"] is None for a in given)
+    answered = [a for a in answers if a["text"] != ""]  # "no answer" has no times whatever the system has
+    untimed = bool(answered) and all(a["start"] is None for a in answered)
     for question in corpus.answerable:
         gold = [(a.start, a.end) for a in question.answers if a.start is not None and a.end is not None and not untimed]
         answer = predictions["answers"].get(question.id)
@@ -470,8 +470,8 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
             error = error_type(shared, span[1] - span[0] if span else 0.0, end - start)
         elif has_text:
             nearest = max(texts, key=lambda text: token_f1(predicted, [text], question.language))
-            words, wanted = (Counter(answer_tokens(text or "", question.language)) for text in (predicted, nearest))
-            error = error_type((words & wanted).total(), words.total(), wanted.total()) if wanted else ""
+            words, gold_words = (Counter(answer_tokens(text or "", question.language)) for text in (predicted, nearest))
+            error = error_type((words & gold_words).total(), words.total(), gold_words.total()) if gold_words else ""
         scored.append(
             QuestionScore(
                 question.id,
@@ -505,15 +505,15 @@ def rows_of(
     """
     values: dict[str, Interval] = {}
     for metric in metrics:
-        if some := [s for s in scored if getattr(s, metric) is not None]:
-            units = passage_units(corpus, [s.passage for s in some])
-            values[metric] = mean_interval([getattr(s, metric) for s in some], units, seed)
-    asked = {s.passage for s in scored}
-    if passages := [p for p in corpus.passages.values() if transcripts and p.id in asked and p.text]:
+        if measured := [s for s in scored if getattr(s, metric) is not None]:
+            units = passage_units(corpus, [s.passage for s in measured])
+            values[metric] = mean_interval([getattr(s, metric) for s in measured], units, seed)
+    passages_asked = {s.passage for s in scored}
+    if passages := [p for p in corpus.passages.values() if transcripts and p.id in passages_asked and p.text]:
         errors, units = word_errors(passages, transcripts), passage_units(corpus, [p.id for p in passages])
         values[error_metric(passages[0].language)] = ratio_interval(errors.errors, errors.words, units, seed)
-    about, card = (system.name, encoder, condition.short, condition.snr_db), hash_json(dict(system.card))
-    return [Row.of(v, *about, metric, seed, card, snr_over) for metric, v in values.items()]
+    cell, card = (system.name, encoder, condition.short, condition.snr_db), hash_json(dict(system.card))
+    return [Row.of(v, *cell, metric, seed, card, snr_over) for metric, v in values.items()]
 
 
 def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
@@ -525,16 +525,16 @@ def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> 
 def by_length(scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed: int) -> list[dict[str, Any]]:
     """FF1 in percent by length of the answer. What is drawn is chosen for all lengths together."""
     units = passage_units(corpus, [s.passage for s in scored])
-    found = []
+    rows = []
     for low, high in BUCKETS:
         inside = {i: s.ff1 for i, s in enumerate(scored) if s.ff1 is not None and low <= s.seconds < high}
         if inside:
             v = mean_interval(list(inside.values()), units.at(list(inside)), seed).percent
             low_end, high_end = v.ends
-            found.append(
+            rows.append(
                 {"system": system, "bucket": seconds_range(low, high), "value": v.value, "low": low_end, "high": high_end, "n": v.n}
             )
-    return found
+    return rows
 
 
 # ---- answers of a system that is not ours
@@ -552,35 +552,35 @@ def import_predictions(o: Predictions) -> str:
     data, where = load_corpus(o.corpus, o.split), parse_condition(o.condition)
     answers = _imported_answers(o.file, data)
     system = SimpleNamespace(name=o.name, card={"imported": hash_files([o.file])})
-    kept: dict[str, Any] = {"made_from": system.card["imported"], "data": data_hash(o.corpus, o.split), "seed": o.seed}
-    kept |= {"answers": answers, "transcripts": {}, "failed": {}}
+    predictions: dict[str, Any] = {"made_from": system.card["imported"], "data": data_hash(o.corpus, o.split), "seed": o.seed}
+    predictions |= {"answers": answers, "transcripts": {}, "failed": {}}
     path = prediction_path(o.out, system, where)
-    if path.is_file() and read_json(path).get("made_from") != kept["made_from"]:
+    if path.is_file() and read_json(path).get("made_from") != predictions["made_from"]:
         raise InputError(f"{path} holds other predictions called {o.name}; give another --name or remove them")
-    write_json(path, kept)
-    scored = score_questions(kept, data)
+    write_json(path, predictions)
+    scored = score_questions(predictions, data)
     append_rows(o.out / "results.jsonl", rows_of(scored, METRICS, {}, data, where, system, o.seed, ""))
-    write_lines(o.out, o.name, where, question_lines(scored, data, {}), data, kept, encoder="")
+    write_lines(o.out, o.name, where, question_lines(scored, data, {}), data, predictions, encoder="")
     left = sum(q.id not in answers for q in data.answerable)
     counts = f"{len(answers):,} answers of {o.name}; {left:,} questions have none and count as not answered\n"
     return counts + results_table(read_rows(o.out / "results.jsonl"))
 
 
 def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
-    found = load_json(file, unique=True)
-    if not isinstance(found, dict) or not found:
+    contents = load_json(file, unique=True)
+    if not isinstance(contents, dict) or not contents:
         raise InputError(f"{file} holds no answers; write a JSON object of question id -> answer, as SQuAD's scorer takes it")
-    known = {q.id for q in data.questions}
-    if unknown := [name for name in found if name not in known]:
+    ids = {q.id for q in data.questions}
+    if unknown := [name for name in contents if name not in ids]:
         raise InputError(
             f"{file} has the question {unknown[0]}, which is not in {data.root / data.split}; give its corpus and --split"
         )
 
     answerable, answers = {q.id for q in data.answerable}, {}
-    for name, given in found.items():
-        if name not in answerable or given in (None, ""):
+    for name, raw in contents.items():
+        if name not in answerable or raw in (None, ""):
             continue
-        value = {"text": given} if isinstance(given, str) else given
+        value = {"text": raw} if isinstance(raw, str) else raw
         if isinstance(value, list) and len(value) == 2:
             value = dict(zip(FIELDS[1:], value, strict=True))
         answer: dict[str, Any] = {**dict.fromkeys(FIELDS), **value} if isinstance(value, dict) else {}
@@ -622,9 +622,9 @@ def fit_on_corpus(o: Confusions) -> str:
         folder = model_folder(o.models)
         recogniser = load_recogniser(folder, o.recogniser, shared_encoder(folder), data.language)
     card: dict[str, Any] = {"corpus": o.corpus.resolve().name, "split": o.split, "data": data_hash(o.corpus, o.split)}
-    made = recogniser.card if recogniser else {"asr": GIVEN}
-    card |= {"asr": o.recogniser, "recogniser": made["asr"], "passages": len(data.passages)}
-    card |= {"asr_weights": made.get("asr_weights")}
+    source = recogniser.card if recogniser else {"asr": GIVEN}
+    card |= {"asr": o.recogniser, "recogniser": source["asr"], "passages": len(data.passages)}
+    card |= {"asr_weights": source.get("asr_weights")}
     card |= {"condition": parsed.label, **distorter.card(parsed)}
     path = o.out / "confusions.json"
     if path.is_file() and not differing(confusions_card(path), card):
@@ -633,7 +633,7 @@ def fit_on_corpus(o: Confusions) -> str:
         texts = {i: r.transcript for i, r in records.items() if r.transcript}
     else:
         transcribe = recogniser.transcribe
-        found = encode_recordings(
+        transcribed = encode_recordings(
             records,
             lambda i: read_audio(data.path(records[i])),
             lambda samples, i: distorter.apply(samples, parsed, i),
@@ -641,12 +641,12 @@ def fit_on_corpus(o: Confusions) -> str:
             o.workers,
             f"{recogniser.name} transcribes",
         )[o.recogniser]
-        tell_set_aside(found.failed, recogniser.name)
-        texts = found.features
+        tell_set_aside(transcribed.failed, recogniser.name)
+        texts = transcribed.features
     if not texts:
         raise InputError(f"{where} has no record with both a reference text and a transcript; name another split")
     model = fit_confusions([(records[i].text, text) for i, text in texts.items()], next(iter(records.values())).language)
     write_confusions(path, model, card)
-    named = zip(model.rates, ("substituted", "deleted", "inserted"), strict=True)
-    mix = ", ".join(f"{100 * rate:.1f} % {name}" for rate, name in named)
+    rates = zip(model.rates, ("substituted", "deleted", "inserted"), strict=True)
+    mix = ", ".join(f"{100 * rate:.1f} % {name}" for rate, name in rates)
     return f"{path}: {len(texts)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})"

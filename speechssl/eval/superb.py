@@ -222,8 +222,8 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
     if device == "auto":  # heads are trained where the encoder is
         device = "cuda" if torch.cuda.is_available() else "cpu"
     for name, where in plan.encoders.items():
-        own = None if tuning is None else replace(tuning, source=where)
-        encoder = Benchmarked(f"{name}{suffix}", feature_cache(out, name, where, plan), device, own)
+        encoder_tuning = None if tuning is None else replace(tuning, source=where)
+        encoder = Benchmarked(f"{name}{suffix}", feature_cache(out, name, where, plan), device, encoder_tuning)
         heads = train_heads(encoder, parts, plan)
         for task in () if o.train_only else plan.data:
             rows = list(evaluate_task(encoder, [part for part in parts if part.task == task], heads, audio, plan))
@@ -262,9 +262,9 @@ def check_tunable(tasks: Iterable[str]) -> None:
 def parts_of(task: str, folder: Path, preset: str) -> list[TaskPart]:
     """The set in a folder, or its folds. Raises InputError where there is none."""
     folds = sorted(folder.glob("fold-*"), key=lambda f: [int(n) for n in re.findall(r"\d+", f.name)])
-    found = {f"{task}/{fold.name}": fold for fold in folds if fold.is_dir()} or {task: folder}
+    folders = {f"{task}/{fold.name}": fold for fold in folds if fold.is_dir()} or {task: folder}
     parts = []
-    for label, where in found.items():
+    for label, where in folders.items():
         if task == QBE:
             data = load_set(where, task)
         else:
@@ -291,9 +291,9 @@ def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> 
     """Train what is missing: tasks side by side, and for each the rates of its sweep. The first seed tunes for all."""
     o = plan.options
     trained = [part for part in parts if part.task != QBE]
-    made = [part.make(encoder.cache.encoder.grid) for part in trained]  # raises first
+    pairs = [part.make(encoder.cache.encoder.grid) for part in trained]  # raises first
     runs = []
-    for part, (task, settings) in zip(trained, made, strict=True):
+    for part, (task, settings) in zip(trained, pairs, strict=True):
         steps, batch = o.steps or settings.steps, o.batch or settings.batch
         settings = replace(settings, steps=steps, every=min(settings.every, steps), batch=batch)
         folder = o.out / "heads" / encoder.name / part.label
@@ -310,19 +310,19 @@ def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> 
             if isinstance(loader, OnlineLoader):
                 loader = replace(loader, encoder=encoder.encoder_of(trained, plan))
             dev = loader.usable(task.data.splits["dev"])
-            found = predictions({"head": (task, trained.head)}, loader, dev, run.settings.batch)["head"]
-            return replace(trained, task=task.tuned(found))
+            predicted = predictions({"head": (task, trained.head)}, loader, dev, run.settings.batch)["head"]
+            return replace(trained, task=task.tuned(predicted))
         return trained
 
     def train_seeds(run: HeadRun) -> dict[str, TrainedHead]:
-        found: dict[str, TrainedHead] = {}
+        heads: dict[str, TrainedHead] = {}
         rates = o.learning_rates or (run.settings.learning_rate,)
         for seed in o.seed:
             mine = replace(run, seed=seed, folder=run.folder / f"seed-{seed}")
-            found[f"seed-{seed}"] = tuned = train_head(mine, encoder.card, rates, TASKS[run.task.name].metric, train_runs)
-            found[f"seed-{seed}-default"] = load_head(mine.folder, run.task, encoder.card, "default")
+            heads[f"seed-{seed}"] = tuned = train_head(mine, encoder.card, rates, TASKS[run.task.name].metric, train_runs)
+            heads[f"seed-{seed}-default"] = load_head(mine.folder, run.task, encoder.card, "default")
             rates = (float(tuned.card["learning_rate"]),)
-        return {name: with_decoding(head, run) for name, head in found.items()}
+        return {name: with_decoding(head, run) for name, head in heads.items()}
 
     with parallel_training(o.sets.workers, f"heads on {encoder.name}") as train_runs:
         pool = ThreadPoolExecutor(max(len(runs), 1))
@@ -349,23 +349,23 @@ def evaluate_task(
     made_from = hash_json(decisive or encoder_card(encoder.cache.encoder))
     for one in audio:
         clean = one.setting.group == "clean"
-        wanted = [name for name in names if clean or not name.endswith("default")]
+        chosen = [name for name in names if clean or not name.endswith("default")]
         if task == QBE:
             folds = [{"seed-0": evaluate_terms(encoder, part, one, plan)} for part in parts]
         else:
-            folds = [evaluate_heads(encoder, p, {n: heads[p.label][n] for n in wanted}, one, plan) for p in parts]
-        for name in wanted:
+            folds = [evaluate_heads(encoder, p, {n: heads[p.label][n] for n in chosen}, one, plan) for p in parts]
+        for name in chosen:
             together, default = combine_folds([fold[name] for fold in folds]), name.endswith("-default")
-            if clean and name == wanted[0]:
+            if clean and name == chosen[0]:
                 detail = {"task": task, "encoder": encoder.name, "condition": "clean", "detail": together.detail}
                 write_json(plan.options.out / "details" / encoder.name / f"{task}.json", detail)
             card = {"data": [part.data.hash for part in parts], "preset": parts[0].preset, "made_from": made_from}
             seed = int(name.removesuffix("-default").removeprefix("seed-"))
             for m in together.measures[:1] if default else together.measures:
                 low, high = (m.low, m.high) if m.groups > 1 else (None, None)  # one group says nothing about the spread
-                about = (task, encoder.name, one.setting.name, one.setting.snr_db, f"{m.metric}{DEFAULT}" if default else m.metric)
+                cell = (task, encoder.name, one.setting.name, one.setting.snr_db, f"{m.metric}{DEFAULT}" if default else m.metric)
                 over = "" if clean else plan.distorter.card(one.setting.condition).get("snr_over", "")
-                yield Row(*about, m.value, low, high, m.n, seed, card, m.drawn, m.groups, over)
+                yield Row(*cell, m.value, low, high, m.n, seed, card, m.drawn, m.groups, over)
 
 
 def of_other_settings(new: Row, old: Row) -> bool:
@@ -374,8 +374,8 @@ def of_other_settings(new: Row, old: Row) -> bool:
     Rows that do not say it are taken for the same.
     """
     cards = [row.card if isinstance(row.card, dict) else {} for row in (new, old)]
-    known = (new.system, new.encoder) == (old.system, old.encoder) and "made_from" in cards[1]
-    return known and any(cards[0].get(name) != cards[1].get(name) for name in ("data", "preset", "made_from"))
+    comparable = (new.system, new.encoder) == (old.system, old.encoder) and "made_from" in cards[1]
+    return comparable and any(cards[0].get(name) != cards[1].get(name) for name in ("data", "preset", "made_from"))
 
 
 def words_of(task: Any) -> str | None:
@@ -395,7 +395,7 @@ def evaluate_heads(
     what, cache = f"{encoder.name}, {part.label}, {audio.setting.label}", encoder.cache
     samples = audio.card([part.data.path(u) for u in part.data.splits["test"]])
     groups = [[name] for name in heads] if any(head.upstream for head in heads.values()) else [list(heads)]
-    found: dict[str, HeadEvaluation] = {}
+    evaluations: dict[str, HeadEvaluation] = {}
     for group in groups:
         speech_encoder = encoder.encoder_of(heads[group[0]], plan)
         files = []
@@ -418,8 +418,8 @@ def evaluate_heads(
             return as_json(heads[file.system].task.evaluate("test", predicted, RESAMPLES))
 
         contents = evaluate_files(files, encode, score)
-        found |= {file.system: from_json(values) for file, values in zip(files, contents, strict=True)}
-    return found
+        evaluations |= {file.system: from_json(values) for file, values in zip(files, contents, strict=True)}
+    return evaluations
 
 
 def predict_test(
@@ -441,41 +441,41 @@ def predict_test(
     with single_threaded(workers) as pool:
         torch.set_num_threads(1)  # here too; the end puts it back
         online = OnlineLoader(encoder, lambda u: audio.read(task.data.path(u)), task.pooled, task.wants_waves, pool)
-        known = {u.id for u in (loader or online).usable(utterances)}
+        usable = {u.id for u in (loader or online).usable(utterances)}
         on = {name: (head.task, head.head.to(device)) for name, head in heads.items()}
         predicted = predictions(on, loader or online, utterances, size, device, "" if loader else what)
     failed = dict(loader.failed if isinstance(loader, OnlineLoader) else online.failed)
-    failed |= {u.id: "it could not be cached" for u in utterances if u.id not in known}
+    failed |= {u.id: "it could not be cached" for u in utterances if u.id not in usable}
     tell_set_aside(failed, what)
-    return {name: Encoded(found, failed) for name, found in predicted.items()}
+    return {name: Encoded(outputs, failed) for name, outputs in predicted.items()}
 
 
 def result_path(out: Path, encoder: str, part: str, head: str, setting: Setting) -> Path:
     return out / "scores" / encoder / part / head / setting.file
 
 
-def as_json(found: HeadEvaluation) -> dict[str, Any]:
-    return {"measures": [asdict(m) for m in found.measures], "detail": dict(found.detail)}
+def as_json(evaluation: HeadEvaluation) -> dict[str, Any]:
+    return {"measures": [asdict(m) for m in evaluation.measures], "detail": dict(evaluation.detail)}
 
 
 def from_json(values: Mapping[str, Any]) -> HeadEvaluation:
     return HeadEvaluation(tuple(Measure(**m) for m in values["measures"]), dict(values["detail"]))
 
 
-def combine_folds(found: Sequence[HeadEvaluation]) -> HeadEvaluation:
+def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
     """The mean of each measure over folds, whose intervals are independent. Confusions of the same classes are added up."""
-    if len(found) == 1:
-        return found[0]
+    if len(folds) == 1:
+        return folds[0]
     measures = []
-    for same in zip(*(x.measures for x in found), strict=True):
+    for same in zip(*(x.measures for x in folds), strict=True):
         value = sum(m.value for m in same) / len(same)
         below = sum((m.value - m.low) ** 2 for m in same) ** 0.5 / len(same)
         above = sum((m.high - m.value) ** 2 for m in same) ** 0.5 / len(same)
         drawn = ", ".join(dict.fromkeys(m.drawn for m in same if m.drawn))
         sizes = sum(m.n for m in same), drawn, sum(m.groups for m in same)
         measures.append(Measure(same[0].metric, value, value - below, value + above, *sizes))
-    detail = dict(found[0].detail)
-    confusions = [x.detail.get("confusion", {}) for x in found]  # by slot
+    detail = dict(folds[0].detail)
+    confusions = [x.detail.get("confusion", {}) for x in folds]  # by slot
     classes = [{slot: part["classes"] for slot, part in confusion.items()} for confusion in confusions]
     if confusions[0] and all(one == classes[0] for one in classes):
         detail["confusion"] = {
@@ -499,10 +499,10 @@ def evaluate_terms(encoder: Benchmarked, part: TaskPart, audio: ConditionAudio, 
 
     def score(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
         states_of, folder = term_states(cache, data, (DOCUMENTS, "test"), audio)
-        found = terms.evaluate(states_of, "test", layer, RESAMPLES, cache.workers)
+        evaluation = terms.evaluate(states_of, "test", layer, RESAMPLES, cache.workers)
         if folder:  # distorted states are not needed again
             shutil.rmtree(folder, ignore_errors=True)
-        return as_json(replace(found, detail={**found.detail, "layers": layers}))
+        return as_json(replace(evaluation, detail={**evaluation.detail, "layers": layers}))
 
     # The states are read by the search itself, again and again, from the cache.
     return from_json(evaluate_files([file], lambda missing: {}, score)[0])
@@ -561,34 +561,34 @@ def find_data(out: Path, sets: Data) -> dict[str, Path]:
     Raises InputError for an unknown task, for folders that are not there, and for synthetic sets of another share or seed.
     """
     tasks, data = sets.tasks, sets.data
-    named = {task: Path(folder) for task, _, folder in (text.partition("=") for text in tasks) if folder}
+    explicit = {task: Path(folder) for task, _, folder in (text.partition("=") for text in tasks) if folder}
     plain = [task for task in tasks if "=" not in task and task != ALL]
-    if unknown := [task for task in (*named, *plain) if task not in ORDER]:
+    if unknown := [task for task in (*explicit, *plain) if task not in ORDER]:
         raise InputError(f"there is no task {unknown[0]!r}; choose from {', '.join(ORDER)}, or all")
-    if missing := [folder for folder in (*named.values(), *([data] if data else [])) if not folder.is_dir()]:
+    if missing := [folder for folder in (*explicit.values(), *([data] if data else [])) if not folder.is_dir()]:
         raise InputError(f"the folder {missing[0]} does not exist; check the path")
-    wanted = [task for task in ORDER if task not in named and (task in plain or ALL in tasks)]
+    remaining = [task for task in ORDER if task not in explicit and (task in plain or ALL in tasks)]
     if data is None:
         from speechssl.synth.minisuperb import MiniSuperbSettings, prepare, some_of
 
-        made = {task: next(iter(TASKS[task].folders), task) if task != QBE else task for task in wanted}
-        if made:
-            prepare(out / "data", MiniSuperbSettings(some_of(list(made.values()), sets.share), sets.data_seed), sets.workers)
-        found = named | {task: out / "data" / name for task, name in made.items()}
+        set_names = {task: next(iter(TASKS[task].folders), task) if task != QBE else task for task in remaining}
+        if set_names:
+            prepare(out / "data", MiniSuperbSettings(some_of(list(set_names.values()), sets.share), sets.data_seed), sets.workers)
+        folder_of = explicit | {task: out / "data" / name for task, name in set_names.items()}
     else:
-        there = {}
-        for task in wanted:
+        by_task = {}
+        for task in remaining:
             names = (task, *(TASKS[task].folders if task != QBE else ()))
             if folders := [data / name for name in names if (data / name).is_dir()]:
-                there[task] = folders[0]
-        if absent := [task for task in plain if task not in there]:
+                by_task[task] = folders[0]
+        if absent := [task for task in plain if task not in by_task]:
             raise InputError(f"{data} has no folder {absent[0]}; prepare it, or name another with {absent[0]}=FOLDER")
-        if not there:
+        if not by_task:
             raise InputError(f"{data} has no folder of a task ({', '.join(ORDER)}); prepare some")
-        if left := [task for task in wanted if task not in there]:
+        if left := [task for task in remaining if task not in by_task]:
             tqdm.write(f"{data} has no data for {', '.join(left)}; these tasks are left out", file=sys.stderr)
-        found = named | there
-    return {task: found[task] for task in ORDER if task in found}
+        folder_of = explicit | by_task
+    return {task: folder_of[task] for task in ORDER if task in folder_of}
 
 
 def plan_of(o: Superb, tuning: Tuning | None = None) -> Plan:
@@ -604,7 +604,7 @@ def name_encoders(texts: Sequence[str]) -> dict[str, str]:
 
     Raises InputError for names that cannot be folders.
     """
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for text in texts:
         name, equals, where = text.partition("=")
         if not equals:
@@ -613,10 +613,10 @@ def name_encoders(texts: Sequence[str]) -> dict[str, str]:
             name = (path.stem if path.suffix in (".pt", ".pth") else path.name).replace(":", "-")
         if not name or not where or name.startswith(".") or "/" in name or "\\" in name:
             raise InputError(f"--encoders {text} has no name that can be a folder's; write NAME=WHERE")
-        if name in found:
+        if name in by_name:
             raise InputError(f"--encoders gives the name {name} twice; write NAME=WHERE for one of them")
-        found[name] = where
-    return found
+        by_name[name] = where
+    return by_name
 
 
 def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> list[Table]:
@@ -629,9 +629,9 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
     for row in every:
         of_measure.setdefault((row.system, row.metric, row.encoder), []).append(row)
 
-    def measures(some: Iterable[Row]) -> list[tuple[str, str]]:
+    def measures(rows: Iterable[Row]) -> list[tuple[str, str]]:
         """Task and metric, in the benchmark's order."""
-        pairs = dict.fromkeys((row.system, row.metric.removesuffix(DEFAULT)) for row in some)
+        pairs = dict.fromkeys((row.system, row.metric.removesuffix(DEFAULT)) for row in rows)
         return sorted(pairs, key=lambda pair: ORDER.index(pair[0]))
 
     def on_clean(task: str, metric: str, encoder: str) -> str:
@@ -648,8 +648,8 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
     for task, metric in measures(row for row in every if row.condition == "clean" and row.metric.endswith(DEFAULT)):
         cells = []
         for encoder in encoders:
-            tuned, own = (on_clean(task, name, encoder).partition(" ")[0] for name in (metric, f"{metric}{DEFAULT}"))
-            cells.append(f"{tuned} / {own}")
+            tuned, default = (on_clean(task, name, encoder).partition(" ")[0] for name in (metric, f"{metric}{DEFAULT}"))
+            cells.append(f"{tuned} / {default}")
         rates.append((measure_name(task, metric), *cells))
 
     # as the lecture has it: each group at the SNR nearest to `at`, the mean over its noises
@@ -669,13 +669,13 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
             cells.append(" | ".join(texts))
         noise.append((measure_name(task, metric), *cells))
     but = ", but for those of encoders with + in their names" if any("+" in encoder for encoder in encoders) else ""
-    about = f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads were trained on clean speech{but}."
+    legend = f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads were trained on clean speech{but}."
 
     head = ("task", *encoders)
     tables = [
         Table("SUPERB", head, tuple(scores), note.strip()),
         Table("Learning rate tuned on dev / the task's own", head, tuple(rates), "Test sets, clean speech."),
-        Table(" | ".join(groups), head, tuple(noise), about),
+        Table(" | ".join(groups), head, tuple(noise), legend),
     ]
     return [table for table in tables if table.rows]
 
@@ -757,18 +757,18 @@ def _time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
     for rung in rungs(left, settings.steps):
         steps += left * (rung - before)
         left, before = -(-left // 2), rung
-    taken: tuple[list[float], list[float]] = ([], [])
+    durations: tuple[list[float], list[float]] = ([], [])
     with own_generator():
         trainers = [HeadRun(task, x, settings, 0, cache.root / "heads").trainer() for x in (loader, cache.online(task))]
         batches = shuffled_batches(loader.usable(task.data.splits["train"]), settings.batch, 0, by_length=not task.pooled)
         for turn in range(turns + 1):
             utterances = next(batches)
-            for trainer, seconds in zip(trainers, taken, strict=True):
+            for trainer, seconds in zip(trainers, durations, strict=True):
                 began = time.perf_counter()
                 trainer.update(utterances, turn + 1)
                 if turn:  # the first warms up
                     seconds.append(time.perf_counter() - began)
-    return TaskTiming(part.task, steps, statistics.median(taken[0]), statistics.median(taken[1]), caching)
+    return TaskTiming(part.task, steps, statistics.median(durations[0]), statistics.median(durations[1]), caching)
 
 
 def _time_caching(cache: FeatureCache, part: TaskPart, splits: tuple[str, ...], pooled: bool) -> float:
