@@ -76,7 +76,7 @@ class Alignment:
     def says_more(self) -> np.ndarray:
         """(W,) whether the recording says more around a word than the text has: a word there may be put where another is."""
         around = [slice(max(i - CONTEXT, 0), i + CONTEXT + 1) for i in range(len(self.words))]
-        return np.array([self.beyond[some].sum() > UNWRITTEN * self.symbols[some].sum() for some in around])
+        return np.array([self.beyond[window].sum() > UNWRITTEN * self.symbols[window].sum() for window in around])
 
 
 def is_spoken(character: str) -> bool:
@@ -150,7 +150,7 @@ class CtcAligner:
         """
         first, last = core(word)
         numbers = [n for c in word[first:last] for n in self._numbers(c) or [-1] * is_spoken(c)]
-        return [n for star, some in groupby(numbers, lambda n: n < 0) for n in ([-1] if star else some)]
+        return [n for star, run in groupby(numbers, lambda n: n < 0) for n in ([-1] if star else run)]
 
     def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
         """samples: (N,) float32 at 16 kHz; words: one or more, each with something spoken in it (`is_spoken`).
@@ -179,20 +179,20 @@ class CtcAligner:
         def emissions() -> Iterator[Tensor]:
             pieces = split_at_pauses(samples, self.longest, SAMPLE_RATE)
             for start, end in tqdm(pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES):
-                found = self.log_probs(samples[start:end])  # (T, V)
-                if not len(found):
+                scores = self.log_probs(samples[start:end])  # (T, V)
+                if not len(scores):
                     continue
-                highest, path = found.max(-1)
+                highest, path = scores.max(-1)
                 best.append(highest.numpy())
                 begun.append((path != self.blank).numpy() & np.r_[True, (path[1:] != path[:-1]).numpy()])
-                edges = np.array([start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(found) + 1)])
+                edges = np.array([start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)])
                 edges[-1] = min(edges[-1], end / SAMPLE_RATE)
                 starts.append(edges[:-1])
                 ends.append(edges[1:])
                 # a star is any symbol, and the silences within what it stands for
-                others = torch.cat([found[:, : self.blank], found[:, self.blank + 1 :]], 1)
-                star = torch.maximum(others.amax(1), found[:, self.blank] - STAR_BLANK)
-                yield torch.cat([found[:, columns], star[:, None]], 1)
+                others = torch.cat([scores[:, : self.blank], scores[:, self.blank + 1 :]], 1)
+                star = torch.maximum(others.amax(1), scores[:, self.blank] - STAR_BLANK)
+                yield torch.cat([scores[:, columns], star[:, None]], 1)
 
         spans, path = align_windows(emissions(), targets)
         losses, symbols = np.concatenate(best) - path, np.concatenate(begun)
@@ -203,11 +203,11 @@ class CtcAligner:
         ]
         # what lies between two words counts for the first of them: speech that the text does not have
         borders = [0, *(spans[first].start for first in firsts[1:]), len(path)]
-        found = [int(symbols[a:b].sum()) for a, b in pairwise(borders)]
-        wanted = np.array([len(word) + len(between) for word in spelt])
+        counted = [int(symbols[a:b].sum()) for a, b in pairwise(borders)]
+        expected = np.array([len(word) + len(between) for word in spelt])
         loss = np.array([losses[a:b].sum() for a, b in pairwise(borders)])
-        scored = np.maximum(found, wanted)
-        return Alignment(widened(timed, len(samples) / SAMPLE_RATE), loss, scored, scored - wanted)
+        scored = np.maximum(counted, expected)
+        return Alignment(widened(timed, len(samples) / SAMPLE_RATE), loss, scored, scored - expected)
 
 
 def align_windows(pieces: Iterable[Tensor], targets: Sequence[int]) -> tuple[list[TokenSpan], np.ndarray]:
@@ -219,26 +219,26 @@ def align_windows(pieces: Iterable[Tensor], targets: Sequence[int]) -> tuple[lis
     """
     spans: list[TokenSpan] = []
     path: list[np.ndarray] = []
-    held, passed = torch.zeros(0, 0), 0  # frames that are not settled, and how many are
+    pending, passed = torch.zeros(0, 0), 0  # frames that are not settled, and how many are
 
-    def settle(found: Sequence[TokenSpan], frames: int) -> None:
-        nonlocal held, passed
-        scores = held[:frames, BLANK].numpy().copy()
-        for span in found:
+    def settle(aligned: Sequence[TokenSpan], frames: int) -> None:
+        nonlocal pending, passed
+        scores = pending[:frames, BLANK].numpy().copy()
+        for span in aligned:
             scores[span.start : span.end] = span.score
         path.append(scores)
-        spans.extend(TokenSpan(s.token, s.start + passed, s.end + passed, s.score) for s in found)
-        held, passed = held[frames:].clone(), passed + frames
+        spans.extend(TokenSpan(s.token, s.start + passed, s.end + passed, s.score) for s in aligned)
+        pending, passed = pending[frames:].clone(), passed + frames
 
     for piece in pieces:
-        held = torch.cat([held, piece]) if len(held) else piece
-        if len(held) >= WINDOW:
-            ahead = targets[len(spans) : len(spans) + int(len(held) * DENSEST)]
-            found = align_spans(held, ahead[: spoken_prefix(held, ahead)])
-            sure = [span for span in found if span.end <= len(held) - MARGIN]
-            following = found[len(sure)].start if len(sure) < len(found) else len(held)
-            settle(sure, max(sure[-1].end if sure else 0, min(following, len(held) - MARGIN), len(held) - 2 * MARGIN))
-    settle(align_spans(held, targets[len(spans) :]), len(held))
+        pending = torch.cat([pending, piece]) if len(pending) else piece
+        if len(pending) >= WINDOW:
+            ahead = targets[len(spans) : len(spans) + int(len(pending) * DENSEST)]
+            aligned = align_spans(pending, ahead[: spoken_prefix(pending, ahead)])
+            sure = [span for span in aligned if span.end <= len(pending) - MARGIN]
+            following = aligned[len(sure)].start if len(sure) < len(aligned) else len(pending)
+            settle(sure, max(sure[-1].end if sure else 0, min(following, len(pending) - MARGIN), len(pending) - 2 * MARGIN))
+    settle(align_spans(pending, targets[len(spans) :]), len(pending))
     return spans, np.concatenate(path)
 
 
@@ -296,20 +296,20 @@ class WhisperAligner:
             bar = tqdm(pieces, "recognising", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)
             recognised = ["".join(word.text for word in self.engine.decode(samples[a:b])) for a, b in bar]
             owners = shared_out(words, recognised)
-        found: list[Span] = []
+        timed: list[Span] = []
         losses, symbols = [], []
         bar = tqdm(pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)
         for n, (start, end) in enumerate(bar):
-            some = [word for word, owner in zip(words, owners, strict=True) if owner == n]
-            if not some:
+            in_piece = [word for word, owner in zip(words, owners, strict=True) if owner == n]
+            if not in_piece:
                 continue
             limit = end / SAMPLE_RATE
-            for word, (a, b, loss, tokens) in zip(some, self._piece(samples[start:end], some), strict=True):
+            for word, (a, b, loss, tokens) in zip(in_piece, self._piece(samples[start:end], in_piece), strict=True):
                 first = min(start / SAMPLE_RATE + a, limit - TOKEN_SECONDS)
-                found.append(Span(word, first, min(max(start / SAMPLE_RATE + b, first + TOKEN_SECONDS), limit)))
+                timed.append(Span(word, first, min(max(start / SAMPLE_RATE + b, first + TOKEN_SECONDS), limit)))
                 losses.append(loss)
                 symbols.append(tokens)
-        return Alignment(tuple(found), np.array(losses), np.array(symbols), np.zeros(len(found)))  # its decoder is given the text
+        return Alignment(tuple(timed), np.array(losses), np.array(symbols), np.zeros(len(timed)))  # its decoder is given the text
 
     @torch.inference_mode()
     def _piece(self, samples: np.ndarray, words: Sequence[str]) -> list[tuple[float, float, float, int]]:
@@ -325,17 +325,17 @@ class WhisperAligner:
         ids = coded["input_ids"]
         if (room := model.config.max_target_positions - len(prompt) - 1) < len(ids):
             raise ValueError(f"{len(ids)} tokens of text fall on {len(samples) / SAMPLE_RATE:.1f} s of it, and {room} are possible")
-        given = torch.tensor([[*prompt, *ids, model.config.eos_token_id]], device=model.device)
+        decoder_ids = torch.tensor([[*prompt, *ids, model.config.eos_token_id]], device=model.device)
         extractor = self.engine.extractor
         features = extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features.to(model.device)
-        made = model(features, decoder_input_ids=given, output_attentions=True)
+        outputs = model(features, decoder_input_ids=decoder_ids, output_attentions=True)
         # row k: from what is given before token k, the last row from what is given before the end
         rows = slice(len(prompt) - 1, len(prompt) + len(ids))
-        chances = made.logits[0, rows].float().softmax(-1)[: len(ids)].cpu()
+        chances = outputs.logits[0, rows].float().softmax(-1)[: len(ids)].cpu()
         chances = torch.zeros_like(chances).index_add_(1, self._alike, chances).clamp_min(1e-30).log()
         loss = chances.amax(-1) - chances[range(len(ids)), self._alike[ids]]
         frames = max(round(len(samples) / SAMPLE_RATE / TOKEN_SECONDS), 1)
-        attention = torch.stack([made.cross_attentions[layer][0, head] for layer, head in self._heads])[:, :, :frames]
+        attention = torch.stack([outputs.cross_attentions[layer][0, head] for layer, head in self._heads])[:, :, :frames]
         jumps = token_times(attention.float().cpu().numpy(), rows)
         # characters of every token, without the space before it
         spaces = [len(text[a:b]) - len(text[a:b].lstrip()) for a, b in coded["offset_mapping"]]
@@ -347,12 +347,12 @@ class WhisperAligner:
             share = (place - begins[token]) / max(stops[token] - begins[token], 1)
             return float(jumps[token] + np.clip(share, 0, 1) * (jumps[token + 1] - jumps[token]))
 
-        found = []
+        timings = []
         for first, last in cores:
             inside = np.flatnonzero((stops > first) & (begins < last))
             start, end = time(inside[0], first), time(inside[-1], last)
-            found.append((start, end, float(loss[inside].sum()), len(inside)))
-        return found
+            timings.append((start, end, float(loss[inside].sum()), len(inside)))
+        return timings
 
 
 def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
@@ -377,11 +377,11 @@ def shared_out(words: Sequence[str], recognised: Sequence[str]) -> np.ndarray:
     nothing to match.
     """
     letters = [fold_letters("".join(filter(str.isalnum, word))) for word in words]
-    found = [fold_letters("".join(filter(str.isalnum, text))) for text in recognised]
-    pieces = np.repeat(np.arange(len(recognised)), [len(text) for text in found])
+    recognised_letters = [fold_letters("".join(filter(str.isalnum, text))) for text in recognised]
+    pieces = np.repeat(np.arange(len(recognised)), [len(text) for text in recognised_letters])
     if not len(pieces):
         raise ValueError("nothing was recognised in it")
-    match = Levenshtein.opcodes("".join(letters), "".join(found))
+    match = Levenshtein.opcodes("".join(letters), "".join(recognised_letters))
     sources, places = zip(*((o.src_start, o.dest_start) for o in match), strict=True)
     # within an edit, letters stand for letters in proportion
     total = sum(map(len, letters))
@@ -410,19 +410,19 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
         return ctc_aligner(head)
     from speechssl.cascade.engines import CtcCheckpoint, HuggingFaceRecogniser
 
-    found = HuggingFaceRecogniser(recogniser, joiner(language), language)
-    engine, weights = found.engine, hash_weights(found.engine.model)
+    loaded = HuggingFaceRecogniser(recogniser, joiner(language), language)
+    engine, weights = loaded.engine, hash_weights(loaded.engine.model)
     if isinstance(engine, CtcCheckpoint):
-        given = engine.log_probs, engine.symbols, engine.separator, engine.blank, engine.grid
-        return CtcAligner(found.name, weights, *given, engine.longest)
-    return WhisperAligner(engine, found.name, weights, language)
+        parts = engine.log_probs, engine.symbols, engine.separator, engine.blank, engine.grid
+        return CtcAligner(loaded.name, weights, *parts, engine.longest)
+    return WhisperAligner(engine, loaded.name, weights, language)
 
 
 def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
     """A recogniser of ours as an aligner."""
     vocabulary = head.vocabulary
-    given = head.log_probs, vocabulary.symbols, vocabulary.separator, BLANK, head.encoder.grid
-    return CtcAligner(head.name, str(head.card["asr"]), *given, HEAD_LONGEST)
+    parts = head.log_probs, vocabulary.symbols, vocabulary.separator, BLANK, head.encoder.grid
+    return CtcAligner(head.name, str(head.card["asr"]), *parts, HEAD_LONGEST)
 
 
 # ---- `speechssl align`: a prepared corpus again, with times of its words and answers from its texts and recordings
@@ -464,23 +464,23 @@ class AlignedSplit:
                 return part
         try:
             samples = read_audio(self.data.path(record))
-            found = self.aligner.align(samples, spoken_words(record))
+            alignment = self.aligner.align(samples, spoken_words(record))
         except InputError as error:
             part = {"reason": UNUSABLE, "why": str(error)}
         except ValueError as error:
             part = {"reason": UNFIT, "why": str(error)}
         else:
-            confidence = round(found.confidence(), 4)
+            confidence = round(alignment.confidence(), 4)
             part = {"confidence": confidence}
             if confidence < self.confidence:
                 part["reason"] = OTHER_TEXT
             else:
                 part["seconds"] = len(samples) / SAMPLE_RATE
-                part["words"] = [[w.text, round(w.start, 5), round(w.end, 5)] for w in found.words]
+                part["words"] = [[w.text, round(w.start, 5), round(w.end, 5)] for w in alignment.words]
                 part |= {
-                    "losses": found.losses.round(3).tolist(),
-                    "symbols": found.symbols.tolist(),
-                    "beyond": found.beyond.tolist(),
+                    "losses": alignment.losses.round(3).tolist(),
+                    "symbols": alignment.symbols.tolist(),
+                    "beyond": alignment.beyond.tolist(),
                 }
         write_json(path, part, checked=True)
         return part
@@ -492,8 +492,8 @@ class AlignedSplit:
         every += [("questions", q) for q in data.questions]
         jobs = [(kind, record) for kind, record in every if record.audio and not record.words and spoken_words(record)]
         with single_threaded(workers) as pool:
-            made = pool.map(lambda job: self.part(*job), jobs)
-            shown = tqdm(made, f"aligning {split}", len(jobs), unit="recording", disable=not jobs)
+            results = pool.map(lambda job: self.part(*job), jobs)
+            shown = tqdm(results, f"aligning {split}", len(jobs), unit="recording", disable=not jobs)
             parts = {(kind, record.id): part for (kind, record), part in zip(jobs, shown, strict=True)}
         if sure := [part["confidence"] for part in parts.values() if "words" in part]:
             done = f"aligned by {self.aligner.name}; confidence {median(sure):.2f} (median), {min(sure):.2f} (least)"
@@ -505,10 +505,10 @@ class AlignedSplit:
             if "words" not in part:
                 continue
             words = tuple(Span(*word) for word in part["words"])
-            found = Alignment(words, *(np.array(part[numbers]) for numbers in ("losses", "symbols", "beyond")))
-            alignments[kind, name] = found
+            alignment = Alignment(words, *(np.array(part[numbers]) for numbers in ("losses", "symbols", "beyond")))
+            alignments[kind, name] = alignment
             edges = [0.0, *(w.start for w in words[1:]), part["seconds"]]  # a word has what follows it, the first what is before it
-            bounds = np.flatnonzero(np.diff(np.r_[False, found.says_more(), False])).reshape(-1, 2)
+            bounds = np.flatnonzero(np.diff(np.r_[False, alignment.says_more(), False])).reshape(-1, 2)
             more += [
                 {"split": split, "kind": kind, "id": name, "start": edges[a], "end": edges[b], "words": [int(a), int(b)]}
                 for a, b in bounds
@@ -547,14 +547,14 @@ class AlignedSplit:
     def moved(self, record: Any, part: Mapping[str, Any]) -> Any:
         """A record with its words, and paths that hold in another folder."""
         root = self.data.root.resolve()
-        found = replace(record, audio=str(root / record.audio) if record.audio else "")
+        moved = replace(record, audio=str(root / record.audio) if record.audio else "")
         if isinstance(record, Question):
-            found = replace(found, option_audio=tuple(str(root / audio) for audio in record.option_audio))
+            moved = replace(moved, option_audio=tuple(str(root / audio) for audio in record.option_audio))
         if "words" in part:
             long = abs(part["seconds"] - record.seconds) > TOLERANCE  # a header may only estimate the length
             seconds = part["seconds"] if long else record.seconds
-            found = replace(found, words=tuple(Span(*word) for word in part["words"]), seconds=seconds)
-        return found
+            moved = replace(moved, words=tuple(Span(*word) for word in part["words"]), seconds=seconds)
+        return moved
 
     def answered(self, question: Question, passage: Passage, alignment: Alignment | None, report: PrepareReport) -> Question:
         """The question with times of its answers. alignment: None where the passage had its words before."""
@@ -618,23 +618,23 @@ def align_corpus(
             card = dict(read_json(root / CARD)) if (root / CARD).is_file() else {}
             invented = str(card.get("synthetic", "")).startswith(INVENTED)
             report = PrepareReport(str(card.get("corpus", root.name)), invented=invented)
-            made, more = dict[str, SplitRecords](), list[dict[str, Any]]()
-            for split, given in data.items():
-                made[split], found = AlignedSplit(given, out, aligner, confidence).records(report, workers)
-                more += found
-            if not any(records.passages for records in made.values()):
+            by_split, more = dict[str, SplitRecords](), list[dict[str, Any]]()
+            for split, corpus in data.items():
+                by_split[split], stretches = AlignedSplit(corpus, out, aligner, confidence).records(report, workers)
+                more += stretches
+            if not any(records.passages for records in by_split.values()):
                 why = "; ".join(f"{n:,} x {reason}" for reason, n in report.reasons(kind="passages").most_common(3))
                 raise InputError(f"{aligner.name} aligned no passage of {manifest} ({why}); check texts and recordings")
-            about = {name: value for name, value in card.items() if name not in ("corpus", "manifests")}
-            for path in (path for split in made if (path := root / split / REFERENCE).is_file()):
+            facts = {name: value for name, value in card.items() if name not in ("corpus", "manifests")}
+            for path in (path for split in by_split if (path := root / split / REFERENCE).is_file()):
                 lines = [reading | {"audio": str(root / str(reading.get("audio", "")))} for _, reading in read_lines(path)]
                 write_lines(out / path.relative_to(root), lines)
             if more:
                 write_lines(out / SAYS_MORE, more)
-            write_corpus(out, made, report, about | {"aligned": source | settings | {"says_more": len(more)}})
+            write_corpus(out, by_split, report, facts | {"aligned": source | settings | {"says_more": len(more)}})
         if (out / SAYS_MORE).is_file():
-            some = {(line["split"], line["kind"], line["id"]) for _, line in read_lines(out / SAYS_MORE)}
-            who = f"{len(some)} recordings say" if len(some) > 1 else "1 recording says"
+            recordings = {(line["split"], line["kind"], line["id"]) for _, line in read_lines(out / SAYS_MORE)}
+            who = f"{len(recordings)} recordings say" if len(recordings) > 1 else "1 recording says"
             message = f"{who} more than the text has, and words there may have wrong times: {out / SAYS_MORE} has the places; "
             message += "give the whole text, or cut what it does not cover"
             warnings.warn(message, stacklevel=2)
@@ -648,7 +648,7 @@ def find_splits(manifest: Path) -> tuple[Path, list[str]]:
         path = path.parent
     if (path / PASSAGES).is_file():
         return path.parent, [path.name]
-    splits = sorted(found.parent.name for found in path.glob(f"*/{PASSAGES}"))
+    splits = sorted(table.parent.name for table in path.glob(f"*/{PASSAGES}"))
     if not splits:
         raise InputError(f"{manifest} {'has no passages.jsonl' if path.exists() else 'does not exist'}; {GIVE}")
     return path, splits

@@ -110,68 +110,68 @@ class ConfusionModel:
             )
         rates = self.rates.scaled_to(wer)
         if self.calibration:  # the rates to make lie between those of the calibration
-            asked = np.array([0.0, *(level for level, _ in self.calibration)])
-            made = np.array([[0.0] * 3, *(r for _, r in self.calibration)])
-            rates = Rates(*(float(np.interp(wer, asked, column)) for column in made.T))
-        return self.made([words], [rates], [name], seed)[0] if words else []
+            levels = np.array([0.0, *(level for level, _ in self.calibration)])
+            calibrated = np.array([[0.0] * 3, *(r for _, r in self.calibration)])
+            rates = Rates(*(float(np.interp(wer, levels, column)) for column in calibrated.T))
+        return self.errors([words], [rates], [name], seed)[0] if words else []
 
-    def made(self, texts: Sequence[Sequence[str]], rates: Sequence[Rates], names: Sequence[str], seed: int) -> list[list[Edit]]:
+    def errors(self, texts: Sequence[Sequence[str]], rates: Sequence[Rates], names: Sequence[str], seed: int) -> list[list[Edit]]:
         """Errors at these rates in texts of one length, as they are made; where they stand side by side fewer are counted."""
-        found = []
-        for words, own, name, chances in zip(texts, rates, names, self._chances(texts, rates).tolist(), strict=True):
+        edited = []
+        for words, rate, name, chances in zip(texts, rates, names, self._chances(texts, rates).tolist(), strict=True):
             # what happens to a word, what it is taken for (two draws), what comes after it
             draws = np.random.default_rng(int(hash_json([seed, name]), 16)).random((len(words), 4)).tolist()
-            left = max(1 - own.deleted, 0.1)  # no word is inserted after a deleted one
+            left = max(1 - rate.deleted, 0.1)  # no word is inserted after a deleted one
             edits: list[Edit] = []
             for i, (word, (what, first, second, after)) in enumerate(zip(words, draws, strict=True)):
                 substituted, deleted = chances[i]
                 if what < deleted:
                     continue
                 edits.append((self._taken_for(word, first, second) if what > 1 - substituted else word, i))
-                if self.inserted and after < own.inserted / left:
-                    edits.append((self._drawn(None, self.inserted, after * left / own.inserted), i))
-            found.append(edits)
-        return found
+                if self.inserted and after < rate.inserted / left:
+                    edits.append((self._drawn(None, self.inserted, after * left / rate.inserted), i))
+            edited.append(edits)
+        return edited
 
     def _chances(self, texts: Sequence[Sequence[str]], rates: Sequence[Rates]) -> np.ndarray:
         """(B, N, 2) chance of each word's being substituted and deleted; their means over a text are those asked for."""
         odds = {word: self._odds(word) for word in {word for words in texts for word in words}}
         every = np.array([[odds[word] for word in words] for words in texts])
-        wanted, scale, found = np.array([own[:2] for own in rates]), np.ones((len(texts), 2)), np.empty_like(every)
+        targets, scale, chances = np.array([rate[:2] for rate in rates]), np.ones((len(texts), 2)), np.empty_like(every)
         going = np.arange(len(texts))  # texts whose means are not yet what is wanted
         for _ in range(200):  # means have no closed form: a word's chances are bounded by 1, whatever its odds are scaled by
             scaled = every[going] * scale[going, None]
-            found[going] = scaled / (1 + scaled.sum(axis=2, keepdims=True))
-            mean = found[going].mean(axis=1)
-            far = ~(np.abs(mean - wanted[going]).max(axis=1) < 1e-5)
+            chances[going] = scaled / (1 + scaled.sum(axis=2, keepdims=True))
+            mean = chances[going].mean(axis=1)
+            far = ~(np.abs(mean - targets[going]).max(axis=1) < 1e-5)
             going = going[far]
-            scale[going] *= wanted[going] / np.maximum(mean[far], 1e-12)
-        return found
+            scale[going] *= targets[going] / np.maximum(mean[far], 1e-12)
+        return chances
 
     def _odds(self, word: str) -> tuple[float, float]:
         """Odds of its being substituted and deleted in the fit."""
-        known, rare = self.words.get(word, WordConfusions()), self._rare
-        total = known.count + PRIOR
-        substituted, deleted = (known.substituted + PRIOR * rare[0]) / total, (known.deleted + PRIOR * rare[1]) / total
+        confusions, rare = self.words.get(word, WordConfusions()), self._rare
+        total = confusions.count + PRIOR
+        substituted, deleted = (confusions.substituted + PRIOR * rare[0]) / total, (confusions.deleted + PRIOR * rare[1]) / total
         right = max(1 - substituted - deleted, 1e-3)
         return max(substituted, 1e-6) / right, max(deleted, 1e-6) / right
 
     @cached_property
     def _rare(self) -> tuple[float, float]:
         """How often words that occurred rarely were substituted and deleted; of all words where there are few such."""
-        some = [w for w in self.words.values() if w.count <= RARE]
-        some = some if sum(w.count for w in some) >= 50 else list(self.words.values())
-        total = max(sum(w.count for w in some), 1)
-        return sum(w.substituted for w in some) / total, sum(w.deleted for w in some) / total
+        words = [w for w in self.words.values() if w.count <= RARE]
+        words = words if sum(w.count for w in words) >= 50 else list(self.words.values())
+        total = max(sum(w.count for w in words), 1)
+        return sum(w.substituted for w in words) / total, sum(w.deleted for w in words) / total
 
     def _taken_for(self, word: str, first: float, second: float) -> str:
         """One of its known confusions; or a recognised word that is as far from it as a real confusion, among those by how often
         they were recognised. first, second: uniform draws.
         """
-        known = self.words.get(word, WordConfusions())
-        trusted = known.substituted / (known.substituted + 1)
+        confusions = self.words.get(word, WordConfusions())
+        trusted = confusions.substituted / (confusions.substituted + 1)
         if first < trusted:
-            return self._drawn(word, known.taken_for, first / trusted)
+            return self._drawn(word, confusions.taken_for, first / trusted)
         if (word, None) not in self.cache:
             others = [w for w in self.vocabulary if w != word]
             spelling = [_letters(w, self.language) for w in others]
@@ -180,12 +180,12 @@ class ConfusionModel:
         others, distances = self.cache[word, None]
         if not others or not self.distances:
             return word
-        wanted = self.distances[int((first - trusted) / (1 - trusted) * len(self.distances))]
-        if (word, wanted) not in self.cache:
-            gaps = np.abs(distances - wanted)
+        distance = self.distances[int((first - trusted) / (1 - trusted) * len(self.distances))]
+        if (word, distance) not in self.cache:
+            gaps = np.abs(distances - distance)
             near = np.flatnonzero(gaps <= gaps.min() + NEAR)
-            self.cache[word, wanted] = {others[i]: self.vocabulary[others[i]] for i in near}
-        return self._drawn((word, wanted), self.cache[word, wanted], second)
+            self.cache[word, distance] = {others[i]: self.vocabulary[others[i]] for i in near}
+        return self._drawn((word, distance), self.cache[word, distance], second)
 
     def _drawn(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
         """A word by how often it occurs. key: of these counts; chance: uniform in [0, 1)."""
@@ -198,29 +198,29 @@ class ConfusionModel:
 def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> ConfusionModel:
     """pairs: reference and recognised texts, of one recogniser. Raises InputError where nothing was recognised wrongly."""
     counts, deleted, inserted, vocabulary = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    taken: dict[str, Counter[str]] = {}
+    taken_for: dict[str, Counter[str]] = {}
     for texts in pairs:
-        wanted, found = (spelt_words(text, language) for text in texts)
-        for code in Levenshtein.opcodes(wanted, found):
-            here, there = wanted[code.src_start : code.src_end], found[code.dest_start : code.dest_end]
-            counts.update(here)
-            vocabulary.update(there)
+        reference, hypothesis = (spelt_words(text, language) for text in texts)
+        for code in Levenshtein.opcodes(reference, hypothesis):
+            spoken, recognised = reference[code.src_start : code.src_end], hypothesis[code.dest_start : code.dest_end]
+            counts.update(spoken)
+            vocabulary.update(recognised)
             if code.tag == "replace":
-                for a, b in zip(here, there, strict=True):
-                    taken.setdefault(a, Counter())[b] += 1
+                for a, b in zip(spoken, recognised, strict=True):
+                    taken_for.setdefault(a, Counter())[b] += 1
             elif code.tag != "equal":
-                deleted.update(here)
-                inserted.update(there)
-    spelling = {w: _letters(w, language) for w in {*taken, *(v for some in taken.values() for v in some)}}
+                deleted.update(spoken)
+                inserted.update(recognised)
+    spelling = {w: _letters(w, language) for w in {*taken_for, *(v for confusions in taken_for.values() for v in confusions)}}
     distances = sorted(
-        Levenshtein.normalized_distance(spelling[w], spelling[v]) for w, some in taken.items() for v in some.elements()
+        Levenshtein.normalized_distance(spelling[w], spelling[v]) for w, others in taken_for.items() for v in others.elements()
     )
     rates = counted(pairs, language)
     if not rates.wer or not counts:
         raise InputError(
             f"there is no error in {len(pairs)} recognised texts of {counts.total()} words; give more, or another recogniser"
         )
-    words = {w: WordConfusions(n, deleted[w], dict(sorted(taken.get(w, {}).items()))) for w, n in sorted(counts.items())}
+    words = {w: WordConfusions(n, deleted[w], dict(sorted(taken_for.get(w, {}).items()))) for w, n in sorted(counts.items())}
     model = ConfusionModel(
         language, words, dict(sorted(inserted.items())), dict(sorted(vocabulary.items())), tuple(distances), rates
     )
@@ -242,23 +242,23 @@ def _calibrate(model: ConfusionModel, references: Sequence[str]) -> tuple[tuple[
     every = list(islice(cycle(word for text in references for word in spelt_words(text, model.language)), _WORDS))
     texts = [every[at : at + _TEXT] for at in range(0, len(every), _TEXT)]
     coded = cache(lambda words: tokens(" ".join(words), model.language))  # many texts come again in the next round
-    wanted = [coded(tuple(words)) for words in texts]
-    asked = [np.array(model.rates.scaled_to(level)) for level in LEVELS]
-    made = list(asked)
+    coded_references = [coded(tuple(words)) for words in texts]
+    targets = [np.array(model.rates.scaled_to(level)) for level in LEVELS]
+    proposed = list(targets)
     for _ in range(_ROUNDS):
-        rates, names = [Rates(*some) for some in made for _ in texts], [f"{i}" for i in range(len(texts))] * len(LEVELS)
-        found = model.made(texts * len(LEVELS), rates, names, 0)
-        for level, one in enumerate(asked):
-            edits = found[level * len(texts) : (level + 1) * len(texts)]
+        rates, names = [Rates(*each) for each in proposed for _ in texts], [f"{i}" for i in range(len(texts))] * len(LEVELS)
+        edited = model.errors(texts * len(LEVELS), rates, names, 0)
+        for level, one in enumerate(targets):
+            edits = edited[level * len(texts) : (level + 1) * len(texts)]
             written = [coded(tuple(w for w, _ in e)) for e in edits]
             # the errors that were made, which chance has made a little more or fewer than were wanted
             first = [{i: w for w, i in reversed(e)} for e in edits]  # what is inserted comes second
-            wrong = sum(w != t[i] for t, some in zip(texts, first, strict=True) for i, w in some.items())
-            kept = sum(map(len, first))
-            realised = np.array([wrong, len(every) - kept, sum(map(len, edits)) - kept]) / max(len(every), 1)
-            made[level] = np.maximum(one + realised - np.array(_rates(list(zip(wanted, written, strict=True)))), 0.0)
-            made[level][:2] *= min(1.0, 0.98 / max(made[level][:2].sum(), 1e-9))  # no more words wrong than there are
-    return tuple((level, Rates(*map(float, some))) for level, some in zip(LEVELS, made, strict=True))
+            wrong = sum(w != t[i] for t, each in zip(texts, first, strict=True) for i, w in each.items())
+            survivors = sum(map(len, first))
+            realised = np.array([wrong, len(every) - survivors, sum(map(len, edits)) - survivors]) / max(len(every), 1)
+            proposed[level] = np.maximum(one + realised - np.array(_rates(list(zip(coded_references, written, strict=True)))), 0.0)
+            proposed[level][:2] *= min(1.0, 0.98 / max(proposed[level][:2].sum(), 1e-9))  # no more words wrong than there are
+    return tuple((level, Rates(*map(float, each))) for level, each in zip(LEVELS, proposed, strict=True))
 
 
 def write_confusions(path: Path | str, model: ConfusionModel, card: Mapping[str, Any]) -> None:
@@ -271,8 +271,8 @@ def write_confusions(path: Path | str, model: ConfusionModel, card: Mapping[str,
 def read_confusions(path: Path | str) -> ConfusionModel:
     """Raises InputError for a file that is missing, damaged, or something else."""
 
-    def counts(some: Mapping[str, Any]) -> dict[str, int]:
-        return {str(word): int(count) for word, count in some.items()}
+    def counts(entries: Mapping[str, Any]) -> dict[str, int]:
+        return {str(word): int(count) for word, count in entries.items()}
 
     values = read_json(path)
     try:
@@ -280,7 +280,7 @@ def read_confusions(path: Path | str) -> ConfusionModel:
             raise ValueError(f"it is {values['kind']!r}")
         model = ConfusionModel(
             str(values["language"]),
-            {w: WordConfusions(int(n), int(gone), counts(taken)) for w, (n, gone, taken) in values["words"].items()},
+            {w: WordConfusions(int(n), int(gone), counts(occurrences)) for w, (n, gone, occurrences) in values["words"].items()},
             counts(values["inserted"]),
             counts(values["vocabulary"]),
             tuple(map(float, values["distances"])),
@@ -288,13 +288,13 @@ def read_confusions(path: Path | str) -> ConfusionModel:
             tuple((float(level), Rates(*map(float, rates))) for level, rates in values["calibration"]),
         )
         # what cannot be drawn from
-        made = [rate for rates in (model.rates, *(r for _, r in model.calibration)) for rate in rates]
+        numbers = [rate for rates in (model.rates, *(r for _, r in model.calibration)) for rate in rates]
         if not model.words or not model.rates.wer > 0:
             raise ValueError("it holds no errors")
-        if not all(math.isfinite(x) and x >= 0 for x in (*made, *model.distances)):
+        if not all(math.isfinite(x) and x >= 0 for x in (*numbers, *model.distances)):
             raise ValueError("a rate or distance is not a number of at least 0")
-        taken = (n for w in model.words.values() for n in w.taken_for.values())
-        least = min((*model.inserted.values(), *model.vocabulary.values(), *taken), default=1)
+        occurrences = (n for w in model.words.values() for n in w.taken_for.values())
+        least = min((*model.inserted.values(), *model.vocabulary.values(), *occurrences), default=1)
         if least < 1 or any(min(w.count, w.deleted) < 0 for w in model.words.values()):
             raise ValueError("a count is not positive")
         if (levels := [level for level, _ in model.calibration]) != sorted(levels):

@@ -101,8 +101,8 @@ def transcribe_pieces(
 ) -> tuple[TimedWord, ...]:
     """Decode every piece by itself and put the words back in their places. Times in seconds, never outside their piece."""
     words: list[TimedWord] = []
-    found = split_at_pauses(samples, longest, sample_rate)
-    for start, end in tqdm(found, desc="recognising", unit="piece", leave=False, disable=len(found) < MANY_PIECES):
+    bounds = split_at_pauses(samples, longest, sample_rate)
+    for start, end in tqdm(bounds, desc="recognising", unit="piece", leave=False, disable=len(bounds) < MANY_PIECES):
         offset, limit = start / sample_rate, end / sample_rate
         for word in decode(samples[start:end]):
             words.append(replace(word, start=min(offset + word.start, limit), end=min(offset + word.end, limit)))
@@ -114,21 +114,21 @@ def transcribe_pieces(
 
 def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
     """One example a question, from what is written of its passage; and the questions left out: id -> why."""
-    found, left_out = [], {}
+    examples, left_out = [], {}
     for question in data.answerable:
         passage = data.passages[question.passage]
         words, span = answer_words(passage, question)
         if span is None:
             left_out[question.id] = f"no word of passage {passage.id} lies within the times, or at the offset, of its answer"
             continue
-        asked, _ = codec.encode([word for word, _ in pieces(question.written, question.language)])
+        question_ids, _ = codec.encode([word for word, _ in pieces(question.written, question.language)])
         ids, owners = codec.encode(words)
         inside = np.flatnonzero((owners >= span[0]) & (owners <= span[1]))
         if len(inside):
-            found.append(Example(asked, ids, int(inside[0]), int(inside[-1])))
+            examples.append(Example(question_ids, ids, int(inside[0]), int(inside[-1])))
         else:
             left_out[question.id] = "the tokeniser leaves nothing of its question or answer"
-    return found, left_out
+    return examples, left_out
 
 
 def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
@@ -140,10 +140,10 @@ def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple
         words = [w.text for w in passage.words]
         inside = [i for i, w in enumerate(passage.words) if times[0] <= (w.start + w.end) / 2 < times[1]]
     else:
-        found = pieces(passage.written, passage.language)
+        placed = pieces(passage.written, passage.language)
         start, end = next(
             ((a.char_start, a.char_start + len(a.text)) for a in question.answers if a.char_start is not None), (0, 0)
         )
-        words = [word for word, _ in found]
-        inside = [i for i, (word, at) in enumerate(found) if at < end and at + len(word) > start]
+        words = [word for word, _ in placed]
+        inside = [i for i, (word, at) in enumerate(placed) if at < end and at + len(word) > start]
     return words, (inside[0], inside[-1]) if inside else None

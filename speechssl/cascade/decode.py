@@ -89,9 +89,9 @@ class NgramModel:
                     break
             if row < 0:
                 continue
-            found = self.ngrams[len(history)].row(row * len(self.words) + word)
-            if found >= 0:
-                return backed_off + float(self.ngrams[len(history)].log_probs[found])
+            place = self.ngrams[len(history)].row(row * len(self.words) + word)
+            if place >= 0:
+                return backed_off + float(self.ngrams[len(history)].log_probs[place])
             backed_off += float(self.ngrams[len(history) - 1].backoffs[row])
         return backed_off + float(self.ngrams[0].log_probs[word])
 
@@ -118,13 +118,13 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     first[0][tokens[::-1]] = np.arange(len(tokens))[::-1]  # every word has its row, seen or not, under its own number
     for n in range(2, order + 1):
         valid = np.flatnonzero(left >= n)
-        found, at, inverse, counts = np.unique(
+        unique, at, inverse, counts = np.unique(
             row_at[-1][valid] * size + tokens[valid + n - 1], return_index=True, return_inverse=True, return_counts=True
         )
         rows = np.full(len(tokens), -1)
         rows[valid] = inverse
-        for some, value in zip((keys, seen, first, row_at), (found, counts, valid[at], rows), strict=True):
-            some.append(value)
+        for columns, value in zip((keys, seen, first, row_at), (unique, counts, valid[at], rows), strict=True):
+            columns.append(value)
     for n in range(order - 1):
         # Below the highest length, an n-gram counts the different words that were seen before it, not its occurrences. Nothing
         # comes before <s>: an n-gram that begins with it keeps its count.
@@ -152,7 +152,7 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
         probabilities.append((seen[n] - discount) / totals[context] + shares[-1][context] * shorter)
     shares.append(np.ones(len(keys[-1])))
     with np.errstate(divide="ignore"):
-        logs = [[np.maximum(np.log10(x), NEVER).astype(np.float32) for x in some] for some in (probabilities, shares)]
+        logs = [[np.maximum(np.log10(x), NEVER).astype(np.float32) for x in columns] for columns in (probabilities, shares)]
     return NgramModel(words, tuple(map(Ngrams, keys, *logs)))
 
 
@@ -177,9 +177,9 @@ def read_arpa(path: Path | str) -> NgramModel:
 def _parse(lines: Iterator[str]) -> NgramModel:
     """Raises ValueError, saying what is wrong. lines: those that are not empty."""
 
-    def expect(line: str, wanted: str) -> None:
-        if line.strip() != wanted:
-            raise ValueError(f"{wanted} is missing where {line.strip()[:40]!r} stands" if line else f"it ends before {wanted}")
+    def expect(line: str, expected: str) -> None:
+        if line.strip() != expected:
+            raise ValueError(f"{expected} is missing where {line.strip()[:40]!r} stands" if line else f"it ends before {expected}")
 
     for line in lines:
         if line.strip() == "\\data\\":
@@ -187,12 +187,12 @@ def _parse(lines: Iterator[str]) -> NgramModel:
     counts: list[int] = []
     heading = ""
     for heading in lines:
-        found = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", heading.strip())
-        if not found:
+        match = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", heading.strip())
+        if not match:
             break
-        if int(found[1]) != len(counts) + 1:
-            raise ValueError(f"it counts {found[1]}-grams where it should count {len(counts) + 1}-grams")
-        counts.append(int(found[2]))
+        if int(match[1]) != len(counts) + 1:
+            raise ValueError(f"it counts {match[1]}-grams where it should count {len(counts) + 1}-grams")
+        counts.append(int(match[2]))
     if not counts:
         raise ValueError("it has no \\data\\ section that counts n-grams")
 
@@ -289,11 +289,11 @@ class Lexicon:
         alone = model.ngrams[0].log_probs.tolist()
         entries = [(w.lower() if small else w, -alone[i], i) for i, w in enumerate(model.words) if w not in SPECIAL]
         entries.sort()
-        kept = [entry for i, entry in enumerate(entries) if i == 0 or entries[i - 1][0] != entry[0]]
-        self.words = [word for word, _, _ in kept]
-        self.numbers = [number for _, _, number in kept]
-        self.scores = np.array([-score for _, score, _ in kept])
-        self.root = Stem(0, len(kept), 0.0, -1)
+        unique = [entry for i, entry in enumerate(entries) if i == 0 or entries[i - 1][0] != entry[0]]
+        self.words = [word for word, _, _ in unique]
+        self.numbers = [number for _, _, number in unique]
+        self.scores = np.array([-score for _, score, _ in unique])
+        self.root = Stem(0, len(unique), 0.0, -1)
         self._known: dict[tuple[str, int], Stem | None] = {}
 
     def find(self, prefix: str, within: Stem) -> Stem | None:
@@ -302,8 +302,8 @@ class Lexicon:
         if key not in self._known:
             first = bisect_left(self.words, prefix, within.first, within.last)
             last = bisect_left(self.words, prefix + _LAST, first, within.last)
-            whole, found = first < last and self.words[first] == prefix, self.scores[first:last]
-            stem = Stem(first, last, float(found.max()), self.numbers[first] if whole else -1) if first < last else None
+            whole, scores = first < last and self.words[first] == prefix, self.scores[first:last]
+            stem = Stem(first, last, float(scores.max()), self.numbers[first] if whole else -1) if first < last else None
             self._known[key] = stem
         return self._known[key]
 
@@ -352,32 +352,32 @@ class BeamDecoder:
     def decode(self, log_probs: Tensor) -> str:
         """The best text of (T, V) log-probabilities; a word that is not whole at the end is left out if that cannot be helped."""
         self._scores.clear()  # of one recording they are asked for again and again, of many they would fill the memory
-        found = [_Prefix("", 0, BLANK, self.model.start, 0.0, 0.0, self.lexicon.root, blank=0.0)]
+        prefixes = [_Prefix("", 0, BLANK, self.model.start, 0.0, 0.0, self.lexicon.root, blank=0.0)]
         for frame in log_probs.double().cpu().numpy():
-            found = self._step(found, frame)
+            prefixes = self._step(prefixes, frame)
         ended: dict[str, tuple[float, float]] = {}  # texts that are whole words: all their paths, and the language model
-        for prefix in found:
+        for prefix in prefixes:
             whole = self._whole(prefix, prefix.text + " ") if len(prefix.text) > prefix.begun else prefix
             if whole is not None:
                 end = whole.score + self._language(whole.context, self.model.numbers[END])
                 ended[whole.text] = (_add(prefix.acoustic, ended.get(whole.text, (-math.inf,))[0]), end)
         if not ended:
-            return found[0].text[: found[0].begun].strip()
+            return prefixes[0].text[: prefixes[0].begun].strip()
         return max(ended, key=lambda text: sum(ended[text])).strip()
 
-    def _step(self, found: list[_Prefix], frame: np.ndarray) -> list[_Prefix]:
+    def _step(self, prefixes: list[_Prefix], frame: np.ndarray) -> list[_Prefix]:
         """The prefixes after one more frame. frame: (V,)."""
-        tried = [int(symbol) for symbol in np.argsort(-frame, kind="stable") if symbol != BLANK]
+        symbols = [int(symbol) for symbol in np.argsort(-frame, kind="stable") if symbol != BLANK]
         scores, following = frame.tolist(), dict[str, _Prefix]()
-        floor = max(p.rank for p in found) + scores[BLANK] - self.options.threshold
-        for prefix in found:
+        floor = max(p.rank for p in prefixes) + scores[BLANK] - self.options.threshold
+        for prefix in prefixes:
             acoustic, base = prefix.acoustic, prefix.rank
             # nothing new: a blank, or the last symbol goes on
-            there = following.setdefault(prefix.text, replace(prefix, blank=-math.inf, symbol=-math.inf))
-            there.blank = _add(there.blank, acoustic + scores[BLANK])
+            same = following.setdefault(prefix.text, replace(prefix, blank=-math.inf, symbol=-math.inf))
+            same.blank = _add(same.blank, acoustic + scores[BLANK])
             if prefix.last != BLANK:
-                there.symbol = _add(there.symbol, prefix.symbol + scores[prefix.last])
-            for symbol in tried:
+                same.symbol = _add(same.symbol, prefix.symbol + scores[prefix.last])
+            for symbol in symbols:
                 if base + scores[symbol] < floor:
                     break  # the symbols come from the likeliest on
                 before = prefix.blank if symbol == prefix.last else acoustic

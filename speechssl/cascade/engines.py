@@ -61,7 +61,7 @@ class HuggingFaceRecogniser:
     """
 
     def __init__(self, source: Path | str, separator: str = " ", language: str | None = None) -> None:
-        self.name, self.separator, device, given = Path(source).name, separator, str(device_of("auto")), str(source)
+        self.name, self.separator, device, typed = Path(source).name, separator, str(device_of("auto")), str(source)
         source = checkpoint_folder(source, "recogniser")
         config = _load(AutoConfig, source, "configuration")
         self.engine: CtcCheckpoint | WhisperCheckpoint
@@ -72,8 +72,8 @@ class HuggingFaceRecogniser:
         else:
             kind = (config.architectures or [config.model_type])[0]
             raise InputError(f"{source} is a {kind}, which has no word times; give a CTC model (...ForCTC) or Whisper")
-        weights = hash_files(next(found for pattern in WEIGHTS if (found := sorted(source.glob(pattern)))))
-        self.card: Mapping[str, Any] = {"asr": given, "asr_weights": weights}
+        weights = hash_files(next(files for pattern in WEIGHTS if (files := sorted(source.glob(pattern)))))
+        self.card: Mapping[str, Any] = {"asr": typed, "asr_weights": weights}
 
     @property
     def spoken_languages(self) -> Callable[[np.ndarray], dict[str, float]] | None:
@@ -150,8 +150,8 @@ class WhisperCheckpoint:
                 f"{source} has no word times: its generation_config.json lacks alignment_heads; "
                 "copy them from the Whisper checkpoint that it was made from"
             )
-        known = model.generation_config.lang_to_id if model.generation_config.is_multilingual else {"<|en|>": None}
-        if language and f"<|{language}|>" not in known:
+        languages = model.generation_config.lang_to_id if model.generation_config.is_multilingual else {"<|en|>": None}
+        if language and f"<|{language}|>" not in languages:
             raise InputError(f"{source} was not trained on the language {language!r}; give a multilingual Whisper")
         self.model, self.tokenizer, self.extractor = model, _load(AutoTokenizer, source, "tokenizer"), _extractor(source)
         parts = {"tokenizer": self.tokenizer, "feature_extractor": self.extractor}
@@ -172,19 +172,19 @@ class WhisperCheckpoint:
         spectrum = features.input_features.to(device)
         start = torch.tensor([[settings.decoder_start_token_id]], device=device)  # after which the language comes
         logits = self.model(input_features=spectrum, decoder_input_ids=start).logits[0, -1]
-        known = getattr(settings, "no_timestamps_token_id", None)  # <|nospeech|>, which has other names as well, is the one before
-        silent = float(logits.float().softmax(-1)[known - 1]) if known else 0.0
+        marker = getattr(settings, "no_timestamps_token_id", None)  # <|nospeech|>, which has other names as well, is the one before
+        silent = float(logits.float().softmax(-1)[marker - 1]) if marker else 0.0
         if silent >= NO_SPEECH or not self.multilingual:
             longest = min(128, self.model.config.max_target_positions // 2)  # tokens: a loop over the same words need not end
             scored, first = copy.deepcopy(settings), 2 + 2 * self.multilingual  # beside the model's own transformers warns of them
             scored.update(num_beams=1, max_length=first + longest, return_dict_in_generate=True, output_scores=True)
-            found = self.model.generate(input_features=spectrum, generation_config=scored, **self._options)
-            words = self.model.compute_transition_scores(found.sequences, found.scores, normalize_logits=True)
+            generated = self.model.generate(input_features=spectrum, generation_config=scored, **self._options)
+            words = self.model.compute_transition_scores(generated.sequences, generated.scores, normalize_logits=True)
             unlikely = float(words.mean()) <= UNLIKELY
             if unlikely and silent >= NO_SPEECH:
                 return {}
             if not self.multilingual:
-                text = self.tokenizer.decode(found.sequences[0], skip_special_tokens=True).encode()
+                text = self.tokenizer.decode(generated.sequences[0], skip_special_tokens=True).encode()
                 return {"en": float(not unlikely and len(text) < REPEATED * len(zlib.compress(text)))}
         shares = logits[list(settings.lang_to_id.values())].float().softmax(-1).tolist()
         return {code.strip("<|>"): share for code, share in zip(settings.lang_to_id, shares, strict=True)}
@@ -217,8 +217,8 @@ def _load(loader: Any, source: Path | str, what: str, **options: Any) -> Any:
 
 def _model(loader: Any, source: str, device: str) -> Any:
     """The model for inference. A weight that the checkpoint lacks would be random, so it is refused."""
-    model, found = _load(loader, source, "weights", output_loading_info=True)
-    if lacking := sorted(k for k in found["missing_keys"] if not k.endswith(_NOT_NEEDED)):
+    model, info = _load(loader, source, "weights", output_loading_info=True)
+    if lacking := sorted(k for k in info["missing_keys"] if not k.endswith(_NOT_NEEDED)):
         raise InputError(f"{source} lacks the weight {lacking[0]} (of {len(lacking)} missing); give a fine-tuned checkpoint")
     for_inference(model)
     return model.eval().to(device)
@@ -281,10 +281,10 @@ class _Decoder:
         options = json.dumps({"samprate": SAMPLE_RATE, "loglevel": "FATAL"} | DECODER)
         self.process = subprocess.Popen([*program, options], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         weakref.finalize(self, _end, self.process)
-        found = self._answer()
-        if "error" in found:
-            raise InputError(f"PocketSphinx does not accept {DECODER} ({found['error']}); reinstall it")
-        self.frame_rate = int(found["frate"])
+        answer = self._answer()
+        if "error" in answer:
+            raise InputError(f"PocketSphinx does not accept {DECODER} ({answer['error']}); reinstall it")
+        self.frame_rate = int(answer["frate"])
         self.segments(np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE))  # the first utterance is unlike all others
 
     def segments(self, samples: np.ndarray) -> list[tuple[str, int, int, float]]:

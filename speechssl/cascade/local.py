@@ -51,8 +51,8 @@ def languages_of(folder: Path) -> set[str]:
     """Of a model, as far as its card (the corpora that it was trained on) or the head of its README says them."""
     corpus = _card(folder).get("corpus") or {}
     stated = (part.get("settings", {}).get("language") for part in (corpus, *corpus.get("of", ())))
-    if known := {language_of(language) for language in stated if language}:
-        return known
+    if languages := {language_of(language) for language in stated if language}:
+        return languages
     codes = (code.lower().split("-")[0] for code in _listed(folder, "language"))
     return {{"cmn": "zh"}.get(code, code) for code in codes if re.fullmatch("[a-z]{2,3}", code)}
 
@@ -85,8 +85,8 @@ def _best(models: Path, worth: Callable[[Path, Any], tuple[Any, ...] | None]) ->
     """
     from huggingface_hub import constants
 
-    root, own = models_root(), below(models)
-    places = {folder: str(folder) for folder in own}
+    root, local = models_root(), below(models)
+    places = {folder: str(folder) for folder in local}
     for folder in below(root):  # a NAME alone may also be that of a folder one is in
         places.setdefault(folder, folder.relative_to(root).as_posix() if folder.parent != root else str(folder))
     for entry in sorted(Path(constants.HF_HUB_CACHE).glob("models--*")):
@@ -101,7 +101,7 @@ def _best(models: Path, worth: Callable[[Path, Any], tuple[Any, ...] | None]) ->
         except Exception:  # broken, locked, or not as transformers writes it
             continue
         if value and all(any(True for name in names for _ in folder.glob(name)) for names in (WEIGHTS, TOKENISERS)):
-            ranked.append(((folder in own, *value), name))
+            ranked.append(((folder in local, *value), name))
     return [name for _, name in sorted(ranked, key=lambda item: item[0], reverse=True)]
 
 
@@ -110,11 +110,11 @@ def _recogniser(folder: Path, config: Any, language: str) -> tuple[Any, ...] | N
     if not any(folder.glob("*processor_config.json")):  # of its features; processor_config.json has them and the tokeniser's
         return None
     if config.get("model_type") == "whisper":
-        made = read_json(folder / "generation_config.json")
-        spoken = {code.strip("<|>") for code in made.get("lang_to_id") or {}} if made.get("is_multilingual") else {"en"}
-        tuned = str(made.get("language") or language).strip("<|>").lower() in (language, NAMES[language])
-        known = tuned and language in spoken and language in (stated or spoken)
-        return (True, _size(config), len(spoken) == 1) if known and made.get("alignment_heads") else None
+        generation = read_json(folder / "generation_config.json")
+        spoken = {code.strip("<|>") for code in generation.get("lang_to_id") or {}} if generation.get("is_multilingual") else {"en"}
+        tuned = str(generation.get("language") or language).strip("<|>").lower() in (language, NAMES[language])
+        fits = tuned and language in spoken and language in (stated or spoken)
+        return (True, _size(config), len(spoken) == 1) if fits and generation.get("alignment_heads") else None
     if kind.endswith("ForCTC") and "conv_kernel" in config:
         letters = [symbol for symbol in read_json(folder / "vocab.json") if symbol.isalpha()]
         spelt = all(map(str.isascii, letters)) if language == "en" else any("一" <= symbol <= "龥" for symbol in letters)
@@ -125,11 +125,11 @@ def _recogniser(folder: Path, config: Any, language: str) -> tuple[Any, ...] | N
 def _reader(folder: Path, config: Any, language: str) -> tuple[Any, ...] | None:
     kind, card = (config.get("architectures") or [""])[0], _card(folder)
     if "symbols" in config:  # trained here
-        asked = card.get("what") == "text QA" and (card.get("corpus") or {}).get("corpus") != SYNTHETIC
+        is_reader = card.get("what") == "text QA" and (card.get("corpus") or {}).get("corpus") != SYNTHETIC
     else:
-        asked = "ForQuestionAnswering" in kind and not NO_TEXT.search(config.get("model_type", ""))
-    known = known_languages(folder) if asked else set()
-    return (_size(config), not known >= {*QUESTION_WORDS}) if language in known else None
+        is_reader = "ForQuestionAnswering" in kind and not NO_TEXT.search(config.get("model_type", ""))
+    languages = known_languages(folder) if is_reader else set()
+    return (_size(config), not languages >= {*QUESTION_WORDS}) if language in languages else None
 
 
 def _size(config: Any) -> int:

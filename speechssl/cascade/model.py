@@ -60,16 +60,16 @@ class CtcVocabulary:
     @classmethod
     def of_symbols(cls, sequences: Iterable[Iterable[str]], separator: str = "") -> CtcVocabulary:
         """Every symbol that occurs, such as the phones of training texts, and the separator."""
-        found = {symbol for sequence in sequences for symbol in sequence} | ({separator} if separator else set())
-        return cls((BLANK_NAME, *sorted(found)), separator)
+        symbols = {symbol for sequence in sequences for symbol in sequence} | ({separator} if separator else set())
+        return cls((BLANK_NAME, *sorted(symbols)), separator)
 
     def __len__(self) -> int:
         return len(self.symbols)
 
     def numbers(self, symbols: Iterable[str]) -> list[int]:
         """Of symbols one by one. Those that the vocabulary does not have are left out: no recogniser could write them."""
-        known = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
-        return [known[symbol] for symbol in symbols if symbol in known]
+        index = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
+        return [index[symbol] for symbol in symbols if symbol in index]
 
     def encode(self, text: str) -> list[int]:
         """Symbol numbers of a normalised text. Raises ValueError for a character that is not among the symbols."""
@@ -121,8 +121,8 @@ class CtcHead(nn.Module):
         """
         states = features.shape[1] if features.ndim == 4 else 1
         if features.ndim not in (3, 4) or features.shape[-1] != self.shape.width or states != self.shape.states:
-            wanted = f"(B, {self.shape.states}, T, {self.shape.width})"
-            raise ValueError(f"this head takes features {wanted}, not {tuple(features.shape)}")
+            expected = f"(B, {self.shape.states}, T, {self.shape.width})"
+            raise ValueError(f"this head takes features {expected}, not {tuple(features.shape)}")
         if lengths.shape != features.shape[:1] or int(lengths.min()) < 1 or int(lengths.max()) > features.shape[-2]:
             raise ValueError(f"lengths must be {features.shape[0]} numbers of frames from 1 to {features.shape[-2]}")
         if features.is_inference() and torch.is_grad_enabled():
@@ -177,13 +177,13 @@ def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
 
     # (B, T, 1) numbers of the frames in reverse order; those of the padding stay where they are. It is its own inverse.
     at, sizes = torch.arange(padded.shape[1]), lengths.cpu()[:, None]
-    turned, found = torch.where(at < sizes, sizes - 1 - at, at)[..., None], padded
+    turned, hidden = torch.where(at < sizes, sizes - 1 - at, at)[..., None], padded
     for layer in range(lstm.num_layers):
-        found = nn.functional.dropout(found, lstm.dropout, lstm.training and layer > 0)
-        forward = one_way(found, f"l{layer}")
-        backward = one_way(found.gather(1, turned.expand_as(found)), f"l{layer}_reverse")
-        found = torch.cat([forward, backward.gather(1, turned.expand_as(backward))], -1)
-    return found
+        hidden = nn.functional.dropout(hidden, lstm.dropout, lstm.training and layer > 0)
+        forward = one_way(hidden, f"l{layer}")
+        backward = one_way(hidden.gather(1, turned.expand_as(hidden)), f"l{layer}_reverse")
+        hidden = torch.cat([forward, backward.gather(1, turned.expand_as(backward))], -1)
+    return hidden
 
 
 def blank_rate(log_probs: Tensor, lengths: Tensor) -> Tensor:
@@ -264,12 +264,12 @@ def timed_words(spans: Iterable[TokenSpan], symbols: Sequence[str], separator: s
         words = [list(group) for between, group in groups if not between]
     else:
         words = [[span] for span in spans]
-    found = []
+    words_timed = []
     for word in words:
         confidence = math.exp(sum(span.score * len(span) for span in word) / sum(len(span) for span in word))
         start, end = grid.seconds(word[0].start), grid.seconds(word[-1].end)
-        found.append(TimedWord("".join(symbols[span.token] for span in word), start, end, min(confidence, 1.0)))
-    return found
+        words_timed.append(TimedWord("".join(symbols[span.token] for span in word), start, end, min(confidence, 1.0)))
+    return words_timed
 
 
 class CtcRecogniser:

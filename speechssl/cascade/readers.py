@@ -93,7 +93,7 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
         reader = load_huggingface(folder, options, bf16)
         if added:
             added.attach(reader.model.base_model)
-        weights = next(found for pattern in WEIGHTS if (found := sorted(folder.glob(pattern))))
+        weights = next(files for pattern in WEIGHTS if (files := sorted(folder.glob(pattern))))
         card |= {"text_qa": hash_files(weights), "lengths": options.lengths}
     else:
         if options.lengths != ReaderOptions().lengths:
@@ -101,8 +101,8 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
                 f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its card; leave out --max-seq-length, "
                 "--doc-stride and --max-answer-length"
             )
-        model, layout, made = load_reader(folder, answering=True)
-        if made.get("what") == "DUAL reader":
+        model, layout, reader_card = load_reader(folder, answering=True)
+        if reader_card.get("what") == "DUAL reader":
             remedy = "give its --encoder and --codebook as well, or a reader of `train text-qa`"
             raise InputError(f"{folder} is a DUAL reader, of units and not of words; {remedy}")
         rows = model.embedding.num_embeddings
@@ -110,7 +110,7 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
         if added:
             added.attach(model.encoder)
         reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
-        card |= {"text_qa": made["weights"], "layout": made["layout"]}
+        card |= {"text_qa": reader_card["weights"], "layout": reader_card["layout"]}
     suffix = reader_suffix(options.reader) + (f"~{options.shift.stem}" if options.shift else "")
     return TextQa(reader, card, suffix if options.named else "", options.null_threshold)
 
@@ -151,13 +151,13 @@ class TrainedReader:
         coded = [tuple(self.codec.encode([w.text for w in transcript.words]) for transcript in item) for item in items]
         usable = [i for i, (_, (ids, _)) in enumerate(coded) if len(ids)]
         spans = self.reader.read([(coded[i][0][0], coded[i][1][0]) for i in usable])
-        found: list[WordSpan | None] = [None] * len(items)
+        answers: list[WordSpan | None] = [None] * len(items)
         for i, span in zip(usable, spans, strict=True):
             passage, owners = items[i][1], coded[i][1][1]
             first, last = int(owners[span.first]), int(owners[span.last])
             text = passage.separator.join(w.text for w in passage.words[first : last + 1])
-            found[i] = WordSpan(first, last, text, span.score, span.null, span.confidence)
-        return found
+            answers[i] = WordSpan(first, last, text, span.score, span.null, span.confidence)
+        return answers
 
 
 # ---- readers of Hugging Face
@@ -226,14 +226,14 @@ def join_text(tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence
         part = np.array([-1 if p is None else int(p == int(last)) for p in encoded.sequence_ids()])
         characters = np.array(encoded["offset_mapping"]).reshape(-1, 2)[part == 1]
     else:  # tokenisers in Python (ByT5's) do not say where their tokens stand: word by word they need not
-        asked = tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"]
+        query = tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"]
         pieces = [
             tokenizer(f"{separator if i else ''}{word}", add_special_tokens=False, verbose=False)["input_ids"]
             for i, word in enumerate(words)
         ]
-        encoded = tokenizer.prepare_for_model(asked, [i for p in pieces for i in p], return_special_tokens_mask=True, verbose=False)
+        encoded = tokenizer.prepare_for_model(query, [i for p in pieces for i in p], return_special_tokens_mask=True, verbose=False)
         part = np.where(encoded["special_tokens_mask"], -1, 1)
-        part[np.flatnonzero(part == 1)[: len(asked)]] = 0
+        part[np.flatnonzero(part == 1)[: len(query)]] = 0
         characters = np.repeat(np.stack(word_bounds(words, separator), 1), [len(p) for p in pieces], 0)
     ids = np.array(encoded["input_ids"], np.int64)
     return JoinedText(ids, np.array(encoded.get("token_type_ids", np.zeros_like(ids)), np.int64), part, characters)
@@ -277,18 +277,18 @@ class HuggingFaceReader:
         length = min(self.options.max_seq_length, positions or self.options.max_seq_length)
         texts = [[written_words(transcript) for transcript in item] for item in items]
         joined = [
-            join_text(self.tokenizer, question.separator.join(asked), words, passage.separator)
-            for (question, passage), (asked, words) in zip(items, texts, strict=True)
+            join_text(self.tokenizer, question.separator.join(question_words), words, passage.separator)
+            for (question, passage), (question_words, words) in zip(items, texts, strict=True)
         ]
         cut = [(i, *window) for i, one in enumerate(joined) for window in self._windows(one, length)]
-        if long := sum((one.part == 0).sum() > _most_asked(one, length) for one in joined):
+        if long := sum((one.part == 0).sum() > _longest_question(one, length) for one in joined):
             warnings.warn(f"{long} of {len(items)} questions lost what is beyond half of {length} tokens", stacklevel=3)
         sequences = [(ids, segments) for _, _, ids, segments, _ in cut]
 
         def logits(**inputs: torch.Tensor) -> torch.Tensor:
             """(B, S, 2): start and end."""
-            made = self.model(**inputs)
-            return torch.stack([made.start_logits, made.end_logits], -1)
+            outputs = self.model(**inputs)
+            return torch.stack([outputs.start_logits, outputs.end_logits], -1)
 
         rows = run_model(logits, next(self.model.parameters()).device, sequences, self._collate, self.batch, self.bf16)
         scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
@@ -300,11 +300,11 @@ class HuggingFaceReader:
                     break
             scored[i].append((window, scores[offset : offset + window.length], scores[null]))
         spans: list[WordSpan | None] = []
-        for some, one, (_, words), (_, passage) in zip(scored, joined, texts, items, strict=True):
-            if not some:
+        for windows, one, (_, words), (_, passage) in zip(scored, joined, texts, items, strict=True):
+            if not windows:
                 spans.append(None)
                 continue
-            span = best_span_of_windows(some, self.options.max_answer_length, 1.0, 1.0)
+            span = best_span_of_windows(windows, self.options.max_answer_length, 1.0, 1.0)
             start, end = int(one.characters[span.first, 0]), int(one.characters[span.last, 1])
             starts, ends = word_bounds(words, passage.separator)
             first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
@@ -315,9 +315,9 @@ class HuggingFaceReader:
 
     def _windows(self, one: JoinedText, length: int) -> list[tuple[Window, np.ndarray, np.ndarray, int]]:
         """Windows as fast tokenisers cut them, each with its ids and segments (S,), and the position of its first passage token."""
-        kept = np.ones(len(one.ids), bool)
-        kept[np.flatnonzero(one.part == 0)[_most_asked(one, length) :]] = False
-        ids, segments, places = one.ids[kept], one.segments[kept], np.flatnonzero(one.part[kept] == 1)
+        mask = np.ones(len(one.ids), bool)
+        mask[np.flatnonzero(one.part == 0)[_longest_question(one, length) :]] = False
+        ids, segments, places = one.ids[mask], one.segments[mask], np.flatnonzero(one.part[mask] == 1)
         if not (total := len(places)):
             return []
         room = max(length - (len(ids) - total), 1)
@@ -326,8 +326,8 @@ class HuggingFaceReader:
         every = tuple(Window(first, min(room, total - first)) for first in starts)
         cut = []
         for window in most_alike(every, one.ids[one.part == 0], ids[places], self.retrieve):
-            taken = np.r_[: places[0], places[window.first : window.stop], places[-1] + 1 : len(ids)]
-            cut.append((window, ids[taken], segments[taken], int(places[0])))
+            selected = np.r_[: places[0], places[window.first : window.stop], places[-1] + 1 : len(ids)]
+            cut.append((window, ids[selected], segments[selected], int(places[0])))
         return cut
 
     def _collate(self, sequences: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, torch.Tensor]:
@@ -342,6 +342,6 @@ class HuggingFaceReader:
         return inputs
 
 
-def _most_asked(one: JoinedText, length: int) -> int:
+def _longest_question(one: JoinedText, length: int) -> int:
     """Tokens of a question that are read."""
     return max(length // 2 - int((one.part == -1).sum()), 0)

@@ -24,8 +24,8 @@ def decode(decoder: Any, samples: bytes) -> list[tuple[str, int, int, float]]:
     decoder.start_utt()
     decoder.process_raw(samples, full_utt=True)
     decoder.end_utt()
-    found = decoder.seg() if decoder.hyp() is not None else ()
-    return [(segment.word, segment.start_frame, segment.end_frame, float(segment.prob)) for segment in found]
+    segments = decoder.seg() if decoder.hyp() is not None else ()
+    return [(segment.word, segment.start_frame, segment.end_frame, float(segment.prob)) for segment in segments]
 
 
 def main() -> None:

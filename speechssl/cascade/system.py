@@ -72,8 +72,8 @@ def given_words(name: str, record: Record) -> Transcript:
     """
     text = record.text if name == "text" else record.transcript or record.text
     if not text.strip():
-        wanted = "reference text" if name == "text" else "transcript"
-        raise ValueError(f"{record.id} has no {wanted} that the system {name} could read")
+        source = "reference text" if name == "text" else "transcript"
+        raise ValueError(f"{record.id} has no {source} that the system {name} could read")
     if name == "text" and record.words:
         words = [TimedWord(w.text, w.start, w.end, math.nan) for w in record.words]
     else:
@@ -106,10 +106,10 @@ def reference_words(record: Record) -> list[Span]:
 
 def timed_edits(edits: Sequence[Edit], spans: Sequence[Span]) -> list[TimedWord]:
     """The words with errors, at the times of the reference words; several at one share its time."""
-    found = []
-    for place, some in groupby(edits, key=lambda edit: edit[1]):
-        found += _shared([word for word, _ in some], spans[place])
-    return [TimedWord(s.text, s.start, s.end, math.nan) for s in found]
+    timed = []
+    for place, at_place in groupby(edits, key=lambda edit: edit[1]):
+        timed += _shared([word for word, _ in at_place], spans[place])
+    return [TimedWord(s.text, s.start, s.end, math.nan) for s in timed]
 
 
 def _shared(words: Sequence[str], span: Span) -> list[Span]:

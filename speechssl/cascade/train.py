@@ -70,8 +70,8 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
     has times.
     """
     check_share(options.batch)
-    made = {"data": data_hash(corpus, split), "encoder": encoder.hash} | held_out_hash(corpus, options.evaluation)
-    with stage(out, made, settings(options), grows="options.training.steps") as step:
+    inputs = {"data": data_hash(corpus, split), "encoder": encoder.hash} | held_out_hash(corpus, options.evaluation)
+    with stage(out, inputs, settings(options), grows="options.training.steps") as step:
         if step.done:
             return CtcRecogniser.load(out, encoder)
         seed, layer = options.training.seed, options.layer
@@ -90,7 +90,7 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
         for name in features.places:
             spelt = (replace(w, text=left_out.sub("", w.text.lower())) for w in records[name].words)
             recordings[name] = tuple(w for w in spelt if w.text.strip("'"))
-        words = (w.text for some in recordings.values() for w in some)
+        words = (w.text for timed in recordings.values() for w in timed)
         vocabulary = CtcVocabulary.english() if english else CtcVocabulary.of_characters(words)
         states = 1 if layer is not None else encoder.layers + 1
         head = CtcHead(HeadShape(encoder.width, len(vocabulary), states, options.projection, options.lstm_width))
@@ -135,8 +135,8 @@ def recognition(recogniser: CtcRecogniser, data: Corpus, options: CtcOptions, fo
             f"{data.root / data.split} has no recording with a text to evaluate on while training; name another split with "
             "--eval-split, or leave out --eval-every"
         )
-    named, what = {r.id: r for r in records}, "features for evaluation"
-    features = layer_features(recogniser.encoder, recogniser.layer, data, named, folder, what)
+    by_id, what = {r.id: r for r in records}, "features for evaluation"
+    features = layer_features(recogniser.encoder, recogniser.layer, data, by_id, folder, what)
 
     def transcribed(record: Record) -> str:
         if record.id not in features:
@@ -233,13 +233,13 @@ def train_text(
             return
         data = first_passages(load_corpus(corpus, options.split), passages)
         if start:
-            model, _, made = load_reader(start)
-            if made.get("what") != "text QA":
+            model, _, base = load_reader(start)
+            if base.get("what") != "text QA":
                 raise InputError(
-                    f"{start} is a {made.get('what')}, not text QA; give --start a folder of `speechssl train text-qa`"
+                    f"{start} is a {base.get('what')}, not text QA; give --start a folder of `speechssl train text-qa`"
                 )
             tokenizer = load_tokenizer(start, model.embedding.num_embeddings)
-            options = replace(options, text_encoder=made["text_encoder"], subwords=made["subwords"], characters=made["characters"])
+            options = replace(options, text_encoder=base["text_encoder"], subwords=base["subwords"], characters=base["characters"])
             model.train().requires_grad_(True)
             model.embedding.requires_grad_(options.trained == "all" or options.characters)
             torch.manual_seed(options.training.seed)  # of dropout
