@@ -165,7 +165,7 @@ class BatchedEngine:
         lengths: dict[int, list[int]] = {}  # in frames, rounded up, of which utterances
         for place, wave in enumerate(waves):
             lengths.setdefault(-(-self.grid.frames(len(wave)) // STEP) * STEP, []).append(place)
-        found: list[torch.Tensor] = [torch.empty(0)] * len(waves)
+        features: list[torch.Tensor] = [torch.empty(0)] * len(waves)
         for frames, those in sorted(lengths.items()):
             size = max(int(BATCH_SECONDS * self.grid.frame_rate) // frames, 1)
             for start in range(0, len(those), size):
@@ -181,8 +181,8 @@ class BatchedEngine:
                 with exact():
                     x = self._features(batch.to(self.device, non_blocking=True), samples.to(self.device, non_blocking=True), layer)
                 for row, place in enumerate(places):
-                    found[place] = x[row, : self.grid.frames(len(waves[place]))]
-        return found
+                    features[place] = x[row, : self.grid.frames(len(waves[place]))]
+        return features
 
     def _features(self, waves: torch.Tensor, samples: torch.Tensor, layer: int) -> torch.Tensor:
         """(B, N), (B,) -> (B, T, D)."""

@@ -90,7 +90,7 @@ def rename(state: Mapping[str, torch.Tensor], source: str, target: str, norm: st
         plain_name = name
         for parametrised, original in WEIGHT_NORM:
             plain_name = plain_name.replace(parametrised, original)
-        new = next((new.format(**found.groupdict()) for pattern, new in rows if (found := pattern.fullmatch(plain_name))), "")
+        new = next((new.format(**match.groupdict()) for pattern, new in rows if (match := pattern.fullmatch(plain_name))), "")
         if target != "fairseq":
             for parametrised, original in WEIGHT_NORM:
                 new = new.replace(original, parametrised)
@@ -138,7 +138,7 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
     """Of fairseq's `cfg` ({"model": ..., "task": ...}) or older `args` (all in one). Raises InputError for another activation."""
 
     def section(settings: dict[str, Any], name: str) -> dict[str, Any]:
-        return found if isinstance(found := settings.get(name), dict) else settings
+        return part if isinstance(part := settings.get(name), dict) else settings
 
     def of_type(section: dict[str, Any], name: str, kind: type) -> Any:
         return value if type(value := section.get(name)) is kind else None  # not "${task.normalize}"
@@ -157,8 +157,8 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
     text = model.get("conv_feature_layers")
     if isinstance(text, str) and re.fullmatch(r"[\s\d()\[\],*+]+", text):
         for listed, times in re.findall(r"\[([^\]]*)\]\s*(?:\*\s*(\d{1,2}))?", text):
-            found = re.findall(r"\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)", listed)
-            layers += [tuple(map(int, numbers)) for numbers in found] * int(times or 1)
+            triples = re.findall(r"\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)", listed)
+            layers += [tuple(map(int, numbers)) for numbers in triples] * int(times or 1)
     name = str(model.get("_name") or model.get("arch") or "")
     return Architecture(
         strides=tuple(stride for _, _, stride in layers) or None,
@@ -266,7 +266,7 @@ def convolution_shapes(state: Mapping[str, torch.Tensor], where: str) -> list[tu
 
 def count(state: Mapping[str, torch.Tensor], pattern: str, where: str) -> int:
     """How many parts there are, numbered from 0. pattern: of the names of weights, with a group for the number."""
-    numbers = {int(found[1]) for name in state if (found := re.fullmatch(pattern, name))}
+    numbers = {int(match[1]) for name in state if (match := re.fullmatch(pattern, name))}
     if numbers != set(range(len(numbers))) or not numbers:
         shown = pattern.replace("\\", "")
         raise InputError(f"{where} lacks weights ({shown} has the numbers {sorted(numbers)}); fetch it again")
@@ -345,14 +345,14 @@ class Weights:
     card: dict[str, Any] = field(default_factory=dict)
 
 
-def translate(weights: Weights, given: Architecture) -> tuple[torch.nn.Module, bool, list[str]]:
+def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Module, bool, list[str]]:
     """The model of transformers with these weights, whether its input is normalised, and in words what was assumed.
 
-    given: what the user states, which wins.
+    overrides: what the user states, which wins.
     Raises InputError when a weight has no place, a place has no weight, or what must be known is not stated.
     """
-    where, stated, names = weights.where, given.over(weights.stated), set(weights.state)
-    norm = weights.stated.norm or given.norm  # the names tell, but not those of a single convolution, which has the same in both
+    where, stated, names = weights.where, overrides.over(weights.stated), set(weights.state)
+    norm = weights.stated.norm or overrides.norm  # the names tell, but not those of one convolution, which has the same in both
     if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
         norm = "layer"
     elif names & {CONV + "0.2.weight", CONV + "1.0.weight", CONV + "1.conv.weight"}:
@@ -366,7 +366,7 @@ def translate(weights: Weights, given: Architecture) -> tuple[torch.nn.Module, b
             state[name.replace("attention.attention.", "attention.")] = tensor
     state = rename(state, weights.kind, "huggingface", norm or "group", where)
     stated = replace(stated, norm=norm)
-    if given.strides is not None:
+    if overrides.strides is not None:
         stated = replace(stated, convolutions=None)
     channels, width = convolution_shapes(state, where)[-1][0], shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0]
     if weights.kind == "fairseq" and PROJECTION + "weight" not in state and channels == width:  # it has none between equal widths
@@ -407,8 +407,8 @@ def read_bundle(name: str) -> Weights:
 
     bundle = getattr(torchaudio.pipelines, name, None)
     if not isinstance(bundle, torchaudio.pipelines.Wav2Vec2Bundle):
-        known = [n for n, x in vars(torchaudio.pipelines).items() if type(x) is torchaudio.pipelines.Wav2Vec2Bundle]
-        raise InputError(f"torchaudio has no encoder {name!r}; choose from {', '.join(known)}, or one with a CTC head")
+        names = [n for n, x in vars(torchaudio.pipelines).items() if type(x) is torchaudio.pipelines.Wav2Vec2Bundle]
+        raise InputError(f"torchaudio has no encoder {name!r}; choose from {', '.join(names)}, or one with a CTC head")
     where = BUNDLE + name
     try:
         state = bundle.get_model().state_dict()
@@ -433,15 +433,15 @@ def read_file(path: Path) -> Weights:
         state = state["state_dict"]
     if not state or not all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items()):
         raise InputError(f"{path} contains no named weights; give a fairseq checkpoint or a torchaudio state dict")
-    found = _without_prefix(state)
-    if len(state) != len(found):
+    weights = _without_prefix(state)
+    if len(state) != len(weights):
         raise InputError(f"{path} contains more than one encoder; give a checkpoint with one")
-    kind = "torchaudio" if any(n.startswith(TRANSFORMER) for n in found) else "fairseq"
-    if kind == "fairseq" and not any(".self_attn." in name for name in found):
-        if any("feature_projection." in name for name in found):
+    kind = "torchaudio" if any(n.startswith(TRANSFORMER) for n in weights) else "fairseq"
+    if kind == "fairseq" and not any(".self_attn." in name for name in weights):
+        if any("feature_projection." in name for name in weights):
             raise InputError(f"{path} has Hugging Face's names; give its folder, with config.json")
-        raise InputError(f"{path} has neither torchaudio's nor fairseq's names ({some(found)}); give a HuBERT or a wav2vec 2.0")
-    state, left_out = _without_extras(found, kind)
+        raise InputError(f"{path} has neither torchaudio's nor fairseq's names ({some(weights)}); give a HuBERT or a wav2vec 2.0")
+    state, left_out = _without_extras(weights, kind)
     card_file, arguments = path.with_suffix(".card.json"), path.with_suffix(".json")
     card = read_json(card_file) if card_file.is_file() else {}
     if kind == "fairseq":

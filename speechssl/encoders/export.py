@@ -45,10 +45,10 @@ def convert(source: str | Path, out: Path, kind: str, given: Architecture = Arch
     huggingface = kind == "huggingface"
     if not huggingface and out.suffix not in (".pt", ".pth"):
         raise InputError(f"{kind} is written to a file; give {out} a name that ends in .pt")
-    card_file, there = _card_file(out, kind), None
+    card_file, stored = _card_file(out, kind), None
     if out.exists():
-        there = read_json(card_file) if card_file.is_file() else None
-        if not isinstance(there, dict):
+        stored = read_json(card_file) if card_file.is_file() else None
+        if not isinstance(stored, dict):
             raise InputError(f"{out} already exists and has no card; choose another place or delete it")
     elif not huggingface and (beside := [p for p in (card_file, out.with_suffix(".json")) if p.exists()]):
         raise InputError(f"{beside[0]} is where the settings of {out} would be written; choose another name or delete it")
@@ -74,14 +74,14 @@ def convert(source: str | Path, out: Path, kind: str, given: Architecture = Arch
         "left_out": list(checkpoint.left_out),
         "taken_for_granted": list(checkpoint.guesses),
     }
-    if there is not None:
-        before = there.get("made_from")
+    if stored is not None:
+        before = stored.get("made_from")
         weights = before.get("hash") if isinstance(before, dict) else None
-        if weights != made_from["hash"] or any(there.get(key) != card[key] for key in SAME):
+        if weights != made_from["hash"] or any(stored.get(key) != card[key] for key in SAME):
             raise InputError(f"{out} already exists and is something else; choose another place or delete it")
         if hash_weights(load_checkpoint(out).model) != weights:
             raise InputError(f"{out} already exists and no longer has the weights of its card; delete it and try again")
-        return there
+        return stored
 
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.stem}-") as scratch:  # in the same file system
@@ -116,9 +116,9 @@ def convert(source: str | Path, out: Path, kind: str, given: Architecture = Arch
     return card
 
 
-def relative_errors(found: Layers, expected: Layers) -> list[float]:
+def relative_errors(layers: Layers, expected: Layers) -> list[float]:
     """Of every layer: the distance of all its numbers from what they should be, over their length."""
-    pairs = zip(found, expected, strict=True)
+    pairs = zip(layers, expected, strict=True)
     return [float(torch.linalg.norm((a - b).double()) / torch.linalg.norm(b.double()).clamp(min=1e-30)) for a, b in pairs]
 
 
@@ -159,10 +159,10 @@ def _native_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor)
     make = torchaudio.models.wavlm_model if config.model_type == "wavlm" else torchaudio.models.wav2vec2_model
     model = make(**torchaudio_arguments(config))
     model.load_state_dict(weights)
-    found: Layers = []
-    model.encoder.transformer.layers[0].register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
+    first_layer: Layers = []
+    model.encoder.transformer.layers[0].register_forward_pre_hook(lambda _, inputs: first_layer.append(inputs[0]))
     layers, _ = model.eval().extract_features(wave[None])
-    return [x[0] for x in (*found, *layers)]
+    return [x[0] for x in (*first_layer, *layers)]
 
 
 def _card_file(out: Path, kind: str) -> Path:

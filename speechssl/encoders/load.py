@@ -88,8 +88,8 @@ class SpeechEncoder:
     window: float | None = None  # seconds that it always reads: shorter audio is one piece; None: any number
 
     def __repr__(self) -> str:
-        about = f"{self.layers} layers of {self.width}, {self.precision}, {self.device}"
-        return f"SpeechEncoder({self.name}: {about}, {self.grid.frame_rate:g} frames a second)"
+        size = f"{self.layers} layers of {self.width}, {self.precision}, {self.device}"
+        return f"SpeechEncoder({self.name}: {size}, {self.grid.frame_rate:g} frames a second)"
 
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
         """All layers of one utterance of any length. samples: (N,) float32 at 16 kHz. Returns (L + 1, T, D) float32.
@@ -136,9 +136,9 @@ class SpeechEncoder:
     def wave(self, samples: np.ndarray) -> torch.Tensor:
         """What the model is given: (N,) float32, normalised where the encoder wants it. Raises ValueError for what is not finite
         samples, at least of one receptive field."""
-        return _tensor(self._given(samples))
+        return _tensor(self._array(samples))
 
-    def _given(self, samples: np.ndarray) -> np.ndarray:
+    def _array(self, samples: np.ndarray) -> np.ndarray:
         """`wave`, of more than `LONG` samples in a file."""
         samples = np.asanyarray(samples)
         if samples.ndim != 1:
@@ -165,9 +165,9 @@ class SpeechEncoder:
     @torch.inference_mode()
     def _pieces(self, samples: np.ndarray, last: int) -> Iterator[Iterator[torch.Tensor]]:
         """Of every piece its layers 0 to `last`, without the context."""
-        given, frames = self._given(samples), self.grid.frames(len(samples))
-        wave = _tensor(given)
-        statistics = self.engine.statistics(wave, partial(forget, given))
+        array, frames = self._array(samples), self.grid.frames(len(samples))
+        wave = _tensor(array)
+        statistics = self.engine.statistics(wave, partial(forget, array))
         size = round(self.chunking.seconds * self.grid.frame_rate)
         context = round(self.chunking.context * self.grid.frame_rate)
         if len(wave) <= (self.window or self.chunking.seconds) * self.grid.sample_rate:
@@ -181,7 +181,7 @@ class SpeechEncoder:
             inner = slice(first - left, min(first + size, frames) - left)
             # float() copies bf16; clone, lest a view keep the context alive
             yield (x[inner].clone().float() for x in self.engine.states(piece, statistics, last))
-            forget(given)
+            forget(array)
 
 
 def _tensor(samples: np.ndarray) -> torch.Tensor:
@@ -238,14 +238,14 @@ class TransformersEngine:
     def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
         """Layers 0 to `last`, (T, D) each. piece: (N,) float32."""
         layers = list(self.model.encoder.layers)
-        found: list[torch.Tensor] = []
+        hidden_states: list[torch.Tensor] = []
 
         class Enough(Exception):
             """The layer that was asked for has been computed."""
 
         def keep(x: torch.Tensor | tuple[torch.Tensor, ...]) -> None:
-            found.append(x[0] if isinstance(x, torch.Tensor) else x[0][0])
-            if len(found) > last:
+            hidden_states.append(x[0] if isinstance(x, torch.Tensor) else x[0][0])
+            if len(hidden_states) > last:
                 raise Enough
 
         with self.lock:
@@ -258,7 +258,7 @@ class TransformersEngine:
             finally:
                 for hook in hooks:
                     hook.remove()
-        yield from (x.cpu() for x in found)
+        yield from (x.cpu() for x in hidden_states)
 
 
 WHISPER_GRID = FrameGrid(SAMPLE_RATE, hop=320, receptive=1)  # the centre of frame t is sample 320 t (HuBERT's: 320 t + 200)
@@ -400,8 +400,8 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
     if precision == "auto":
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
     config: Any = checkpoint.model.config
-    whisper, known = config.model_type == "whisper", is_known(config)
-    fast = known and on_cpu and has_onednn(precision == "int8")
+    whisper, plain = config.model_type == "whisper", is_known(config)
+    fast = plain and on_cpu and has_onednn(precision == "int8")
     if precision == "int8" and not fast:
         why = "not in int8, which is for HuBERT and wav2vec 2.0 on CPUs"
         raise InputError(f"{checkpoint.name} runs in fp32 or bf16, {why}; choose one of these")
@@ -412,7 +412,7 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         engine: Engine
         if whisper:
             engine = WhisperEngine(checkpoint.model, precision, device)
-        elif not known:
+        elif not plain:
             engine = TransformersEngine(checkpoint.model, precision, device)
         elif fast:
             engine = FastEngine(checkpoint.model, precision)
@@ -474,8 +474,8 @@ class SharedEncoder:
     def _states(self, samples: np.ndarray) -> dict[int | None, Any]:
         if getattr(self.last, "samples", None) is not samples:
             self.last.states, self.last.samples = {}, samples
-        found: dict[int | None, Any] = self.last.states
-        return found
+        states: dict[int | None, Any] = self.last.states
+        return states
 
     def _remembered(self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], Any]) -> Any:
         states = self._states(samples)
@@ -533,8 +533,8 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture(), weig
 
 def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
     """Config, one safetensors, feature extractor; the config names adapters. bf16: half the bytes, weights rounded."""
-    if kept := added(encoder):
-        encoder.config.added = kept
+    if adapters := added(encoder):
+        encoder.config.added = adapters
     encoder.to(torch.bfloat16 if bf16 else torch.float32).save_pretrained(folder, max_shard_size=ONE_FILE)
     save_extractor(encoder.config, folder, normalise)
 
@@ -550,8 +550,8 @@ def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
 
 def file_hashes(folder: Path) -> dict[str, str]:
     """What decides an encoder of a folder: name -> hash of every file of weights, settings or a tokeniser, for its card."""
-    found = {path for pattern in ("*.safetensors", "*config.json", "tokenizer*.json") for path in folder.glob(pattern)}
-    return {path.name: hash_files([path]) for path in sorted(found)}
+    paths = {path for pattern in ("*.safetensors", "*config.json", "tokenizer*.json") for path in folder.glob(pattern)}
+    return {path.name: hash_files([path]) for path in sorted(paths)}
 
 
 def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
@@ -563,9 +563,9 @@ def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
         card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
         stated = dict(card.get("files", {}))
         fits = extractor.feature_extractor_type == "Wav2Vec2FeatureExtractor" and extractor.sampling_rate == SAMPLE_RATE
-        found = file_hashes(folder) if stated else {}
-        known = is_known(config) and all(hasattr(config, key) for key in DECISIVE) and not hasattr(config, "added")
-        if not (fits and known) or any(found.get(file) != wanted for file, wanted in stated.items()):
+        hashes = file_hashes(folder) if stated else {}
+        supported = is_known(config) and all(hasattr(config, key) for key in DECISIVE) and not hasattr(config, "added")
+        if not (fits and supported) or any(hashes.get(file) != stated_hash for file, stated_hash in stated.items()):
             return None
         model = modules_of(config)
         model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
@@ -582,8 +582,8 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
         raise InputError(
             f"{source} is a Hugging Face model, whose config.json states strides, heads and norms; leave these options out"
         )
-    if weights_alone and (own := _weights_alone(folder, folder.name if local.is_dir() else name)):
-        return own
+    if weights_alone and (checkpoint := _weights_alone(folder, folder.name if local.is_dir() else name)):
+        return checkpoint
     from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor
 
     try:
@@ -597,9 +597,9 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
         raise InputError(f"{source} is a {config.model_type} model; an encoder must be one of {', '.join(MODEL_TYPES)}")
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
     stated = dict(card.get("files", {}))  # cards of others and older ones have none
-    found = file_hashes(folder) if stated else {}
-    for file, wanted in stated.items():
-        if found.get(file) != wanted:
+    hashes = file_hashes(folder) if stated else {}
+    for file, stated_hash in stated.items():
+        if hashes.get(file) != stated_hash:
             raise InputError(f"{folder / file} is not the file that its card describes; fetch or make the encoder again")
     guesses: list[str] = []
 
@@ -655,12 +655,12 @@ def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone
 
 def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor]) -> set[str]:
     """The adapters that `save_encoder` kept; their names among all `weights` of the file. Raises ValueError."""
-    own = {name: values for name, values in weights.items() if ".adapter." in name}
-    down = next((values for name, values in own.items() if name.endswith(".adapter.down.bias")), torch.empty(0))
+    adapters = {name: values for name, values in weights.items() if ".adapter." in name}
+    down = next((values for name, values in adapters.items() if name.endswith(".adapter.down.bias")), torch.empty(0))
     if what != {"adapters": len(down)} or not len(down):
         raise ValueError("its config states other adapters than there are")
     add(model, what)
-    missing = [name for name in model.load_state_dict(own, strict=False).missing_keys if ".adapter." in name]
+    missing = [name for name in model.load_state_dict(adapters, strict=False).missing_keys if ".adapter." in name]
     if missing:
         raise ValueError(f"{len(missing)} weights of adapters are missing ({some(missing)})")
-    return set(own)
+    return set(adapters)

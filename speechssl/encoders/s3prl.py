@@ -186,9 +186,9 @@ class UpstreamEngine:
             states = run(self.upstream, statistics if whole else piece)
         except (RuntimeError, ValueError, AssertionError) as error:
             raise ValueError(f"the upstream cannot encode {len(piece)} samples ({str(error)[:160]})") from error
-        found, frames = len(states[0]), self.grid.frames(len(piece))
-        if found != frames:
-            raise ValueError(f"the upstream gives {found} frames of {len(piece)} samples, and {frames} were to be expected")
+        given_frames, frames = len(states[0]), self.grid.frames(len(piece))
+        if given_frames != frames:
+            raise ValueError(f"the upstream gives {given_frames} frames of {len(piece)} samples, and {frames} were to be expected")
         yield from states[: last + 1]
 
 
@@ -232,12 +232,12 @@ def _noise(samples: int) -> torch.Tensor:
 
 
 def _upstream(name: str, entry: str, path: str) -> nn.Module:
-    known = upstreams()
-    if entry not in known:
-        near = difflib.get_close_matches(entry, known, 3) or sorted(known)[:3]
+    entries = upstreams()
+    if entry not in entries:
+        near = difflib.get_close_matches(entry, entries, 3) or sorted(entries)[:3]
         raise InputError(f"s3prl has no upstream {entry!r}; did you mean {', '.join(near)}?")
-    wanted = [p for p in ("ckpt", "model_config") if p in inspect.signature(known[entry]).parameters]
-    takes_path = entry.endswith(("_local", "_url", "_custom")) or bool(wanted)  # the first is s3prl's own rule
+    parameters = [p for p in ("ckpt", "model_config") if p in inspect.signature(entries[entry]).parameters]
+    takes_path = entry.endswith(("_local", "_url", "_custom")) or bool(parameters)  # the first is s3prl's own rule
     if takes_path and not path:
         raise InputError(f"the upstream {entry} needs a checkpoint; write {PREFIX}{entry}@PATH")
     if path and not takes_path:
@@ -257,7 +257,7 @@ def _upstream(name: str, entry: str, path: str) -> nn.Module:
             raise InputError(f"{path} has no preprocessor_config.json, and s3prl would take another model's; write one") from error
     try:
         with redirect_stdout(sys.stderr):  # s3prl prints what it does
-            return known[entry](**({(wanted or ["ckpt"])[0]: path} if path else {})).eval().requires_grad_(False)
+            return entries[entry](**({(parameters or ["ckpt"])[0]: path} if path else {})).eval().requires_grad_(False)
     except Exception as error:  # whatever the code of 196 upstreams raises: the network, a file, a package
         reason = first_line(error)
         raise InputError(f"s3prl cannot load {name} ({reason}); check the checkpoint, or the network it comes from") from error

@@ -66,16 +66,16 @@ class FeatureStore:
 
         Raises KeyError for a recording that is not there, InputError where its rows are not those that were written.
         """
-        path, start, length, wanted = self.places[name]
+        path, start, length, stored_checksum = self.places[name]
         if path not in self._open:
             self._open[path] = _opened(path)
         stored = self._open[path].get_slice("states")
         if name not in self._sound:
-            if checksum(stored[start : start + length]) != wanted:
+            if checksum(stored[start : start + length]) != stored_checksum:
                 raise InputError(f"{path} is damaged (the states of {name} are not those that were written); {MADE_AGAIN}")
             self._sound.add(name)
-        found: Tensor = stored[start + first : start + last]
-        return found
+        selected: Tensor = stored[start + first : start + last]
+        return selected
 
     @classmethod
     def load(cls, folder: Path | str) -> FeatureStore:
@@ -87,9 +87,9 @@ class FeatureStore:
         store = cls()
         for path in shards:
             index, at = _index(path), 0
-            for name, count, wanted in index["rows"]:
+            for name, count, row_checksum in index["rows"]:
                 if count:
-                    store.places[name] = Place(path, at, count, wanted)
+                    store.places[name] = Place(path, at, count, row_checksum)
                 at += count
             store.facts.update(index.get("facts", {}))
             store.failed.update(index["failed"])
@@ -154,8 +154,8 @@ def store_features(
     with stage(folder, made_from, wait=True) as step, main_first():
         if is_main():
             # a shard is done with all its recordings: those that could not be read may have been mended
-            missing = {p: some for p, some in shards.items() if not p.is_file() or list(FeatureStore.of([p]).places) != some}
-            todo = [name for some in missing.values() for name in some]
+            missing = {p: ids for p, ids in shards.items() if not p.is_file() or list(FeatureStore.of([p]).places) != ids}
+            todo = [name for ids in missing.values() for name in ids]
             if todo:
                 needed, free = sum(sizes[name] for name in todo) / 1e9, shutil.disk_usage(folder).free / 1e9
                 of = f"{what} of {len(todo)} recordings"
@@ -181,11 +181,11 @@ def _write_shard(
     path: Path, recordings: Mapping[str, T], encode: Callable[[T], tuple[Tensor, Any]], pool: ThreadPoolExecutor, bar: tqdm
 ) -> None:
     """What is in the shard already is kept, unless it is damaged."""
-    there = FeatureStore.of([path] if path.is_file() else [])
+    stored = FeatureStore.of([path] if path.is_file() else [])
 
     def kept(name: str) -> tuple[Tensor, Any] | None:
         with suppress(KeyError, InputError):
-            return there[name], there.facts.get(name)
+            return stored[name], stored.facts.get(name)
         return None
 
     def features(name: str) -> tuple[Tensor, Any, str | None]:
@@ -231,11 +231,11 @@ def _opened(path: Path) -> Any:
 
 def _index(path: Path) -> dict[str, Any]:
     """Raises InputError for one that is not what was written."""
-    about = _opened(path).metadata() or {}
+    metadata = _opened(path).metadata() or {}
     try:
-        found: dict[str, Any] = json.loads(about["index"])
-        if found.pop("hash") != hash_bytes(json.dumps(found).encode()):
+        index: dict[str, Any] = json.loads(metadata["index"])
+        if index.pop("hash") != hash_bytes(json.dumps(index).encode()):
             raise ValueError("its index is not the one that was written")
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is damaged ({first_line(error)}); {MADE_AGAIN}") from error
-    return found
+    return index

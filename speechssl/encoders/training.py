@@ -115,11 +115,11 @@ class ConvolutionFunction(Function):
             padded = F.pad(x, (0, 0, padding, padding)) if padding else x
             inputs, outputs = (part.unflatten(2, (groups, -1)).permute(2, 0, 1, 3) for part in (padded, gradient))
             inputs = inputs.contiguous()  # (G, B, T, C / G)
-            found = [
-                sum(of_kernel(out, some, size, stride) for some, out in zip(*rows, strict=True))
+            gradients = [
+                sum(of_kernel(out, block, size, stride) for block, out in zip(*rows, strict=True))
                 for rows in zip(inputs, outputs, strict=True)
             ]
-            of_weight = torch.cat(found).view(kernel.shape[0], size, -1).transpose(1, 2).to(ctx.kind)
+            of_weight = torch.cat(gradients).view(kernel.shape[0], size, -1).transpose(1, 2).to(ctx.kind)
         if ctx.needs_input_grad[2]:
             of_bias = gradient.sum((0, 1)).to(ctx.kind)
         return of_x, of_weight, of_bias, None, None, None
@@ -143,7 +143,7 @@ def of_kernel(gradient: torch.Tensor, x: torch.Tensor, size: int, stride: int) -
     if x.dtype != torch.float32:
         return product(gradient.t(), inputs.t()).float()
     pairs = zip(gradient.split(BLOCK), inputs.split(BLOCK), strict=True)  # oneDNN takes no windows that overlap
-    return sum(product(outputs.t(), some.contiguous().t()) for outputs, some in pairs)  # type: ignore[return-value]
+    return sum(product(outputs.t(), block.contiguous().t()) for outputs, block in pairs)  # type: ignore[return-value]
 
 
 class Samples(Function):
@@ -166,10 +166,10 @@ class Samples(Function):
         ctx.kind = weight.dtype
         if not gelu:
             return torch.stack(sums) if len(sums) > 1 else sums[0][None]
-        found = x.new_empty(*x.shape[:2], weight.shape[1], dtype=dtype)
-        for place, z in zip(found, sums, strict=True):
+        activations = x.new_empty(*x.shape[:2], weight.shape[1], dtype=dtype)
+        for place, z in zip(activations, sums, strict=True):
             torch.ops.aten.gelu.out(z, out=place)
-        return found
+        return activations
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -192,8 +192,8 @@ class AttentionFunction(Function):
         q, k, v = of_heads(qkv, 3 * heads).view(3, -1, qkv.shape[1], qkv.shape[2] // (3 * heads))
         q = q * q.shape[-1] ** -0.5
         weights = attention_weights(q, k, bias)
-        kept = weights.numel() * weights.element_size() <= KEPT
-        ctx.save_for_backward(q, k, v, bias, weights if kept else None)
+        saved = weights.numel() * weights.element_size() <= KEPT
+        ctx.save_for_backward(q, k, v, bias, weights if saved else None)
         ctx.heads = heads
         return of_frames(torch.bmm(weights, v), heads)
 
@@ -245,8 +245,8 @@ def linear(x: torch.Tensor, *layers: Any) -> torch.Tensor:
 def normalised(norm: Any, x: torch.Tensor) -> torch.Tensor:
     """A layer norm over the last axis; on a GPU its weights must be of the type of what it reads."""
     if on_cpu(x) or x.dtype == norm.weight.dtype:
-        found: torch.Tensor = norm(x)
-        return found
+        output: torch.Tensor = norm(x)
+        return output
     return F.layer_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.bias.to(x.dtype), norm.eps)
 
 
@@ -293,8 +293,8 @@ class TrainingKernels:
             qkv = linear(x, attention.q_proj, attention.k_proj, attention.v_proj)
             dropout = attention.dropout if attention.training else 0.0
             if dropout == 0 and real is None and on_cpu(x):
-                found: torch.Tensor = AttentionFunction.apply(qkv, attention.num_heads)
-                return found
+                attended: torch.Tensor = AttentionFunction.apply(qkv, attention.num_heads)
+                return attended
             q, k, v = qkv.view(*x.shape[:2], 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
             mask = None if real is None else real[:, None, None]
             return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout).transpose(1, 2).flatten(2)

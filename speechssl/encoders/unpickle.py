@@ -38,15 +38,15 @@ INERT = re.compile(
 class Inert:
     """Stands in for an object of a class that is not imported. Keeps what it is given, and does nothing."""
 
-    def __new__(cls, *given: Any, **named: Any) -> Inert:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Inert:
         self = super().__new__(cls)
-        self.given, self.state, self.items = given, None, {}
+        self.args, self.state, self.items = args, None, {}
         return self
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
-    given: tuple[Any, ...]
+    args: tuple[Any, ...]
     state: Any
     items: dict[Any, Any]
 
@@ -75,7 +75,7 @@ def read_pt(path: Path) -> Any:
         def find_class(self, module: str, name: str) -> Any:
             full = f"{module}.{name}"
             if full in TENSORS:
-                return lambda *given: TENSORS[full](*given)  # another function, lest a pickle change an attribute of the one
+                return lambda *args: TENSORS[full](*args)  # another function, lest a pickle change an attribute of the one
             if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
                 return getattr(torch, name)
             if full == "collections.OrderedDict":
@@ -126,7 +126,7 @@ def plain(value: Any) -> Any:
         return plain(next((state[name] for name in ("_content", "_val") if name in state), state))
     if value.items:
         return plain(value.items)
-    return plain(value.given[-1]) if value.given else None  # of an enum its value or name
+    return plain(value.args[-1]) if value.args else None  # of an enum its value or name
 
 
 def _tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> torch.Tensor:
@@ -185,8 +185,8 @@ def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
         if centres is None or centres.ndim != 2 or not centres.size or centres.dtype.kind != "f" or not np.isfinite(centres).all():
             raise _Refused(f"holds a {kind} without finite cluster_centers_ of the shape (K, D); fit it before it is written")
         version = state.get("_sklearn_version")
-        made = {"file": path.name, "hash": hash_bytes(packed), "kind": kind}
-        return np.ascontiguousarray(centres, np.float32), made | ({"scikit-learn": version} if isinstance(version, str) else {})
+        origin = {"file": path.name, "hash": hash_bytes(packed), "kind": kind}
+        return np.ascontiguousarray(centres, np.float32), origin | ({"scikit-learn": version} if isinstance(version, str) else {})
     except _Refused as refusal:
         raise InputError(f"{path} {refusal}") from refusal
     except DAMAGE as error:
@@ -209,26 +209,26 @@ def _unpacked(packed: bytes) -> bytes:
     return content
 
 
-def _array(made: Any) -> np.ndarray | None:
+def _array(inert: Any) -> np.ndarray | None:
     """The array that an object of the file stands for; None where it stands for none."""
-    kind = type(made).__name__ if isinstance(made, Inert) else ""
+    kind = type(inert).__name__ if isinstance(inert, Inert) else ""
     if kind == "NumpyArrayWrapper":
-        shape, order, dtype, content = *(made.state[name] for name in ("shape", "order", "dtype")), made.items["content"]
+        shape, order, dtype, content = *(inert.state[name] for name in ("shape", "order", "dtype")), inert.items["content"]
     elif kind == "_reconstruct":  # of a plain pickle
-        _, shape, dtype, fortran, content = made.state
+        _, shape, dtype, fortran, content = inert.state
         order = "F" if fortran else "C"
     else:
         return None
     return np.frombuffer(content, _dtype(dtype)).reshape(shape, order="F" if order == "F" else "C")
 
 
-def _dtype(made: Any) -> np.dtype:
+def _dtype(inert: Any) -> np.dtype:
     """The type of number that an object of the file stands for. Raises _Refused for structures and objects."""
-    kind = type(made).__name__
-    name = made.given[0] if kind == "dtype" and made.given else None
+    kind = type(inert).__name__
+    name = inert.args[0] if kind == "dtype" and inert.args else None
     if not isinstance(name, str) or not NUMBERS.fullmatch(name):
         raise _Refused(f"holds arrays of {name or kind}, not only of numbers; export its centroids where it was made")
-    return np.dtype((">" if made.state and made.state[1] == ">" else "<") + name)
+    return np.dtype((">" if inert.state and inert.state[1] == ">" else "<") + name)
 
 
 class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
@@ -253,15 +253,15 @@ class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
 
     def load_build(self) -> None:
         super().load_build()  # type: ignore[misc]
-        made = self.stack[-1]  # type: ignore[attr-defined]
-        if type(made).__name__ != "NumpyArrayWrapper":
+        wrapper = self.stack[-1]  # type: ignore[attr-defined]
+        if type(wrapper).__name__ != "NumpyArrayWrapper":
             return
         # what follows a wrapper in the file: a count of padding, padding (joblib from 1.2 on), the numbers
-        if made.state.get("numpy_array_alignment_bytes") is not None:
+        if wrapper.state.get("numpy_array_alignment_bytes") is not None:
             self.file.read(self.file.read(1)[0])
-        size = int(np.prod([int(n) for n in made.state["shape"]], dtype=object)) * _dtype(made.state["dtype"]).itemsize
-        made.items["content"] = self.file.read(max(size, 0))
-        if len(made.items["content"]) != size:
+        size = int(np.prod([int(n) for n in wrapper.state["shape"]], dtype=object)) * _dtype(wrapper.state["dtype"]).itemsize
+        wrapper.items["content"] = self.file.read(max(size, 0))
+        if len(wrapper.items["content"]) != size:
             raise EOFError("an array is not whole")
 
     dispatch[pickle.BUILD[0]] = load_build
