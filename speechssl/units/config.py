@@ -140,16 +140,16 @@ class Extract:
         recordings = list_recordings(*chosen)
         load = partial(load_extractor, self.encoder, self.codebook, self.precision, self.device)
         engine = RayEngine(load, self.workers) if self.engine == "ray" else LocalEngine(self.workers)
-        made = extract_corpus(ShardMaker(load(), out, self.shard_size), recordings, engine, source_card(*chosen), shard)
-        if not made.card:
+        extraction = extract_corpus(ShardMaker(load(), out, self.shard_size), recordings, engine, source_card(*chosen), shard)
+        if not (card := extraction.card):
             print(f"{out}: the parts of shard {self.shard} are written; the last of the other shards writes the card")
-            return {"out": str(out), "card": None, "failed": made.failed}
-        tell_set_aside(made.failed, f"{out / FAILED}")
-        length, count, pieces = shown_length(made.card["seconds"]), made.card["recordings"], len(made.card["parts"])
-        some, parts = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((count, "recording"), (pieces, "part")))
-        counts = f"{some} ({length}) in {parts}; {len(made.failed)} set aside"
+            return {"out": str(out), "card": None, "failed": extraction.failed}
+        tell_set_aside(extraction.failed, f"{out / FAILED}")
+        length, count, pieces = shown_length(card["seconds"]), card["recordings"], len(card["parts"])
+        amount, parts = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((count, "recording"), (pieces, "part")))
+        counts = f"{amount} ({length}) in {parts}; {len(extraction.failed)} set aside"
         print(f"{out}: units of {counts}")
-        return {"out": str(out), "card": made.card, "failed": made.failed}
+        return {"out": str(out), "card": card, "failed": extraction.failed}
 
 
 @dataclass(frozen=True)
@@ -296,6 +296,6 @@ class Evaluate:
         from speechssl.units.quality import evaluate_units, lines
 
         with alone(self.out, file=True):
-            found = evaluate_units(self.source, self.encoder, self.codebook, self.options, self.out)
-        print("\n".join(lines(found)))
-        return found
+            values = evaluate_units(self.source, self.encoder, self.codebook, self.options, self.out)
+        print("\n".join(lines(values)))
+        return values

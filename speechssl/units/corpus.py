@@ -124,11 +124,11 @@ class ShardMaker:
         """Hand the recordings to the pool, the longest first, so that no thread is left with one at the end."""
         try:
             part = decode(shard.path(self.out).read_bytes())
-            there = {u.id: u for u in part.utterances} if part.card == self.card else {}
+            finished = {u.id: u for u in part.utterances} if part.card == self.card else {}
         except (OSError, ValueError):  # none, or cut off by a full disk: made again
-            there = {}
+            finished = {}
         longest = sorted(shard.recordings, key=lambda r: -(r.seconds or 0))
-        futures = {r.id: pool.submit(self._one, r, there.get(r.id), report) for r in longest}
+        futures = {r.id: pool.submit(self._one, r, finished.get(r.id), report) for r in longest}
         return [futures[r.id] for r in shard.recordings]
 
     def finish(self, shard: Shard, results: Sequence[Future[ExtractionResult]], report: Report) -> Made:
@@ -136,8 +136,8 @@ class ShardMaker:
         rows = [future.result() for future in results]
         waiting = [n for n, row in enumerate(rows) if row.samples is not None]
         units = self.extractor.units_of_many([rows[n].samples for n in waiting]) if waiting else []  # type: ignore[misc]
-        for n, found in zip(waiting, units, strict=True):
-            rows[n] = _row(shard.recordings[n], rows[n].samples, rows[n].audio, found)  # type: ignore[arg-type]
+        for n, result in zip(waiting, units, strict=True):
+            rows[n] = _row(shard.recordings[n], rows[n].samples, rows[n].audio, result)  # type: ignore[arg-type]
             report(shard.recordings[n], True)
         done = [row.utterance for row in rows if row.utterance]
         failed = {r.id: row.why for r, row in zip(shard.recordings, rows, strict=True) if not row.utterance}
@@ -149,12 +149,12 @@ class ShardMaker:
         seconds, away = sum(u.seconds for u in done), sum(row.away for row in rows)
         return Made(shard.index, hash_bytes(content), data, len(done), seconds, failed, away)
 
-    def _one(self, recording: Recording, there: UtteranceUnits | None, report: Report) -> ExtractionResult:
-        """there: the utterance of this id in the part that is there."""
+    def _one(self, recording: Recording, finished: UtteranceUnits | None, report: Report) -> ExtractionResult:
+        """finished: the utterance of this id in the part that is there."""
         audio = hash_audio(recording.path)
-        if there is not None and audio in (there.audio, ""):
+        if finished is not None and audio in (finished.audio, ""):
             report(recording, False)
-            return ExtractionResult(there, away=not audio)
+            return ExtractionResult(finished, away=not audio)
         try:
             samples = read_audio(recording.path)
             if self.extractor.features.fits_a_batch(samples):
@@ -237,9 +237,9 @@ def extract_corpus(
             raise InputError(f"there is no shard {number} of {count}; give --shard 1/{count} to {count}/{count}")
         with locked(out, wait=False, shared=True):
             shards = _prepared(maker, recordings, source or {}, Finished.of(out, recordings))
-            made = _run(maker, shards[number - 1 :: count], engine)
+            results = _run(maker, shards[number - 1 :: count], engine)
         if not all(shard.path(out).is_file() for shard in shards):
-            return Extraction({}, {name: why for m in made for name, why in m.failed.items()})
+            return Extraction({}, {name: why for m in results for name, why in m.failed.items()})
     with locked(out, wait=share is not None):
         return _extract(maker, recordings, engine, source or {})
 
@@ -258,7 +258,7 @@ class Finished:
     @classmethod
     def of(cls, out: Path, recordings: Sequence[Recording]) -> Finished:
         """Of all parts that are not damaged."""
-        finished, known = cls(), {r.id: r for r in recordings}
+        finished, by_id = cls(), {r.id: r for r in recordings}
         for path in _named(out, PART):
             try:
                 columns = part_columns(path, ("id", "seconds", "audio_hash"))
@@ -266,7 +266,7 @@ class Finished:
                 continue
             for name, seconds, audio in zip(*columns, strict=True):
                 finished.example = finished.example or name
-                recording = known.get(name)
+                recording = by_id.get(name)
                 if recording is None:
                     finished.dropped += 1
                     continue
@@ -329,8 +329,8 @@ def _measured(recordings: Sequence[Recording], finished: Mapping[str, float]) ->
     if all(r.seconds is not None for r in recordings):
         return list(recordings)
     with ThreadPoolExecutor(READERS) as pool:  # so many at a time: what waits for a thread takes a kilobyte each
-        some = (recordings[at : at + AT_A_TIME] for at in range(0, len(recordings), AT_A_TIME))
-        return [recording for part in some for recording in pool.map(measured, part)]
+        blocks = (recordings[at : at + AT_A_TIME] for at in range(0, len(recordings), AT_A_TIME))
+        return [recording for part in blocks for recording in pool.map(measured, part)]
 
 
 def _run(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[Made]:
@@ -343,8 +343,8 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
     shards = _prepared(maker, recordings, source, finished)
     for path in _named(out, TEMPORARY):  # what a killed run was writing
         path.unlink()
-    made = _run(maker, shards, engine)
-    failed = {name: why for m in made for name, why in m.failed.items()}
+    results = _run(maker, shards, engine)
+    failed = {name: why for m in results for name, why in m.failed.items()}
     if failed:
         paths = {r.id: str(r.path) for r in recordings if r.id in failed}
         lines = [json.dumps({"id": name, "path": paths[name], "reason": why}) for name, why in failed.items()]
@@ -366,11 +366,11 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
         "grid": asdict(maker.extractor.grid),
         "read_out": maker.extractor.codebook.card.get("read_out", "k-means"),
         "codebooks": list(maker.extractor.codebook.names),  # hashes of those whose unit k means the same, its own first
-        "data": hash_bytes(*(m.data.encode() for m in made)),
-        "recordings": sum(m.recordings for m in made),
-        "seconds": round(sum(m.seconds for m in made), 3),
+        "data": hash_bytes(*(m.data.encode() for m in results)),
+        "recordings": sum(m.recordings for m in results),
+        "seconds": round(sum(m.seconds for m in results), 3),
         "failed": list(failed),
-        "parts": [{"file": part_name(m.index), "hash": m.hash, "recordings": m.recordings} for m in made],
+        "parts": [{"file": part_name(m.index), "hash": m.hash, "recordings": m.recordings} for m in results],
         "versions": {"speechssl": version("speechssl"), "torch": torch.__version__, "pyarrow": pyarrow.__version__},
     }
     try:
@@ -379,7 +379,7 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
         written = False
     if not written:
         write_json(out / CARD, card)
-    if away := sum(m.away for m in made):
+    if away := sum(m.away for m in results):
         tqdm.write(f"{out}: {away} recordings cannot be read now; their finished units are kept", file=sys.stderr)
     if finished.dropped:
         tqdm.write(f"{out}: the units of {finished.dropped} recordings that the source has no more were removed", file=sys.stderr)

@@ -47,13 +47,13 @@ def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator
     if len(samples) < max(_WINDOW, grid.receptive):
         raise ValueError(f"{len(samples)} samples are fewer than the {max(_WINDOW, grid.receptive)} that one frame needs")
     rows = (len(samples) - _WINDOW) // _SHIFT + 1
-    wanted = mfcc_rows(grid, np.arange(grid.frames(len(samples))), rows)
+    needed = mfcc_rows(grid, np.arange(grid.frames(len(samples))), rows)
     for first in range(0, rows, _PIECE):
-        here = wanted[np.searchsorted(wanted, first) : np.searchsorted(wanted, first + _PIECE)] - first
+        inside = needed[np.searchsorted(needed, first) : np.searchsorted(needed, first + _PIECE)] - first
         left, right = max(first - _CONTEXT, 0), min(first + _PIECE + _CONTEXT, rows)
-        if len(here):
+        if len(inside):
             piece = samples[left * _SHIFT : (right - 1) * _SHIFT + _WINDOW]
-            yield SPECTRAL[kind][0](piece)[first - left :][here]
+            yield SPECTRAL[kind][0](piece)[first - left :][inside]
 
 
 def coefficients(samples: np.ndarray) -> torch.Tensor:
@@ -138,12 +138,12 @@ class Features:
         if not self.margin or not self.grid.frames(len(samples)):
             yield from smooth_stream(self.raw(samples), self.smooth)
             return
-        skipped, wanted = self.margin, self.grid.frames(len(samples))
+        skipped, remaining = self.margin, self.grid.frames(len(samples))
         for piece in smooth_stream(self.raw(self._padded(samples)), self.smooth):
-            own = piece[skipped : skipped + wanted]
-            skipped, wanted = max(skipped - len(piece), 0), wanted - len(own)
-            if len(own):
-                yield own
+            frames = piece[skipped : skipped + remaining]
+            skipped, remaining = max(skipped - len(piece), 0), remaining - len(frames)
+            if len(frames):
+                yield frames
 
     def _padded(self, samples: np.ndarray) -> np.ndarray:
         if not self.margin:
@@ -200,8 +200,8 @@ def features_of(codebook: Codebook, encoder: str | SpeechEncoder, precision: str
     if isinstance(encoder, str):
         its = card.get("encoder")
         if (encoder in SPECTRAL or its in SPECTRAL) and encoder != its:
-            made = f"{its}; give {its} as the encoder" if its in SPECTRAL else f"the encoder {its}; name that encoder"
-            raise InputError(f"{codebook.name} was not fitted on {encoder} but on {made}")
+            source = f"{its}; give {its} as the encoder" if its in SPECTRAL else f"the encoder {its}; name that encoder"
+            raise InputError(f"{codebook.name} was not fitted on {encoder} but on {source}")
         if encoder in SPECTRAL:
             return load_features(encoder, 0, int(card.get("smooth", 1)), margin=int(card.get("margin", 0)))
         its = card.get("precision", "fp32")

@@ -52,9 +52,9 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
         card, sampling = features.card | data, {"budget": options.budget, "seed": options.seed, "starts": options.starts}
         sampling["standardise"] = options.standardise
         card["margin"] = options.margin
-        made = made_before(out, card | {"K": options.clusters} | sampling)
-        if made is not None:
-            return made
+        existing = made_before(out, card | {"K": options.clusters} | sampling)
+        if existing is not None:
+            return existing
         codebook = fit_kmeans(frames_of(recordings, features, pool, workers), options.clusters, card, **sampling)
         codebook.save(out)
         return codebook
@@ -110,8 +110,8 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
     if linear:
         card |= {"read_out": "linear head on the units of another encoder", "budget": options.budget}
         card |= {"distort": distort.card} if distort else {}
-    if (made := made_before(out, card)) is not None:
-        return made
+    if (existing := made_before(out, card)) is not None:
+        return existing
 
     def pairs_of(recording: Recording) -> tuple[np.ndarray, list[np.ndarray]]:
         """(T,) old units; and features (T, D) of the other encoder, of clean and of distorted speech."""
@@ -150,17 +150,17 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
             tqdm.write(f"{absent}, and the new codebook never gives them; more --recordings may have them", file=sys.stderr)
         if linear:
             weights, offsets = linear_head(drawn.sample[:, :-1], drawn.sample[:, -1].astype(int), old.size)
-            found = Codebook(weights, card, offsets=offsets)
+            fitted = Codebook(weights, card, offsets=offsets)
         else:
-            found = Codebook((total / counts[:, None]).astype(np.float32), card)
+            fitted = Codebook((total / counts[:, None]).astype(np.float32), card)
 
         def same(pair: tuple[Recording, np.ndarray]) -> np.ndarray:
             """(T,) whether both codebooks give a frame of clean speech the same unit."""
             recording, units = pair
-            return units == found.assign(torch.cat(list(after.stream(read_audio(recording.path)))))
+            return units == fitted.assign(torch.cat(list(after.stream(read_audio(recording.path)))))
 
         shared = np.concatenate([future.result() for _, future in in_order(pool, same, compared, workers)])
-    transferred = replace(found, card=card | {"agreement": round(float(shared.mean()), 4)})
+    transferred = replace(fitted, card=card | {"agreement": round(float(shared.mean()), 4)})
     transferred.save(out)
     return transferred
 
@@ -194,14 +194,14 @@ def import_codebook(path: Path, out: Path, encoder: str, layer: int) -> Codebook
     check_out(out)
     if encoder in SPECTRAL:
         raise InputError(f"{path} does not fit {encoder}, as fairseq scales its features differently; use `speechssl units fit`")
-    centroids, made = read_centroids(path)
+    centroids, origin = read_centroids(path)
     model = load_encoder(encoder)
     card = encoder_features(model, layer, 1).card
     if centroids.shape[1] != model.width:
         width = f"{centroids.shape[1]} dimensions, the layers of {encoder} {model.width}"
         raise InputError(f"the centroids of {path} have {width}; give the encoder that it was fitted on")
-    codebook = Codebook(centroids, card | {"imported": made, "versions": versions()}, str(out))
-    there = made_before(out, card | {"imported": made, "K": codebook.size, "hash": codebook.hash})
-    if there is None:
+    codebook = Codebook(centroids, card | {"imported": origin, "versions": versions()}, str(out))
+    existing = made_before(out, card | {"imported": origin, "K": codebook.size, "hash": codebook.hash})
+    if existing is None:
         codebook.save(out)
-    return there or codebook
+    return existing or codebook

@@ -53,20 +53,20 @@ class Nearest:
         norms = torch.linalg.vector_norm(features, dim=1)
         if not bool(norms.isfinite().all()):
             raise ValueError("the features hold numbers that are not finite (NaN or infinity)")
-        found, rest = np.zeros(len(features), np.int64), np.arange(len(features))
+        nearest, rest = np.zeros(len(features), np.int64), np.arange(len(features))
         for product in self.products:
-            here = torch.from_numpy(rest).to(self.device)
+            left = torch.from_numpy(rest).to(self.device)
             frames, units = (
-                product.candidates(features[here], norms[here]) if len(rest) < len(found) else product.candidates(features, norms)
+                product.candidates(features[left], norms[left]) if len(rest) < len(nearest) else product.candidates(features, norms)
             )
-            found[rest[frames]] = units  # that is it, where there is one
+            nearest[rest[frames]] = units  # that is it, where there is one
             doubtful = np.bincount(frames, minlength=len(rest)) > 1
-            kept, rest = doubtful[frames], rest[doubtful]
-            frames, units = (np.cumsum(doubtful) - 1)[frames[kept]], units[kept]
+            undecided, rest = doubtful[frames], rest[doubtful]
+            frames, units = (np.cumsum(doubtful) - 1)[frames[undecided]], units[undecided]
             if not len(rest):
-                return found
-        found[rest] = self._decide(features[torch.from_numpy(rest).to(self.device)].cpu().numpy(), frames, units)
-        return found
+                return nearest
+        nearest[rest] = self._decide(features[torch.from_numpy(rest).to(self.device)].cpu().numpy(), frames, units)
+        return nearest
 
     def _decide(self, features: np.ndarray, frames: np.ndarray, units: np.ndarray) -> np.ndarray:
         """(B, D) -> (B,): of each frame's candidates the nearest, the first of equals."""
@@ -223,15 +223,15 @@ def load_codebook(path: Path | str) -> Codebook:
     if shipped.is_file() or Path(path).is_file() or Path(path).suffix == SUFFIX:
         return _read(shipped if shipped.is_file() else Path(path))
     folder = next((f for f in (Path(path), shipped) if f.is_dir()), None) or checkpoint_folder(path, "codebook")
-    found = [file for file in sorted(folder.glob(f"*{SUFFIX}")) if file.with_suffix(".card.json").is_file()]
-    named = [file for file in found if file.stem == "units"] or found
-    if len(named) != 1:
-        if not named:
+    files = [file for file in sorted(folder.glob(f"*{SUFFIX}")) if file.with_suffix(".card.json").is_file()]
+    candidates = [file for file in files if file.stem == "units"] or files
+    if len(candidates) != 1:
+        if not candidates:
             raise InputError(
                 f"{folder} has no codebook; give the {SUFFIX} file of `speechssl units fit`, with its .card.json beside it"
             )
-        raise InputError(f"{folder} has the codebooks {', '.join(file.name for file in named[:3])}; name one of these files")
-    return _read(named[0])
+        raise InputError(f"{folder} has the codebooks {', '.join(file.name for file in candidates[:3])}; name one of these files")
+    return _read(candidates[0])
 
 
 def _read(path: Path) -> Codebook:
@@ -270,15 +270,15 @@ def check_out(path: Path) -> None:
         raise InputError(f"{path} cannot be written, because {folder} is not a writable folder; choose another place")
 
 
-def made_before(out: Path, wanted: dict[str, Any]) -> Codebook | None:
-    """The codebook that is there, if one is. wanted: what its card must say. Raises InputError where it says otherwise."""
+def made_before(out: Path, facts: dict[str, Any]) -> Codebook | None:
+    """The codebook that is there, if one is. facts: what its card must say. Raises InputError where it says otherwise."""
     if not (out.is_file() and out.with_suffix(".card.json").is_file()):
         return None
-    made = _read(out)
-    differing = [k for k, v in wanted.items() if made.card.get(k) != v]
+    codebook = _read(out)
+    differing = [k for k, v in facts.items() if codebook.card.get(k) != v]
     if differing:
         raise InputError(f"{out} was made from other inputs ({unlike(differing)}); choose another file or delete it")
-    return made
+    return codebook
 
 
 def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
@@ -297,15 +297,15 @@ def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
 
 def smooth_stream(pieces: Iterable[torch.Tensor], width: int) -> Iterator[torch.Tensor]:
     """`smooth` of pieces (T_i, D) of one sequence, to the bit, as they come: a frame waits for its `width` // 2 successors."""
-    half, held, seen = width // 2, None, 0
+    half, buffer, seen = width // 2, None, 0
     for piece in pieces:
-        held = piece if held is None else torch.cat([held, piece])
-        ready = len(held) - half  # frames of `held`, of which `seen` are only there as neighbours
+        buffer = piece if buffer is None else torch.cat([buffer, piece])
+        ready = len(buffer) - half  # frames of `buffer`, of which `seen` are only there as neighbours
         if ready > seen:
-            yield smooth(held, width)[seen:ready]
-            held, seen = held[max(ready - half, 0) :], min(ready, half)
-    if held is not None and len(held) > seen:
-        yield smooth(held, width)[seen:]
+            yield smooth(buffer, width)[seen:ready]
+            buffer, seen = buffer[max(ready - half, 0) :], min(ready, half)
+    if buffer is not None and len(buffer) > seen:
+        yield smooth(buffer, width)[seen:]
 
 
 class Reservoir:
@@ -318,18 +318,18 @@ class Reservoir:
     def add(self, frames: np.ndarray) -> None:
         """frames: (T, D)."""
         free = min(max(self.budget - self.seen, 0), len(frames))
-        there, size = 0 if self.rows is None else len(self.rows), min(self.seen + free, self.budget)
-        if self.rows is None or there < size:  # they double as frames arrive, so that a budget takes none by itself
-            grown = np.empty((min(max(size, 2 * there, 1024), self.budget), frames.shape[1]), np.float32)
+        capacity, size = 0 if self.rows is None else len(self.rows), min(self.seen + free, self.budget)
+        if self.rows is None or capacity < size:  # they double as frames arrive, so that a budget takes none by itself
+            grown = np.empty((min(max(size, 2 * capacity, 1024), self.budget), frames.shape[1]), np.float32)
             if self.rows is not None:
-                grown[:there] = self.rows
+                grown[:capacity] = self.rows
             self.rows = grown
         self.rows[self.seen : self.seen + free] = frames[:free]
         late = frames[free:]
         slots = self.rng.integers(0, np.arange(self.seen + free + 1, self.seen + len(frames) + 1), endpoint=False)
-        kept = np.flatnonzero(slots < self.budget)[::-1]  # of those drawn to one slot the last one stays: it comes first here
-        taken, first = np.unique(slots[kept], return_index=True)
-        self.rows[taken] = late[kept[first]]
+        drawn = np.flatnonzero(slots < self.budget)[::-1]  # of those drawn to one slot the last one stays: it comes first here
+        places, first = np.unique(slots[drawn], return_index=True)
+        self.rows[places] = late[drawn[first]]
         self.seen += len(frames)
 
     @property
@@ -372,12 +372,12 @@ def fit_kmeans(
     if scale is not None:
         sample = (sample / scale).astype(np.float32)
     tqdm.write(f"k-means: {clusters} clusters of {len(sample)} frames (of {reservoir.seen} seen)", file=sys.stderr)
-    made: dict[str, Any] = {"frames": int(reservoir.seen), "budget": budget, "seed": seed, "starts": starts}
-    made |= {"standardise": standardise}
+    facts: dict[str, Any] = {"frames": int(reservoir.seen), "budget": budget, "seed": seed, "starts": starts}
+    facts |= {"standardise": standardise}
     if clusters >= MANY:
-        tried = min(starts, MOST_STARTS)
-        centres, inertia = lloyd(sample, clusters, seed, tried)
-        made |= {"algorithm": f"Lloyd's, from the best of {tried} starts"}
+        count = min(starts, MOST_STARTS)
+        centres, inertia = lloyd(sample, clusters, seed, count)
+        facts |= {"algorithm": f"Lloyd's, from the best of {count} starts"}
     else:
         model = MiniBatchKMeans(
             clusters,
@@ -391,8 +391,8 @@ def fit_kmeans(
         )
         model.fit(sample)
         centres, inertia = model.cluster_centers_, model.inertia_ / len(sample)
-    made["inertia"] = float(inertia)
-    card = card | made | {"padding": PADDING, "versions": versions()}
+    facts["inertia"] = float(inertia)
+    card = card | facts | {"padding": PADDING, "versions": versions()}
     if scale is None:
         return Codebook(centres.astype(np.float32), card)
     # |x / s - c|^2 is smallest where x (c / s) - |c|^2 / 2 is largest
@@ -442,13 +442,13 @@ def plus_plus(frames: torch.Tensor, clusters: int, rng: np.random.Generator, sta
     for _ in range(clusters - 1):
         reached = closest.double().cumsum(1)
         drawn = torch.from_numpy(rng.random((starts, trials))) * reached[:, -1:]
-        tried = torch.searchsorted(reached, drawn).clamp_max(len(frames) - 1)  # (S, C)
-        distances = torch.addmm(norms, frames[tried.flatten()], frames.T, alpha=-2)
-        distances = distances.view(starts, trials, -1).add_(norms[tried][..., None]).clamp_min_(0)
+        candidates = torch.searchsorted(reached, drawn).clamp_max(len(frames) - 1)  # (S, C)
+        distances = torch.addmm(norms, frames[candidates.flatten()], frames.T, alpha=-2)
+        distances = distances.view(starts, trials, -1).add_(norms[candidates][..., None]).clamp_min_(0)
         torch.minimum(distances, closest[:, None], out=distances)
         best = distances.sum(2).argmin(1)
         closest = distances[places, best].clone()
-        chosen.append(tried[places, best])
+        chosen.append(candidates[places, best])
     return torch.from_numpy(names[torch.stack(chosen)[:, closest.sum(1).argmin()].numpy()])
 
 

@@ -97,8 +97,8 @@ def evaluate_units(
         items, phones = _recordings(source, corpus, options, labelled)
         values: dict[str, Any] = {}
         if extractor:
-            found, units = _measured(source, items, phones, corpus, extractor, pool, options, conditions, stretches, distorter)
-            values = {"K": extractor.codebook.size, "precision": extractor.features.precision} | found
+            measured, units = _measured(source, items, phones, corpus, extractor, pool, options, conditions, stretches, distorter)
+            values = {"K": extractor.codebook.size, "precision": extractor.features.precision} | measured
             if labelled is not None:
                 values |= _of_list(source, labelled, units, extractor.codebook.size, options)
         elif corpus is None or not all(item.id in phones for item in items):
@@ -135,7 +135,7 @@ def read_labelled(path: Path) -> dict[str, dict[str, str]]:
     if missing := COLUMNS.difference(*lines):
         has = f"{path} has no column {', '.join(sorted(missing))}, but {', '.join(lines[0])}"
         raise InputError(f"{has}; begin it with the line audio,text,speaker")
-    found: dict[str, dict[str, str]] = {}
+    by_id: dict[str, dict[str, str]] = {}
     stems = Counter(id_of(line["audio"].strip()) for line in lines)
     for number, line in enumerate(({k: v.strip() for k, v in line.items()} for line in lines), 2):
         if not all(line.get(name) for name in ("audio", "text", "speaker")):
@@ -143,16 +143,16 @@ def read_labelled(path: Path) -> dict[str, dict[str, str]]:
         check_inside(path.parent, line["audio"], f"line {number} of {path}")
         name = id_of(line["audio"])
         name = line.get("id") or (name if stems[name] == 1 else line["audio"])  # a.wav and a.mp3: as of a folder
-        if name in found:
+        if name in by_id:
             raise InputError(f"line {number} of {path} has {name} again; list every recording once")
-        found[name] = {k: v for k, v in line.items() if k and v}
+        by_id[name] = {k: v for k, v in line.items() if k and v}
     for column, others in (("speaker", "the same texts by other speakers"), ("text", "other texts by the same speakers")):
-        if len(values := {line[column] for line in found.values()}) == 1:
+        if len(values := {line[column] for line in by_id.values()}) == 1:
             raise InputError(
                 f"all recordings of {path} have the {column} {values.pop()}, and texts are compared across speakers; add {others}, "
                 "or give the folder of the recordings, to measure what needs neither"
             )
-    return found
+    return by_id
 
 
 def _of_list(
@@ -171,8 +171,8 @@ def _of_list(
         draw_violins(options.violins, rows)
         _note(f"{options.violins}: distances of the same text and of other texts")
     plain = [{k: v for k, v in row.items() if k != "distances"} for row in rows]
-    measured, some = {row["groups"] for row in rows}, sorted(set(groups))
-    for pair in combinations_with_replacement(some, 2):
+    measured, group_names = {row["groups"] for row in rows}, sorted(set(groups))
+    for pair in combinations_with_replacement(group_names, 2):
         if (name := " - ".join(pair if pair[0] != pair[1] else pair[:1])) not in measured:
             _note(f"same-text distance, {name}: nan (no text is said by two speakers, who say another text as well)")
     probe = speaker_probe([units[name] for name in names], speakers, size, options.seed)
@@ -203,26 +203,26 @@ def _recordings(
     aligned = read_alignment(options.alignment) if options.alignment else {}
     phones: dict[str, Sequence[Phone]] = dict(aligned)
     if labelled is not None:
-        found = [Recording(name, source.parent / line["audio"]) for name, line in labelled.items()]
+        recordings = [Recording(name, source.parent / line["audio"]) for name, line in labelled.items()]
     elif corpus is None:
-        found = list_recordings(source)
+        recordings = list_recordings(source)
     else:
-        own = {p.id: [(s.text, s.start, s.end) for s in p.phones] for p in corpus.passages.values() if p.phones}
+        of_corpus = {p.id: [(s.text, s.start, s.end) for s in p.phones] for p in corpus.passages.values() if p.phones}
         phones = {
-            **usable(((name, partial(checked, tier, name)) for name, tier in own.items()), "the corpus"),
+            **usable(((name, partial(checked, tier, name)) for name, tier in of_corpus.items()), "the corpus"),
             **aligned,
         }
-        found = [Recording(p.id, corpus.path(p), p.seconds) for p in corpus.passages.values()]
-    if not found:
+        recordings = [Recording(p.id, corpus.path(p), p.seconds) for p in corpus.passages.values()]
+    if not recordings:
         raise InputError(f"{source / (options.split or SPLIT)} has no passages; name a split that has some with --split")
-    if aligned and not any(item.id in phones for item in found):
+    if aligned and not any(item.id in phones for item in recordings):
         first = next(iter(aligned))
         raise InputError(f"{options.alignment} has no recording of {source} (its first id is {first}); make the ids match")
-    if options.recording is not None and options.recording not in [item.id for item in found[: options.first]]:
+    if options.recording is not None and options.recording not in [item.id for item in recordings[: options.first]]:
         raise InputError(
-            f"{source} has no recording {options.recording} (its first is {found[0].id}); give another with --recording"
+            f"{source} has no recording {options.recording} (its first is {recordings[0].id}); give another with --recording"
         )
-    return found[: options.first], phones
+    return recordings[: options.first], phones
 
 
 def _measured(
@@ -295,12 +295,12 @@ def _measured(
             except ValueError as error:
                 return str(error)
 
-        found = list(tqdm(pool.map(encode_distorted, chosen), total=len(chosen), desc="units of distorted speech", unit="file"))
-        pairs = list(zip(chosen, found, strict=True))
+        encodings = list(tqdm(pool.map(encode_distorted, chosen), total=len(chosen), desc="units of distorted speech", unit="file"))
+        pairs = list(zip(chosen, encodings, strict=True))
         tell_set_aside({item.id: why for item, why in pairs if isinstance(why, str)}, "stability of units")
         clean = [units[item.id] for item, encoded in pairs if not isinstance(encoded, str)]
         values["stability"] = []
-        for number, encoded in enumerate(zip(*(x for x in found if not isinstance(x, str)), strict=True)):
+        for number, encoded in enumerate(zip(*(x for x in encodings if not isinstance(x, str)), strict=True)):
             row: dict[str, Any] = {"recordings": len(clean), "unit_edit_distance": unit_edit_distance(clean, encoded)}
             if number < len(conditions):
                 condition = conditions[number]
@@ -348,8 +348,8 @@ def _same_text(
         sides = [[np.array([names.setdefault(p.text, len(names)) for p in side[i].phones]) for side in spoken] for i in (0, 1)]
     texts, voices = [str(n) for n in range(len(spoken))] * 2, np.repeat(["one", "other"], len(spoken)).tolist()
     (row,) = same_text([*sides[0], *sides[1]], texts, voices)
-    found = {name: row[name] for name in ("same_text_distance", "same_text_auc", "pairs")}
-    return found if extractor else {"K": len(names)} | found
+    measures = {name: row[name] for name in ("same_text_distance", "same_text_auc", "pairs")}
+    return measures if extractor else {"K": len(names)} | measures
 
 
 WHY = {  # a value is missing
@@ -414,8 +414,8 @@ def same_text(
     rows = []
     for i, first in enumerate(names):
         for second in names[i:]:
-            here = (group[one] == first) & (group[two] == second) | (group[one] == second) & (group[two] == first)
-            a, b = one[here], two[here]
+            in_groups = (group[one] == first) & (group[two] == second) | (group[one] == second) & (group[two] == first)
+            a, b = one[in_groups], two[in_groups]
             same = np.flatnonzero(text[a] == text[b])
             other = np.flatnonzero(text[a] != text[b])
             if not len(same) or not len(other):
@@ -465,7 +465,7 @@ def abx(units: Sequence[np.ndarray], texts: Sequence[str], speakers: Sequence[st
         return values[int(rng.integers(len(values)))]
 
     errors: dict[str, list[float]] = {"abx_within": [], "abx_across": []}
-    for name, found in errors.items():
+    for name, trials in errors.items():
         for _ in range(PAIRS // 4 if people else 0):
             who = one_of(people)
             text, wrong = (words[who][k] for k in rng.choice(len(words[who]), 2, replace=False))
@@ -478,8 +478,8 @@ def abx(units: Sequence[np.ndarray], texts: Sequence[str], speakers: Sequence[st
             if rest:
                 x, b = one_of(rest), one_of(by[who, wrong])
                 right, left = distance(a, x), distance(b, x)
-                found.append(float(right > left) + 0.5 * float(right == left))
-    return {name: float(np.mean(found)) if found else math.nan for name, found in errors.items()}
+                trials.append(float(right > left) + 0.5 * float(right == left))
+    return {name: float(np.mean(trials)) if trials else math.nan for name, trials in errors.items()}
 
 
 def speaker_probe(units: Sequence[RunLength], speakers: Sequence[str], size: int, seed: int = 0) -> dict[str, float]:
@@ -625,17 +625,17 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
 
 def usable(recordings: Iterable[tuple[str, Callable[[], list[Phone]]]], where: str) -> dict[str, list[Phone]]:
     """Phones by recording, of those whose phones can be had; the others are listed. Raises the first's InputError if all are."""
-    found: dict[str, list[Phone]] = {}
+    by_id: dict[str, list[Phone]] = {}
     failed: dict[str, InputError] = {}
     for name, phones in recordings:
         try:
-            found[name] = phones()
+            by_id[name] = phones()
         except InputError as error:
             failed[name] = error
-    if failed and not found:
+    if failed and not by_id:
         raise next(iter(failed.values()))
     tell_set_aside({name: str(error) for name, error in failed.items()}, f"phones of {where}")
-    return found
+    return by_id
 
 
 def _of_lines(path: Path) -> Iterator[tuple[str, Callable[[], list[Phone]]]]:
@@ -777,8 +777,8 @@ def log_mel(samples: np.ndarray, first: int = 0, last: int | None = None) -> np.
     columns = len(samples) // HOP + 1
     last = columns if last is None else min(last, columns)
     loudest = max(float(power(at, min(at + PIECE, columns)).max()) for at in range(0, columns, PIECE))
-    found = np.concatenate([power(at, min(at + PIECE, last)) for at in range(first, last, PIECE)], axis=1)
-    return np.maximum(10 * np.log10(np.maximum(found, 1e-20) / max(loudest, 1e-20)), -RANGE_DB)
+    spectrum = np.concatenate([power(at, min(at + PIECE, last)) for at in range(first, last, PIECE)], axis=1)
+    return np.maximum(10 * np.log10(np.maximum(spectrum, 1e-20) / max(loudest, 1e-20)), -RANGE_DB)
 
 
 def unit_blocks(runs: RunLength, grid: FrameGrid, span: tuple[float, float] = (0.0, math.inf)) -> Iterator[Block]:

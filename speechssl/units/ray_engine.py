@@ -63,9 +63,9 @@ class RayEngine:
                     yield _received(json.loads(row["made"]), by_index, report)
 
 
-def _actors(asked: int | None, cores: int, gpus: int, shards: int) -> int:
+def _actors(workers: int | None, cores: int, gpus: int, shards: int) -> int:
     """How many to start. A cluster that grows on demand may have a head without cores, and nothing else yet."""
-    return max(min(asked or gpus or cores, gpus or cores, shards), 1)
+    return max(min(workers or gpus or cores, gpus or cores, shards), 1)
 
 
 def _ray() -> Any:
@@ -87,16 +87,16 @@ def _cluster(workers: int | None) -> Iterator[None]:
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else the driver prints what concerns Ray's own actors
-    wanted: dict[str, Any]
+    settings: dict[str, Any]
     if address := os.environ.get("RAY_ADDRESS"):
-        wanted, what = {}, f"join the Ray cluster at {address}"
+        settings, what = {}, f"join the Ray cluster at {address}"
         remedy = "start it, give this machine its version of Ray and its token if it wants one, or unset RAY_ADDRESS"
     else:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        wanted = {"address": "local", "num_cpus": workers, "include_dashboard": False, "object_store_memory": STORE}
+        settings = {"address": "local", "num_cpus": workers, "include_dashboard": False, "object_store_memory": STORE}
         what, remedy = "start Ray on this machine", "give --engine local to do without it"
     try:
-        ray.init(**wanted, **quiet)
+        ray.init(**settings, **quiet)
     except (ConnectionError, TimeoutError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"cannot {what} ({reason}); {remedy}") from error
