@@ -179,19 +179,19 @@ def with_options(preset: Options, given: Mapping[str, Any]) -> Options:
         names = {f.name for f in fields(options)} & values.keys() - {"distort", "distil"}
         return replace(options, **{name: values[name] for name in names})
 
-    made: Options = replaced(preset)
-    made = replace(made, training=replaced(made.training), mask=replaced(made.mask))
-    if isinstance(made, Wav2Vec2Options):
+    options: Options = replaced(preset)
+    options = replace(options, training=replaced(options.training), mask=replaced(options.mask))
+    if isinstance(options, Wav2Vec2Options):
         if "gradient_scale" in values:
             values["feature_gradient"] = values["gradient_scale"]
         if {f.name for f in fields(ContrastiveOptions)} & values.keys():
-            own = made.contrastive or ContrastiveOptions()
-            if made.start and not made.contrastive:
-                own = heads_of(made.start, load_checkpoint(made.start))[1]
-            made = replace(made, contrastive=replaced(own))
+            head_options = options.contrastive or ContrastiveOptions()
+            if options.start and not options.contrastive:
+                head_options = heads_of(options.start, load_checkpoint(options.start))[1]
+            options = replace(options, contrastive=replaced(head_options))
     if "crops" not in values:
-        made = replace(made, crops=max(made.crops // made.training.accumulation, 1))
-    return made
+        options = replace(options, crops=max(options.crops // options.training.accumulation, 1))
+    return options
 
 
 def adversary_options(values: dict[str, Any]) -> Any:
@@ -208,12 +208,12 @@ def distortions_of(values: Mapping[str, Any], out: Path) -> Any:
 
     if values["distort"] is None:
         return None
-    named = {"snr": "snr_range", "snr_end": "snr_range_end", "snr_over": "snr_over", "double": "double"}
-    given = {name: values[option] for name, option in named.items() if values.get(option) is not None}
+    option_of = {"snr": "snr_range", "snr_end": "snr_range_end", "snr_over": "snr_over", "double": "double"}
+    settings = {name: values[option] for name, option in option_of.items() if values.get(option) is not None}
     if (shares := values["distorted"]) is not None:
-        given["probability"] = (shares[0], shares[-1]) if isinstance(shares, (list, tuple)) else (shares, shares)
+        settings["probability"] = (shares[0], shares[-1]) if isinstance(shares, (list, tuple)) else (shares, shares)
     cache, noise = values["noise_cache"] or out.parent / "noise", noise_folders(values["noise"] or ())
-    return parse_distortions(values["distort"], noise, seed=values["seed"], cache=cache, **given)
+    return parse_distortions(values["distort"], noise, seed=values["seed"], cache=cache, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -479,6 +479,6 @@ class Spin:
         distort = distortions_of(values, self.out)
         use_device(self.device)
         names = {field.name for field in fields(SpinOptions)} - {"distort", "training", "trained"}
-        given = {name: values[name] for name in names & values.keys()}
-        options = SpinOptions(**given, training=self.training, trained=self.trained_layers or None, distort=distort)
+        chosen = {name: values[name] for name in names & values.keys()}
+        options = SpinOptions(**chosen, training=self.training, trained=self.trained_layers or None, distort=distort)
         print(f"{self.out / 'encoder'}: {spin(self.source, self.out, options).hash}")

@@ -54,13 +54,13 @@ class TrainingRecording:
 
     def frames(self, grid: FrameGrid, count: int, teacher_frames: int) -> np.ndarray:
         """(count,) int: the teacher's frame for each of the recording's `count` frames."""
-        own = np.arange(count)
+        frames = np.arange(count)
         if self.anchors is None:
-            return np.minimum(own, teacher_frames - 1)
+            return np.minimum(frames, teacher_frames - 1)
         middle = grid.offset + grid.hop // 2
-        seconds = (own * grid.hop + middle) / grid.sample_rate
-        there = np.interp(seconds, self.anchors[:, 0], self.anchors[:, 1])
-        return np.clip(np.round((there * grid.sample_rate - middle) / grid.hop).astype(int), 0, teacher_frames - 1)
+        seconds = (frames * grid.hop + middle) / grid.sample_rate
+        teacher_seconds = np.interp(seconds, self.anchors[:, 0], self.anchors[:, 1])
+        return np.clip(np.round((teacher_seconds * grid.sample_rate - middle) / grid.hop).astype(int), 0, teacher_frames - 1)
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ def training_data(source: Path, recordings: int | None = None, reference: bool =
     Raises InputError for a source that is none of these, or is empty.
     """
     is_corpus = any(source.glob("*/passages.jsonl"))
-    found = recordings_of(source, "train")
+    selected = recordings_of(source, "train")
     if recordings is not None:
-        found = draw(found, seed, count=recordings)[0]
+        selected = draw(selected, seed, count=recordings)[0]
     path = source / "train" / "reference.jsonl" if is_corpus else source.with_suffix(".reference.jsonl")
     root = source if is_corpus else source.parent
-    known: dict[str, tuple[Path, np.ndarray]] = {}  # id of a recording -> audio and anchors
+    readings: dict[str, tuple[Path, np.ndarray]] = {}  # id of a recording -> audio and anchors
     if reference and path.is_file() and (is_corpus or source.is_file()):
         for number, values in read_lines(path):
             try:
@@ -100,12 +100,12 @@ def training_data(source: Path, recordings: int | None = None, reference: bool =
                 raise InputError(f"{path}:{number} is not a reference reading ({error!r}); prepare the corpus again") from error
             if not audio.is_file():
                 raise InputError(f"{path}:{number} names {audio}, which does not exist; prepare the corpus again")
-            known[name] = audio, anchors
-    chosen = tuple(TrainingRecording(r.id, r.path, *known.get(r.id, (r.path, None))) for r in found)
+            readings[name] = audio, anchors
+    chosen = tuple(TrainingRecording(r.id, r.path, *readings.get(r.id, (r.path, None))) for r in selected)
     if is_corpus:
-        made = data_hash(source, "train") + ("" if recordings is None else f"-{recordings}-{seed}")
-        return TrainingData(chosen, made, corpus_card(source))
-    return TrainingData(chosen, hash_contents(found) + (f"-{hash_files([path])}" if known else ""), {"corpus": source.name})
+        data_id = data_hash(source, "train") + ("" if recordings is None else f"-{recordings}-{seed}")
+        return TrainingData(chosen, data_id, corpus_card(source))
+    return TrainingData(chosen, hash_contents(selected) + (f"-{hash_files([path])}" if readings else ""), {"corpus": source.name})
 
 
 def pack_audio(data: TrainingData, out: Path) -> Path:
@@ -325,17 +325,17 @@ def buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> list[
     # Fewer rows, by under a quarter of `crops`, that 2, 4, 8 ... processes can share: one process takes as many, so that a batch
     # stays the same. Another number of processes, or a larger one, leaves out what it cannot share.
     unit = math.lcm(math.gcd(crops, 1 << max((crops // 4).bit_length() - 1, 0)), processes())
-    found = []
+    buckets = []
     while len(short):
-        own = counts[short]
-        length = int(own[0]) - 1
+        lengths = counts[short]
+        length = int(lengths[0]) - 1
         rows = frames * crops // length // unit * unit
-        alike, apart = np.searchsorted(own, own[0] * np.array([ALIKE, APART]), "right")
-        taken = min(max(alike, rows), apart)
-        found.append(Bucket(short[:taken], length, rows))
-        short = short[taken:]
+        alike, apart = np.searchsorted(lengths, lengths[0] * np.array([ALIKE, APART]), "right")
+        size = min(max(alike, rows), apart)
+        buckets.append(Bucket(short[:size], length, rows))
+        short = short[size:]
     long = np.flatnonzero(counts > frames)
-    return found + ([Bucket(long, frames, crops)] if len(long) else [])
+    return buckets + ([Bucket(long, frames, crops)] if len(long) else [])
 
 
 @dataclass(frozen=True)
@@ -405,10 +405,10 @@ class Cropper:
     def _buckets(self) -> list[Bucket]:
         frames = round(self.seconds * self.grid.frame_rate)
         shortest = shortest_crop(frames, self.grid.frame_rate)
-        found = buckets(np.diff(self.data.label_bounds), frames, self.crops, shortest)
-        if not found:
+        by_length = buckets(np.diff(self.data.label_bounds), frames, self.crops, shortest)
+        if not by_length:
             raise InputError(_too_short(shortest / self.grid.frame_rate))
-        return found
+        return by_length
 
     def _draw_bucket(self, rng: np.random.Generator) -> Bucket:
         """In proportion to its batches, so that every recording is used equally often, as in fairseq's epochs.

@@ -109,16 +109,16 @@ class HubertPretraining(nn.Module):
         mask: (B, T) bool. Returns the loss and scalars to be logged.
         """
         features, layers = training_states(self.encoder, samples, mask)
-        found = self.predict(final(self.encoder, layers[-1]), labels, mask)
-        found["loss"] = found["loss"] + self.penalty * features.float().pow(2).mean()
-        return add_auxiliary(found, self.auxiliary, layers, mask, batch)
+        outputs = self.predict(final(self.encoder, layers[-1]), labels, mask)
+        outputs["loss"] = outputs["loss"] + self.penalty * features.float().pow(2).mean()
+        return add_auxiliary(outputs, self.auxiliary, layers, mask, batch)
 
     def predict(self, hidden: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> Batch:
         """Cross-entropy and accuracy from the last layer (B, T, D); visible frames only the accuracy where they weigh nothing."""
-        known = labels >= 0
-        masked, right = self._cross_entropy(hidden, labels, mask & known)
+        labelled = labels >= 0
+        masked, right = self._cross_entropy(hidden, labels, mask & labelled)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.visible_weight > 0):
-            seen, visible = self._cross_entropy(hidden, labels, ~mask & known)
+            seen, visible = self._cross_entropy(hidden, labels, ~mask & labelled)
         loss = (masked + self.visible_weight * seen) / (1 + self.visible_weight)
         return {"loss": loss, "masked_accuracy": right.detach(), "visible_accuracy": visible.detach()}
 
@@ -228,8 +228,8 @@ def perplexity(probabilities: torch.Tensor) -> torch.Tensor:
     """
     frames = probabilities.flatten(0, -3)
     count = mean_of_processes(torch.tensor(float(len(frames)), device=frames.device)).clamp(min=1 / processes())
-    own = frames.sum(0) / count
-    mean = own + (mean_of_processes(own) - own).detach() if processes() > 1 else own
+    local = frames.sum(0) / count
+    mean = local + (mean_of_processes(local) - local).detach() if processes() > 1 else local
     return torch.exp(-(mean * torch.log(mean + 1e-7)).sum(-1))
 
 
@@ -294,14 +294,14 @@ class Wav2Vec2Pretraining(nn.Module):
         contrastive = _mean(-logits.log_softmax(-1)[..., 0])
         penalty = features.float().square().mean()
         diversity = (self.options.entries - perplexity(quantised.likely).mean()) / self.options.entries
-        found = {"loss": contrastive + self.options.diversity * diversity + self.options.penalty * penalty}
+        outputs = {"loss": contrastive + self.options.diversity * diversity + self.options.penalty * penalty}
         # A frame counts as found where its own cosine is above all others; with no other left it does not, unlike in fairseq.
         best = logits[..., 1:].amax(-1).detach()
         right = (logits[..., 0] > best) & best.isfinite()
         used = perplexity(functional.one_hot(quantised.likely.argmax(-1), self.options.entries).float()).detach()
         if self.training:
             self.guard(float(used.min()))
-        found |= {
+        outputs |= {
             "contrastive_loss": contrastive.detach(),
             "contrastive_accuracy": _mean(right.float()),
             "code_perplexity": used.mean(),
@@ -309,7 +309,7 @@ class Wav2Vec2Pretraining(nn.Module):
             "gumbel_temperature": torch.as_tensor(temperature),
         }
         rest = batch if clean_samples is None else batch | {"clean_samples": clean_samples}
-        return add_auxiliary(found, self.auxiliary, layers, mask, rest)
+        return add_auxiliary(outputs, self.auxiliary, layers, mask, rest)
 
     def quantise(self, features: torch.Tensor, temperature: torch.Tensor | float = 1.0) -> Quantised:
         """What the convolutions give, (..., C), after the layer norm, never masked, as the paper's Z."""
@@ -380,8 +380,8 @@ class ContrastiveBatches:
         hidden = int(mask[0].sum())
         if hidden < 2:
             raise InputError(f"a crop has {hidden} masked frames, too few for the contrastive loss; give a longer --crop-seconds")
-        kept = {name: value for name, value in batch.items() if name not in ("labels", "mask")}
-        return kept | {
+        inputs = {name: value for name, value in batch.items() if name not in ("labels", "mask")}
+        return inputs | {
             "mask": torch.from_numpy(mask),
             "negatives": torch.from_numpy(draw_negatives(rng, len(mask), hidden, self.negatives)),
             "temperature": torch.tensor(self.temperature(step // self.accumulation)),
@@ -438,20 +438,20 @@ def load_pretraining(source: str | Path, options: ContrastiveOptions | None = No
         raise InputError(f"{source} is a {kind.model_type} encoder; start contrastive pre-training from a plain wav2vec 2.0")
     if added(encoder):
         raise InputError(f"{source} has adapters, which contrastive pre-training does not keep; start from one without")
-    heads, own = heads_of(source, checkpoint)
-    model = Wav2Vec2Pretraining(encoder.train().requires_grad_(True), options or own, checkpoint.normalise)
+    heads, head_options = heads_of(source, checkpoint)
+    model = Wav2Vec2Pretraining(encoder.train().requires_grad_(True), options or head_options, checkpoint.normalise)
 
     def shape(head: nn.Module) -> list[Any]:
         """Of all weights; of a quantiser V too, for the same number of entries in all can be divided otherwise."""
         entries = getattr(head, "entries", getattr(head, "num_vars", None))
         return [entries, *((name, weight.shape) for name, weight in head.named_parameters())]
 
-    kept = [name for name in HEADS if heads and shape(getattr(model, name)) == shape(getattr(heads, name))]
-    for name in kept:
+    reused = [name for name in HEADS if heads and shape(getattr(model, name)) == shape(getattr(heads, name))]
+    for name in reused:
         getattr(model, name).load_state_dict(getattr(heads, name).state_dict())
-    anew = [HEADS[name] for name in HEADS if name not in kept]
+    anew = [HEADS[name] for name in HEADS if name not in reused]
     parts = [f"{', '.join(anew)} made anew"] if anew else []
-    parts += [f"{', '.join(HEADS[name] for name in kept)} as trained"] if kept else []
+    parts += [f"{', '.join(HEADS[name] for name in reused)} as trained"] if reused else []
     because = "" if heads else ", for the checkpoint has none that can be read"
     if is_main():
         tqdm.write(f"{checkpoint.name}, heads of pre-training: {'; '.join(parts)}{because}", file=sys.stderr)
@@ -513,9 +513,9 @@ class DomainAdversary(nn.Module):
 
     def __init__(self, width: int, domains: int, options: AdversaryOptions) -> None:
         super().__init__()
-        for name, known in (("labels", Labels), ("mode", Mode), ("schedule", Schedule)):
-            if (value := getattr(options, name)) not in get_args(known):
-                raise InputError(f"domain-adversarial training has no {name} {value!r}; choose {' or '.join(get_args(known))}")
+        for name, choices in (("labels", Labels), ("mode", Mode), ("schedule", Schedule)):
+            if (value := getattr(options, name)) not in get_args(choices):
+                raise InputError(f"domain-adversarial training has no {name} {value!r}; choose {' or '.join(get_args(choices))}")
         self.options, self.classes = options, 2 if options.labels == "binary" else domains
         self.classifiers = nn.ModuleList(
             nn.Sequential(nn.Linear(width, options.width), nn.ReLU(), nn.Linear(options.width, self.classes))
@@ -575,14 +575,14 @@ class CleanTeacher(nn.Module):
         """layers: (B, T, D) each; mask: (B, T) bool, the hidden frames; batch: with `clean_samples`, (B, N)."""
         with torch.no_grad():
             teacher = self.hidden[0].to(batch["clean_samples"].device)
-            _, wanted = training_states(teacher, batch["clean_samples"], last=max(self.layers))
+            _, targets = training_states(teacher, batch["clean_samples"], last=max(self.layers))
         distances = []
         for i in self.layers:  # over the frames of all processes
-            own, right = layers[i][~mask].float(), wanted[i][~mask].float()
+            student, right = layers[i][~mask].float(), targets[i][~mask].float()
             count = mean_of_processes((~mask).sum()).clamp(min=1 / processes())
             mean = mean_of_processes(right.sum(0) / count)
             variance = mean_of_processes((right - mean).square().sum(0) / count).mean()
-            distances.append((own - right).square().mean(1).sum() / count / variance.clamp(min=1e-6))
+            distances.append((student - right).square().mean(1).sum() / count / variance.clamp(min=1e-6))
         distance = torch.stack(distances).mean()
         return {"loss": self.weight * distance, "distillation": distance.detach()}
 

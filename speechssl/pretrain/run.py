@@ -82,8 +82,8 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
                 check_known(model.encoder, options.start)
             else:
                 size = WAV2VEC2[options.size]
-                made = options.contrastive or size.contrastive
-                model = Wav2Vec2Pretraining(Wav2Vec2Model(size.config()), made, size.normalise)
+                contrastive = options.contrastive or size.contrastive
+                model = Wav2Vec2Pretraining(Wav2Vec2Model(size.config()), contrastive, size.normalise)
             normalise, config = model.normalise, model.encoder.config
             model.auxiliary.extend(auxiliary_losses(model.encoder, options))
             grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)

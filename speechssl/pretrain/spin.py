@@ -92,14 +92,14 @@ def order_loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
     scores: (B, T, K), labels: (B, T), below 0 where unknown. Frames without a label take no part. Returns a scalar.
     """
-    known = labels >= 0
-    first = (~known).long().argsort(dim=1, stable=True)  # known frames first, in order
+    labelled = labels >= 0
+    first = (~labelled).long().argsort(dim=1, stable=True)  # known frames first, in order
     labels = labels.gather(1, first)
     scores = scores.gather(1, first.unsqueeze(-1).expand_as(scores))
     begins = labels != functional.pad(labels[:, :-1], (1, 0), value=-1)
     begins &= labels >= 0
     log_p = functional.pad(functional.log_softmax(scores, -1), (0, 1), value=-1e4)  # a blank, that no path goes through
-    lengths = known.sum(1), begins.sum(1)
+    lengths = labelled.sum(1), begins.sum(1)
     return functional.ctc_loss(log_p.transpose(0, 1), labels[begins], *lengths, blank=scores.shape[-1], reduction="sum")
 
 
@@ -153,15 +153,15 @@ class SpinPretraining(nn.Module):
             }
             if self.classify is not None:
                 classes = torch.cat([labels, labels]).flatten()
-                known = classes >= 0
+                labelled = classes >= 0
                 scores = self.classify(hidden.float())
-                count = mean_of_processes(known.sum()).clamp(min=1 / processes())
+                count = mean_of_processes(labelled.sum()).clamp(min=1 / processes())
                 if options.label_loss == "ctc" and step >= options.training.warmup_steps:
                     pseudo = order_loss(scores.unflatten(0, states[-1].shape[:2]), torch.cat([labels, labels])) / count
                 else:
-                    pseudo = functional.cross_entropy(scores[known], classes[known], reduction="sum") / count
-                scores = scores[known]
-                logged["label_accuracy"] = (scores.detach().argmax(-1) == classes[known]).float().sum() / count
+                    pseudo = functional.cross_entropy(scores[labelled], classes[labelled], reduction="sum") / count
+                scores = scores[labelled]
+                logged["label_accuracy"] = (scores.detach().argmax(-1) == classes[labelled]).float().sum() / count
                 loss = loss + options.label_weight * pseudo
         return {"loss": loss, **logged}
 
@@ -211,11 +211,11 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
         with main_first():
             if options.teacher:
                 layer = options.teacher_layer or (0 if options.teacher == "mfcc" else load_encoder(options.teacher).layers)
-                wanted = HubertOptions(
+                target_options = HubertOptions(
                     training, options.teacher, layer, clusters=options.clusters, codebook=options.codebook, seconds=options.seconds,
                     reference=options.reference,
                 )  # fmt: skip
-                codebook, audio = make_targets(data, out, grid, wanted)
+                codebook, audio = make_targets(data, out, grid, target_options)
                 labels = codebook.size
             else:
                 audio = LabelledAudio.load(pack_audio(data, out), grid)
@@ -231,18 +231,18 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
             if is_main():
                 save_encoder(model.encoder, out / "encoder", normalise)
                 encoder = load_encoder(out / "encoder")
-                made = {
+                facts = {
                     "encoder": encoder.hash, "layer": model.layer, "smooth": 1, "frame_rate": grid.frame_rate, "padding": PADDING,
                     "settings": encoder.settings, "precision": encoder.precision, "read_out": "codebook of Spin",
                 }  # fmt: skip
                 weights, offsets = model.read_out()
-                Codebook(weights, made, offsets=offsets).save(out / "units.safetensors")
+                Codebook(weights, facts, offsets=offsets).save(out / "units.safetensors")
                 if codebook is not None and model.classify is not None:  # readers of the codebook's units read what it predicts
                     of = "a reference reading" if options.reference else "the clean signal"
                     order = ", in order" if options.label_loss == "ctc" else ""
-                    made |= {"read_out": f"linear head on the clusters of {of}{order}"} | codebook.carried
+                    facts |= {"read_out": f"linear head on the clusters of {of}{order}"} | codebook.carried
                     weights, offsets = (x.detach().float().cpu().numpy() for x in (model.classify.weight, model.classify.bias))
-                    Codebook(weights, made, offsets=offsets).save(out / "labels.safetensors")
+                    Codebook(weights, facts, offsets=offsets).save(out / "labels.safetensors")
                 names = {
                     name: "/".join(Path(value).parts[-2:]) for name in ("start", "teacher", "codebook") if (value := decisive[name])
                 }
