@@ -107,14 +107,14 @@ class Dual:
 
         Raises InputError as `Units` does, and for a question that is a text.
         """
-        asked = question if isinstance(question, RunLength) else read_question(question)
-        if isinstance(asked, str):
+        query = question if isinstance(question, RunLength) else read_question(question)
+        if isinstance(query, str):
             raise InputError(
-                f"DUAL reads no text such as {asked!r}; give a recording of the question (a file, or samples at 16 kHz) or its "
+                f"DUAL reads no text such as {query!r}; give a recording of the question (a file, or samples at 16 kHz) or its "
                 "units, or ask a Cascade, which reads texts"
             )
-        passage, asked = (x if isinstance(x, RunLength) else self.units(x) for x in (passage, asked))
-        return self.system.answer_all([(asked, passage)])[0]
+        passage, query = (x if isinstance(x, RunLength) else self.units(x) for x in (passage, query))
+        return self.system.answer_all([(query, passage)])[0]
 
 
 class Cascade:
@@ -139,10 +139,10 @@ class Cascade:
     @classmethod
     def from_pretrained(cls, models: Path | str = DEFAULT, recogniser: str = "ctc", language: str = "en") -> Cascade:
         """Of a folder of models, a shipped set or OWNER/NAME on the hub: its CTC head (or another recogniser) and text-qa/."""
-        made = cls.__new__(cls)
+        cascade = cls.__new__(cls)
         system: Any = load_systems(model_folder(models), [f"cascade-{recogniser}"], language=language)[0]
-        made.system, made.language, made.about = system, language, f"{recogniser} of {models}"
-        return made
+        cascade.system, cascade.language, cascade.about = system, language, f"{recogniser} of {models}"
+        return cascade
 
     def transcribe(self, audio: Audio) -> Transcript:
         """The words of a recording with their times. Raises InputError for audio that cannot be used."""
@@ -158,12 +158,12 @@ class Cascade:
         Raises InputError as `transcribe` does, and for a text without words.
         """
         words = passage if isinstance(passage, Transcript) else self.transcribe(passage)
-        asked = question if isinstance(question, Transcript) else read_question(question)
-        if isinstance(asked, str):
-            asked = self.system.read(asked, self.language)
-        elif isinstance(asked, np.ndarray):
-            asked = self.transcribe(asked)
-        return self.system.answer_all([(asked, words)])[0]
+        query = question if isinstance(question, Transcript) else read_question(question)
+        if isinstance(query, str):
+            query = self.system.read(query, self.language)
+        elif isinstance(query, np.ndarray):
+            query = self.transcribe(query)
+        return self.system.answer_all([(query, words)])[0]
 
 
 def evaluate(

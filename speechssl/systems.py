@@ -111,8 +111,8 @@ def load_systems(
     """
     for name in names:
         if not NAMES.fullmatch(FEW.sub(r"\1", name)):
-            known = ("dual", "speechbert", "speechbert-aligned", "cascade-ctc", "cascade-pocketsphinx", "text", "cascade-given")
-            near = "".join(f" (did you mean {found}?)" for found in get_close_matches(name, known, 1))
+            examples = ("dual", "speechbert", "speechbert-aligned", "cascade-ctc", "cascade-pocketsphinx", "text", "cascade-given")
+            near = "".join(f" (did you mean {match}?)" for match in get_close_matches(name, examples, 1))
             raise InputError(
                 f"there is no system {name!r}{near}; choose dual, speechbert, cascade-ctc, cascade-MODEL, text, cascade-given, "
                 f"{SIMULATED}@WER"
@@ -131,10 +131,10 @@ def load_systems(
 
     @cache
     def recogniser(engine: str) -> Recogniser:
-        found = loaded.get(engine) or load_recogniser(models, engine, shared, language)
+        asr = loaded.get(engine) or load_recogniser(models, engine, shared, language)
         # systems with one recogniser get one and the same array: the first decodes it, the others get what it found
-        found.transcribe = remember_last(found.transcribe)  # type: ignore[assignment, method-assign]
-        return found
+        asr.transcribe = remember_last(asr.transcribe)  # type: ignore[assignment, method-assign]
+        return asr
 
     def load(name: str) -> System:
         if few := FEW.fullmatch(name):
@@ -230,16 +230,16 @@ class QA:
         systems = [systems] if isinstance(systems, str) else systems
         reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
         folder, loaded = Path(models), {}
-        there = _there(folder, self.language) if systems is None else ([], [])
-        if {*map(str, below(folder))}.isdisjoint(there[0] + there[1]):
+        local = _local_choices(folder, self.language) if systems is None else ([], [])
+        if {*map(str, below(folder))}.isdisjoint(local[0] + local[1]):
             folder = model_folder(models)  # a folder of recognisers and readers alone does without
         if systems is None:
-            recogniser = _first_that_loads(there[0], lambda name: load_recogniser(folder, name, None, self.language))
-            best: dict[str, Any] = dict.fromkeys(there[1])  # not loaded where nothing would read with them
+            recogniser = _first_that_loads(local[0], lambda name: load_recogniser(folder, name, None, self.language))
+            best: dict[str, Any] = dict.fromkeys(local[1])  # not loaded where nothing would read with them
             if recogniser and not reader:
-                best = _first_that_loads(there[1], lambda name: load_text_qa(folder, replace(reading, reader=name)))
+                best = _first_that_loads(local[1], lambda name: load_text_qa(folder, replace(reading, reader=name)))
             parts = ((A_RECOGNISER, recogniser), (A_READER[self.language], best or reader))
-            missing = " and ".join(part for part, found in parts if not found)
+            missing = " and ".join(part for part, present in parts if not present)
             if missing and not any((folder / part).is_dir() for part in ("dual", "ctc", "text-qa")):
                 raise InputError(f"the cascade of {models} lacks {missing}; add it")
             if missing and "(speech by" in trained_on(folder / "encoder"):
@@ -252,15 +252,15 @@ class QA:
             raise InputError(f"{textual[0]} reads transcripts and cannot listen; choose dual, speechbert, or cascade-ENGINE")
         reading = replace(reading, reader=str(reader) if reader else None)
         self.systems: list[System] = load_systems(folder, systems, reading=reading, language=self.language, loaded=loaded)
-        named = {system.name.partition("@")[0] for system in self.systems}
-        used = [folder / part for name, part in OWN.items() if name in named]
+        called = {system.name.partition("@")[0] for system in self.systems}
+        used = [folder / part for name, part in OWN.items() if name in called]
         if any(isinstance(system, CascadeSystem) for system in self.systems):
             used.append(find_reader(folder, reading.reader))
         used += [place for system in self.systems if "asr_weights" in system.card and (place := place_of(str(system.card["asr"])))]
         for part in used:
-            if (known := languages_of(part)) and self.language not in known:
+            if (languages := languages_of(part)) and self.language not in languages:
                 raise InputError(
-                    f"{part} was trained on the language {' and '.join(sorted(known))}, not on {self.language}; give "
+                    f"{part} was trained on the language {' and '.join(sorted(languages))}, not on {self.language}; give "
                     "models of this language with --models, or a multilingual Whisper and a reader with --systems and --reader"
                 )
         self.about = {system.name: self._made_of(system, folder, reader) for system in self.systems}  # name -> one line
@@ -268,18 +268,18 @@ class QA:
     def _made_of(self, system: System, folder: Path, reader: Path | str | None) -> str:
         """What a system is made of, and what that was trained on. reader: that of `folder`, where it is None."""
         name = system.name.partition("@")[0]
-        own = not isinstance(system, CascadeSystem) or name == "cascade-ctc"
+        own_head = not isinstance(system, CascadeSystem) or name == "cascade-ctc"
         parts = [f"{folder.name}{trained_on(folder / 'encoder')}"]
-        if not own:
+        if not own_head:
             words = str(system.card["asr"]) if "asr_weights" in system.card else name.removeprefix("cascade-")
             parts = [f"words by {words}{trained_on(place_of(words), words) if 'asr_weights' in system.card else ''}"]
-        if isinstance(system, CascadeSystem) and (reader or not own):
+        if isinstance(system, CascadeSystem) and (reader or not own_head):
             read = str(reader or f"{folder.name}/text-qa")
             parts.append(f"answers by {read}{trained_on(find_reader(folder, str(reader) if reader else None), read)}")
         return "; ".join(parts)
 
     def __repr__(self) -> str:
-        return f"QA({'; '.join(f'{name}: {about}' for name, about in self.about.items())})"
+        return f"QA({'; '.join(f'{name}: {line}' for name, line in self.about.items())})"
 
     def answer(
         self, passage: Path | str | np.ndarray, questions: Sequence[Path | str | np.ndarray], name: str | None = None
@@ -292,7 +292,7 @@ class QA:
         for audio that cannot be used or holds no speech, for what a Whisper of many languages takes for another language,
         for a text without words, for one that none of the systems reads, and for a question that is not in a list.
         """
-        return [{s: found.answer for s, found in by_system.items()} for by_system in self.details(passage, questions, name)]
+        return [{s: detail.answer for s, detail in by_system.items()} for by_system in self.details(passage, questions, name)]
 
     def details(
         self, passage: Path | str | np.ndarray, questions: Sequence[Path | str | np.ndarray], name: str | None = None
@@ -300,16 +300,16 @@ class QA:
         """As `answer`, with what every system read of the passage and of the question."""
         if isinstance(questions, str | Path | np.ndarray):
             raise InputError("questions come in a list, also one alone: answer(passage, [question])")
-        samples, asked = read_speech(passage), [read_question(question) for question in questions]
+        samples, queries = read_speech(passage), [read_question(question) for question in questions]
         name = name or ("the passage" if isinstance(passage, np.ndarray) else str(passage))
-        if any(isinstance(q, str) for q in asked) and not any(isinstance(s, CascadeSystem) for s in self.systems):
+        if any(isinstance(q, str) for q in queries) and not any(isinstance(s, CascadeSystem) for s in self.systems):
             names = ", ".join(system.name for system in self.systems)
             raise InputError(f"{names} can only listen; record the question, or add a cascade that reads it (cascade-ctc)")
         self._check_language(samples, name)
         encoded = self._encode(samples, name)
         details: list[dict[str, Detail]] = []
-        for question in asked:
-            asked_for = "the question" if len(asked) == 1 else f"question {len(details) + 1}"
+        for question in queries:
+            asked_for = "the question" if len(queries) == 1 else f"question {len(details) + 1}"
             if isinstance(question, str):
                 coded = {s.name: s.read(question, self.language) for s in self.systems if isinstance(s, CascadeSystem)}
             else:
@@ -340,17 +340,17 @@ class QA:
 
 
 def best_systems(
-    models: Path, language: str = "en", reader: Path | str | None = None, there: tuple[list[str], list[str]] | None = None
+    models: Path, language: str = "en", reader: Path | str | None = None, local: tuple[list[str], list[str]] | None = None
 ) -> tuple[list[str], Path | str | None]:
     """What is there, the best first: the cascade of the best recogniser and the best reader of questions that lie on this machine
     (`cascade.local`), and DUAL of `models`. Without such a reader DUAL comes first, and that recogniser has the reader of `models`;
     without a recogniser it is DUAL and the cascade of `models`. Also the reader, None for that of `models`.
-    language: of the speech; models of another language alone are no choice. reader: takes the best one's place. there: recognisers
+    language: of the speech; models of another language alone are no choice. reader: takes the best one's place. local: recognisers
     and readers, the best first, where they have been looked for already.
 
     Raises InputError for no system.
     """
-    recogniser, best = (next(iter(names), None) for names in there or _there(models, language))
+    recogniser, best = (next(iter(names), None) for names in local or _local_choices(models, language))
     dual = ["dual"] * (language in known_languages(models / "dual"))
     if recogniser and (reader or best):
         return [f"cascade-{recogniser}", *dual], reader or best
@@ -359,7 +359,7 @@ def best_systems(
     return default_systems(models), reader
 
 
-def _there(models: Path, language: str) -> tuple[list[str], list[str]]:
+def _local_choices(models: Path, language: str) -> tuple[list[str], list[str]]:
     """The recognisers and the readers of a language that lie on this machine, the best first."""
     return recognisers(models, language), readers(models, language)
 
@@ -384,9 +384,9 @@ def answer(
     language: str = "en",
 ) -> dict[str, TimedAnswer]:
     """Ask one question, see `QA`: name of the system -> answer."""
-    samples, asked = read_speech(passage), read_question(question)  # before models are loaded
+    samples, query = read_speech(passage), read_question(question)  # before models are loaded
     name = None if isinstance(passage, np.ndarray) else str(passage)
-    return QA(models, systems, reader, language, null_threshold).answer(samples, [asked], name)[0]
+    return QA(models, systems, reader, language, null_threshold).answer(samples, [query], name)[0]
 
 
 def check_language(
@@ -416,9 +416,9 @@ def check_language(
         if len(samples) >= 5 * SAMPLE_RATE:  # in less, one word that is not understood decides
             tqdm.write(f"{name} is hardly understood by a recogniser that knows {language!r} alone; {remedy}", file=sys.stderr)
         return
-    found = max(others[-1], key=lambda code: others[-1][code])
+    likeliest = max(others[-1], key=lambda code: others[-1][code])
     raise InputError(
-        f"{name} sounds like the language {found!r}, and the models are for {language!r}; give a recording in "
+        f"{name} sounds like the language {likeliest!r}, and the models are for {language!r}; give a recording in "
         "it, or, if it is in it after all, a recogniser that knows no other (openai/whisper-tiny.en)"
     )
 
@@ -453,22 +453,22 @@ class Parts:
 
     def folders(self) -> dict[str, Path]:
         """Name in a folder of models -> where the part lies. Raises InputError for a part that is missing or something else."""
-        found: dict[str, Path] = {}
+        folders: dict[str, Path] = {}
         for part, kinds in KINDS.items():
-            if (given := getattr(self, part)) is None:
+            if (source := getattr(self, part)) is None:
                 continue
             name, text = part.replace("_", "-"), "text QA" in kinds  # which may be a checkpoint of Hugging Face
-            folder = shipped(Path(given)) or Path(given)
+            folder = shipped(Path(source)) or Path(source)
             folder = checkpoint_folder(folder, "reader") if text else folder
             if not folder.is_dir():
-                raise InputError(f"--{name} {given} is not a folder; give one that `speechssl train` wrote")
+                raise InputError(f"--{name} {source} is not a folder; give one that `speechssl train` wrote")
             card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
             kind = str(card.get("what") or card.get("kind") or "")
             if kind not in kinds and (kind or not text or not (folder / "config.json").is_file()):
                 what = f"holds a {kind}" if kind else "has no card that says what it is"
-                raise InputError(f"--{name} {given} {what}, and a {' or '.join(kinds)} is wanted; give its folder")
-            found[name] = folder
-        return found
+                raise InputError(f"--{name} {source} {what}, and a {' or '.join(kinds)} is wanted; give its folder")
+            folders[name] = folder
+        return folders
 
 
 def bundle(parts: Parts, out: Path) -> dict[str, Any]:
@@ -514,10 +514,10 @@ def named_as_given(parts: Parts, out: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        given = {"encoder": parts.encoder, "units.safetensors": parts.codebook}
-        given |= {part.replace("_", "-"): getattr(parts, part) for part in KINDS}
+        sources = {"encoder": parts.encoder, "units.safetensors": parts.codebook}
+        sources |= {part.replace("_", "-"): getattr(parts, part) for part in KINDS}
         sentence = str(error)
-        for name, part in given.items():
+        for name, part in sources.items():
             sentence = sentence.replace(str(out / name), str(part))
         sentence = sentence.replace(str(out), "the parts given")
         error.args = (sentence,)  # of the same kind, such as MissingExtra

@@ -53,16 +53,16 @@ def normalise(text: str, language: str, digits: bool = True) -> str:
     if language_of(language) == "en":
         words = _whisper()(_as_spoken(text.lower().translate(_APOSTROPHES))).replace(_APART[0], "").replace(_OVER, "/").split()
         plain = " ".join(word for word in words if any(map(str.isalnum, word)))  # it leaves the last point of "a ..." behind
-        return _dates().sub(lambda found: f"{found[1]} {'one' if found[2] == '1' else found[2]}", plain)  # it writes 1 as "one"
+        return _dates().sub(lambda match: f"{match[1]} {'one' if match[2] == '1' else match[2]}", plain)  # it writes 1 as "one"
     if digits:  # a grouping comma is ASCII, that of a list is not
         text = _GROUPED.sub("", _split_vulgar(text, "又"))
         text = _SPOKEN_ONE.sub("一", text)
     folded = unicodedata.normalize("NFKC", text).lower().translate(FORMS)
     for pattern, new in _CHINESE_SIGNS if digits else ():
         folded = pattern.sub(new, folded)
-    found = _ZH_TOKEN.findall(_MARK.sub(" ", folded))
-    joined = found[:1]
-    for left, right in pairwise(found):  # no white space but for one space between two Latin runs, which would merge
+    matches = _ZH_TOKEN.findall(_MARK.sub(" ", folded))
+    joined = matches[:1]
+    for left, right in pairwise(matches):  # no white space but for one space between two Latin runs, which would merge
         joined.append(f" {right}" if re.fullmatch(_RUN, left[-1]) and re.match(_RUN, right) else right)
     return chinese_digits("".join(joined)) if digits else "".join(joined)
 
@@ -144,9 +144,9 @@ def _whisper() -> Callable[[str], str]:
     # Imported late: transformers takes a second, and Chinese or answer scoring does not need it.
     from transformers.models.whisper import english_normalizer
 
-    made: Any = english_normalizer.EnglishTextNormalizer(spoken_english()["spellings"])
-    made.standardize_numbers = whisper_numbers()
-    return cast(Callable[[str], str], made)
+    normaliser: Any = english_normalizer.EnglishTextNormalizer(spoken_english()["spellings"])
+    normaliser.standardize_numbers = whisper_numbers()
+    return cast(Callable[[str], str], normaliser)
 
 
 def syllables(text: str) -> str:
@@ -192,7 +192,7 @@ _OVER, _APART = "ǀ", "ǁ "  # letters, which survive all rules: the stroke of a
 def _split_vulgar(text: str, between: str) -> str:
     """½ as 1/2, and 3½ as 3, between, 1/2."""
     return _VULGAR.sub(
-        lambda found: f"{found[1]}{between if found[1] else ''}{unicodedata.normalize('NFKC', found[2]).replace('⁄', '/')}", text
+        lambda match: f"{match[1]}{between if match[1] else ''}{unicodedata.normalize('NFKC', match[2]).replace('⁄', '/')}", text
     )
 
 
@@ -234,9 +234,9 @@ _CHINESE_SIGNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str
 )
 
 
-def _fraction(found: re.Match[str], written: str) -> str:
-    above, below = int(found[1]), int(found[2])
-    return written.format(above, below) if 0 < above < below in _PARTS else found.group()
+def _fraction(match: re.Match[str], written: str) -> str:
+    above, below = int(match[1]), int(match[2])
+    return written.format(above, below) if 0 < above < below in _PARTS else match.group()
 
 
 def chinese_digits(text: str) -> str:
@@ -246,23 +246,23 @@ def chinese_digits(text: str) -> str:
 
     一 is a number wherever it stands (一起 is 1起), as it is on the other side of a comparison.
     """
-    text = _CHEQUE.sub(lambda found: found.group().translate(_FROM_CHEQUE), text)
-    text = _TENS.sub(lambda found: _TEN_TIMES[found.group()], text)
+    text = _CHEQUE.sub(lambda match: match.group().translate(_FROM_CHEQUE), text)
+    text = _TENS.sub(lambda match: _TEN_TIMES[match.group()], text)
     return _NUMBER.sub(_chinese, _PERCENT.sub("", _WHOLE.sub("一百", _DECIMAL.sub(".", text))))
 
 
-def _chinese(found: re.Match[str]) -> str:
-    before, number, after = found.groups()
+def _chinese(match: re.Match[str]) -> str:
+    before, number, after = match.groups()
     value = _value(number)
     if value == number:
-        return found.group()
+        return match.group()
     left, right = (" " if letter and not number[i].isascii() else "" for letter, i in ((before, 0), (after, -1)))
     return before + left + value + right + after
 
 
 def _value(number: str) -> str:
-    about = _ABOUT.search(number.split(".")[0])
-    if len(number) > _LONGEST or (about and ("两" in about.group() or set(number) & set(_UNITS))):
+    approximate = _ABOUT.search(number.split(".")[0])
+    if len(number) > _LONGEST or (approximate and ("两" in approximate.group() or set(number) & set(_UNITS))):
         return number
     if not set(number) & set(_UNITS):  # 一九八四
         return number.translate(_TO_DIGITS)
@@ -294,8 +294,8 @@ def spoken_english() -> dict[str, Any]:
     """What spoken_english.yaml has: words, and how signs are spoken."""
     import yaml
 
-    found: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "spoken_english.yaml").read_text(encoding="utf-8"))
-    return found | {name: found[name].split() for name in ("ones", "decades", "big", "ordinals")}
+    contents: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "spoken_english.yaml").read_text(encoding="utf-8"))
+    return contents | {name: contents[name].split() for name in ("ones", "decades", "big", "ordinals")}
 
 
 def _arabic(numeral: str) -> int:
@@ -303,34 +303,34 @@ def _arabic(numeral: str) -> int:
     return sum(-left if left < right else left for left, right in pairwise([*values, 0]))
 
 
-def _ruler(found: re.Match[str]) -> str:
+def _ruler(match: re.Match[str]) -> str:
     """ "henry viii" is "henry the 8th"."""
-    number = _arabic(found[2])
-    return f"{found[1]} the {number}{'th' if number // 10 % 10 == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+    number = _arabic(match[2])
+    return f"{match[1]} the {number}{'th' if number // 10 % 10 == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
-def _spoken_fraction(found: re.Match[str]) -> str:
+def _spoken_fraction(match: re.Match[str]) -> str:
     """ "three quarters" is 3/4; "three quarter" and "one thirds" are not."""
-    above = int(found[1]) if found[1].isdigit() else spoken_english()["ones"].index(found[1]) + 1
-    below = spoken_english()["below"][found[2]]
-    return f"{above}{_OVER}{below}" if 0 < above < below and (above == 1) != bool(found[3]) else found.group()
+    above = int(match[1]) if match[1].isdigit() else spoken_english()["ones"].index(match[1]) + 1
+    below = spoken_english()["below"][match[2]]
+    return f"{above}{_OVER}{below}" if 0 < above < below and (above == 1) != bool(match[3]) else match.group()
 
 
-def _quarters(found: re.Match[str]) -> str:
+def _quarters(match: re.Match[str]) -> str:
     """ "2 and 1/2" is "2 point five"."""
-    quarters = 4 // int(found[4]) * int(found[3])
-    return f"{found[1] or found[2]} point {('', 'two five', 'five', 'seven five')[quarters]}"
+    quarters = 4 // int(match[4]) * int(match[3])
+    return f"{match[1] or match[2]} point {('', 'two five', 'five', 'seven five')[quarters]}"
 
 
-def _money(found: re.Match[str]) -> str:
+def _money(match: re.Match[str]) -> str:
     """£5 million is 5 million pounds. The sign of dollars stays, since SQuAD's script does not see it."""
-    one = found[2] == "1" and not found[3]
-    name = spoken_english()["currencies"][found[1]]
-    return f"{found[2]}{found[3] or ''} {name[: -1 if one and found[1] != '¥' else None]}"
+    one = match[2] == "1" and not match[3]
+    name = spoken_english()["currencies"][match[1]]
+    return f"{match[2]}{match[3] or ''} {name[: -1 if one and match[1] != '¥' else None]}"
 
 
-def _measure(found: re.Match[str]) -> str:
-    one, number, unit = found.groups()
+def _measure(match: re.Match[str]) -> str:
+    one, number, unit = match.groups()
     name, *rest = spoken_english()["measures"][unit].split(" ", 1)
     return " ".join((one or number, name if one else f"{name}s", *rest))
 
@@ -351,11 +351,11 @@ _MADE: dict[str, Callable[[re.Match[str]], str]] = {  # functions of the signs
 @lru_cache(1)
 def _signs() -> list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]:
     words = spoken_english()
-    named = words["patterns"] | {"over": _OVER, "apart": _APART}
+    patterns = words["patterns"] | {"over": _OVER, "apart": _APART}
 
     def filled(text: str) -> str:
         """With what its names in braces stand for: a pattern, or any of some words."""
-        return re.sub(r"\{([a-z_]+)\}", lambda found: filled(named.get(found[1]) or "|".join(words[found[1]])), text)
+        return re.sub(r"\{([a-z_]+)\}", lambda match: filled(patterns.get(match[1]) or "|".join(words[match[1]])), text)
 
     return [(re.compile(filled(pattern)), _MADE.get(new) or filled(new)) for pattern, new in words["signs"]]
 
@@ -394,9 +394,9 @@ def _english_digits(text: str) -> str:
     """As `english_digits`, with `_OVER` in fractions."""
     pattern, normaliser = _english()
     digits = pattern.sub(
-        lambda found: " ".join(normaliser.process_words(re.split("[ -]+", found.group().replace(",", "")))), _as_spoken(text)
+        lambda match: " ".join(normaliser.process_words(re.split("[ -]+", match.group().replace(",", "")))), _as_spoken(text)
     )
-    digits = _CENTS.sub(lambda found: f"{found[1]}.{found[3]:0>2}{found[2]}", digits).replace(_APART, "")
+    digits = _CENTS.sub(lambda match: f"{match[1]}.{match[3]:0>2}{match[2]}", digits).replace(_APART, "")
     return _dates().sub(r"\1 \2", digits)
 
 
@@ -405,28 +405,28 @@ def whisper_numbers() -> Any:
     # Imported late: transformers takes a second, and Chinese does not need it.
     from transformers.models.whisper.english_normalizer import EnglishNumberNormalizer
 
-    made = EnglishNumberNormalizer()
-    made.ones_suffixed["ninth"] = made.ones_suffixed["nineth"]
-    made.words.add("ninth")
-    return made
+    normaliser = EnglishNumberNormalizer()
+    normaliser.ones_suffixed["ninth"] = normaliser.ones_suffixed["nineth"]
+    normaliser.words.add("ninth")
+    return normaliser
 
 
 @lru_cache(1)
 def _english() -> tuple[re.Pattern[str], Any]:
     """What spells a number, and Whisper's rules."""
-    made = whisper_numbers()
-    plain = {*made.ones, *made.tens, *made.multipliers, "zero"}
-    last = {*made.ones_suffixed, *made.tens_suffixed, *made.multipliers_suffixed}  # an ordinal or a plural ends the number
-    listed = (plain, last, made.multipliers, {*made.ones, *made.tens, "zero", "oh"})
+    rules = whisper_numbers()
+    plain = {*rules.ones, *rules.tens, *rules.multipliers, "zero"}
+    last = {*rules.ones_suffixed, *rules.tens_suffixed, *rules.multipliers_suffixed}  # an ordinal or a plural ends the number
+    listed = (plain, last, rules.multipliers, {*rules.ones, *rules.tens, "zero", "oh"})
     plains, lasts, units, decimals = ("|".join(sorted(words, key=len, reverse=True)) for words in listed)
     digits = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?"
     sign = r"percent|per +cent|dollars?"
     point = rf"point +(?=(?:{decimals})\b)"
-    hundred_and = rf"(?:{'|'.join(f'(?<={unit})' for unit in made.multipliers)}) +and +"
+    hundred_and = rf"(?:{'|'.join(f'(?<={unit})' for unit in rules.multipliers)}) +and +"
     between = rf"(?:[ -]+(?:oh[ -]+)?| +{point}(?:oh +)*|{hundred_and})"
     begin = rf"(?:(?:{plains})|(?:{digits})(?= +{point}|[ -]+(?:{units}|{sign})\b))"
     number = rf"{begin}(?:{between}(?:{plains}))*(?:{between}(?:{lasts})| +(?:{sign}))?|(?:{lasts})"
-    return re.compile(rf"(?<![\w.,'])(?:{number})(?:(?![\w'])|(?<!\bone)(?='s\b))"), made
+    return re.compile(rf"(?<![\w.,'])(?:{number})(?:(?![\w'])|(?<!\bone)(?='s\b))"), rules
 
 
 # ---- which documents share the rare terms of a query. A term is a word, or an n-gram of letters or units.
@@ -450,12 +450,12 @@ def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
     """(Q, P) scores, 0 where no term is shared. A term that a query has twice counts twice."""
     if not any(documents):
         return np.zeros((len(queries), len(documents)))
-    asked, counts = _count(queries, documents)
+    query_counts, counts = _count(queries, documents)
     lengths, frequency = np.asarray(counts.sum(axis=1)).ravel(), np.bincount(counts.indices, minlength=counts.shape[1])
-    found = counts.tocoo().astype(np.float64)
-    found.data /= found.data + K1 * (1 - B + B * lengths[found.row] / lengths.mean())
-    found.data *= np.log1p((len(documents) - frequency + 0.5) / (frequency + 0.5))[found.col]
-    return (asked @ found.T).toarray()
+    weights = counts.tocoo().astype(np.float64)
+    weights.data /= weights.data + K1 * (1 - B + B * lengths[weights.row] / lengths.mean())
+    weights.data *= np.log1p((len(documents) - frequency + 0.5) / (frequency + 0.5))[weights.col]
+    return (query_counts @ weights.T).toarray()
 
 
 def tfidf(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
@@ -464,9 +464,9 @@ def tfidf(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
 
     if not any(documents):
         return np.zeros((len(queries), len(documents)))
-    asked, counts = _count(queries, documents)
+    query_counts, counts = _count(queries, documents)
     weigh = TfidfTransformer().fit(counts)
-    return (weigh.transform(asked) @ weigh.transform(counts).T).toarray()
+    return (weigh.transform(query_counts) @ weigh.transform(counts).T).toarray()
 
 
 def _count(queries: Sequence[Terms], documents: Sequence[Terms]) -> tuple[Any, Any]:

@@ -82,8 +82,8 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         raise InputError(f"cannot load the text encoder {source} ({reason_of(error)}); {remedy}") from error
     missing = sorted(k for k in info["missing_keys"] if not k.startswith("pooler."))  # the pooler is not used
     if missing:
-        some = ", ".join(missing[:3])
-        raise InputError(f"the checkpoint {source} lacks {len(missing)} weights ({some} ...); fetch or make it again")
+        first = ", ".join(missing[:3])
+        raise InputError(f"the checkpoint {source} lacks {len(missing)} weights ({first} ...); fetch or make it again")
     if reason := why_unfit(model):  # before its tokeniser, which a model of images has not either
         raise InputError(f"{source} ({config.model_type}) cannot be a text encoder here: {reason}; {remedy}")
     return model, read_tokenizer(source, remedy)
@@ -95,22 +95,22 @@ def licences(corpus: Path, text_encoder: str | None = None, start: Path | None =
     corpus: prepared; text_encoder: that it began as; start: or a reader that it goes on from, whose licences it takes over.
     """
     card = read_json(corpus / "card.json") if (corpus / "card.json").is_file() else {}  # what is written by hand has none
-    found = {"trained_on": [_licensed(str(card.get("corpus", corpus.name)), card.get("licence"))], "contains": []}
+    names = {"trained_on": [_licensed(str(card.get("corpus", corpus.name)), card.get("licence"))], "contains": []}
     if start is not None:
         before = read_json(start / "card.json")
         data = before.get("corpus") or {}
         older = {"trained_on": [_licensed(str(data.get("corpus", start)), data.get("licence"))]}
         older["contains"] = [str(before.get("contains") or _licensed(str(before.get("text_encoder", start)), None))]
         older |= before.get("licences", {})
-        found = {name: list(dict.fromkeys([*older[name], *some])) for name, some in found.items()}
+        names = {name: list(dict.fromkeys([*older[name], *new])) for name, new in names.items()}
     elif text_encoder == MINILM:
-        found["contains"].append("all-MiniLM-L6-v2, Apache-2.0")
+        names["contains"].append("all-MiniLM-L6-v2, Apache-2.0")
     elif text_encoder is not None:
         folder = Path(text_encoder) if Path(text_encoder).is_dir() else found_checkpoint(text_encoder)
         page = folder / "README.md" if folder else None  # the hub's model card, which begins with facts in YAML
         stated = re.match(r"---\n(?:.*\n)*?licen[sc]e: *(\S.*)\n", page.read_text("utf-8")) if page and page.is_file() else None
-        found["contains"].append(_licensed(text_encoder, stated[1] if stated else None))
-    return {"licences": found}
+        names["contains"].append(_licensed(text_encoder, stated[1] if stated else None))
+    return {"licences": names}
 
 
 def _licensed(name: str, licence: str | None) -> str:
@@ -119,8 +119,8 @@ def _licensed(name: str, licence: str | None) -> str:
 
 def family_without(error: Exception) -> str:
     """The family, such as ViT, of which transformers has no model of the kind that was asked for; "" for any other error."""
-    found = re.match(r"Unrecognized configuration class .*?(\w+)Config'?> for this kind of AutoModel", str(error))
-    return found[1] if found else ""
+    match = re.match(r"Unrecognized configuration class .*?(\w+)Config'?> for this kind of AutoModel", str(error))
+    return match[1] if match else ""
 
 
 def reason_of(error: Exception) -> str:
@@ -208,8 +208,8 @@ def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
         raise InputError(f"{folder} has no tokeniser (tokenizer.json); give a model that reads words, or train or fetch it again")
     tokenizer = read_tokenizer(folder, "train or fetch the model again")
-    kept = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special and i >= rows}  # T5's, which no text has
-    read = {*tokenizer.get_vocab().values()} - kept
+    beyond = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special and i >= rows}  # T5's, which no text has
+    read = {*tokenizer.get_vocab().values()} - beyond
     if len(read) < rows - max(PADDING, rows // 100) or max(*special_tokens(tokenizer), *read) >= rows:
         raise InputError(f"the tokeniser in {folder} has {len(tokenizer)} entries and its model {rows}; train or fetch it again")
     return tokenizer
@@ -218,8 +218,8 @@ def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
 def word_pieces(folder: Path, rows: int) -> Tokenizer | None:
     """The tokeniser of `load_tokenizer` where it is a BERT's, read without transformers; None for another, or one that is amiss."""
     try:
-        settings, made = (json.loads((folder / name).read_text("utf-8")) for name in ("tokenizer_config.json", "tokenizer.json"))
-        tokenizer = Tokenizer.from_str(json.dumps(made | {"truncation": None, "padding": None}))
+        settings, stored = (json.loads((folder / name).read_text("utf-8")) for name in ("tokenizer_config.json", "tokenizer.json"))
+        tokenizer = Tokenizer.from_str(json.dumps(stored | {"truncation": None, "padding": None}))
         plain = {
             "type": "BertNormalizer",
             "clean_text": True,
@@ -227,8 +227,8 @@ def word_pieces(folder: Path, rows: int) -> Tokenizer | None:
             "strip_accents": settings.get("strip_accents"),
             "lowercase": settings.get("do_lower_case", True),
         }
-        kinds = made["model"]["type"], made["pre_tokenizer"]["type"], settings["tokenizer_class"].removesuffix("Fast")
-        if kinds != ("WordPiece", "BertPreTokenizer", "BertTokenizer") or made["normalizer"] != plain:
+        kinds = stored["model"]["type"], stored["pre_tokenizer"]["type"], settings["tokenizer_class"].removesuffix("Fast")
+        if kinds != ("WordPiece", "BertPreTokenizer", "BertTokenizer") or stored["normalizer"] != plain:
             return None
     except Exception:  # tokenizers raises no class of its own; whatever it is, `load_tokenizer` has a sentence for it
         return None
@@ -242,7 +242,7 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:
     Raises InputError for a tokeniser without any.
     """
     cls, bos, sep, eos, pad = (getattr(tokenizer, f"{name}_token_id") for name in ("cls", "bos", "sep", "eos", "pad"))
-    start, end = (next((i for i in some if i is not None), None) for some in ((cls, bos, pad), (sep, eos)))
+    start, end = (next((i for i in choices if i is not None), None) for choices in ((cls, bos, pad), (sep, eos)))
     if start is None or end is None:
         raise InputError("the text encoder's tokeniser has no [CLS] and [SEP] (or <s> and </s>); choose an encoder that has")
     return start, end, end if pad is None else pad
@@ -268,10 +268,10 @@ class TextCodec:
 
 @lru_cache(maxsize=200_000)
 def _pieces(tokenizer: PreTrainedTokenizerBase | Tokenizer, word: str) -> tuple[int, ...]:
-    kept = [i for i, c in enumerate(word) if c not in string.punctuation and unicodedata.category(c)[0] != "P"]
-    if not kept:
+    letters = [i for i, c in enumerate(word) if c not in string.punctuation and unicodedata.category(c)[0] != "P"]
+    if not letters:
         return ()
-    word = word[kept[0] : kept[-1] + 1]
+    word = word[letters[0] : letters[-1] + 1]
     if isinstance(tokenizer, Tokenizer):  # of `word_pieces`, none of which marks where a word begins
         return tuple(tokenizer.encode(f" {word}", add_special_tokens=False).ids)
     ids = tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"])
@@ -491,8 +491,8 @@ def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     core.normalizer = normalizers.Lowercase()
     core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex("."), "isolated")])
     cls, sep, pad = SPECIALS_OF_CHARACTERS
-    named = {"unk_token": UNKNOWN, "mask_token": MASK, "cls_token": cls, "sep_token": sep, "pad_token": pad}
-    return PreTrainedTokenizerFast(tokenizer_object=core, **named)
+    specials = {"unk_token": UNKNOWN, "mask_token": MASK, "cls_token": cls, "sep_token": sep, "pad_token": pad}
+    return PreTrainedTokenizerFast(tokenizer_object=core, **specials)
 
 
 def character_encoder(
@@ -548,10 +548,10 @@ class SubwordUnits(nn.Module):
         """ids: (B, S). Returns (B, S, E); zeros for tokens without units."""
         kinds, places = ids.unique(return_inverse=True)
         units = self.tokens[kinds].long()
-        there = (units > 0)[..., None]
+        real = (units > 0)[..., None]
         read = self.convolution(self.units(units).transpose(1, 2)).transpose(1, 2)
-        best = torch.where(there, read, -1e4).amax(1)
-        return (self.output(best) * there.any(1))[places]
+        best = torch.where(real, read, -1e4).amax(1)
+        return (self.output(best) * real.any(1))[places]
 
 
 def subword_units(tokenizer: PreTrainedTokenizerBase, kind: str, rows: int, out: int) -> SubwordUnits | None:
@@ -564,22 +564,22 @@ def subword_units(tokenizer: PreTrainedTokenizerBase, kind: str, rows: int, out:
     if kind == "none":
         return None
     special = set(tokenizer.all_special_ids)
-    wanted = HANZI if kind == "pinyin" else LATIN
+    pattern = HANZI if kind == "pinyin" else LATIN
     plain = [(token, MARKS.sub("", text)) for text, token in tokenizer.get_vocab().items() if token not in special]
-    plain = [(token, text) for token, text in plain if wanted.fullmatch(text.lower())]
+    plain = [(token, text) for token, text in plain if pattern.fullmatch(text.lower())]
     if kind == "pinyin":  # initial, final and tone of each character
-        found = {token: parts(text) for token, text in plain}
+        units_of = {token: parts(text) for token, text in plain}
     else:  # as American English has them; a piece of a word is read as if it were one
         phones = pronounce([text for _, text in plain], "en-us")
-        found = dict(zip([token for token, _ in plain], phones, strict=True))
-    numbers = {unit: i for i, unit in enumerate(sorted({u for units in found.values() for u in units}), 1)}
+        units_of = dict(zip([token for token, _ in plain], phones, strict=True))
+    numbers = {unit: i for i, unit in enumerate(sorted({u for units in units_of.values() for u in units}), 1)}
     if not numbers:
         raise InputError(f"no token of this text encoder has {kind}; choose other --subwords or another --text-encoder")
-    longest = min(LONGEST, max(map(len, found.values())))
+    longest = min(LONGEST, max(map(len, units_of.values())))
     tokens = torch.zeros(rows, longest, dtype=torch.int32)
-    for token, units in found.items():
-        some = [numbers[u] for u in units[:longest]]
-        tokens[token, : len(some)] = torch.tensor(some, dtype=torch.int32)
+    for token, units in units_of.items():
+        row = [numbers[u] for u in units[:longest]]
+        tokens[token, : len(row)] = torch.tensor(row, dtype=torch.int32)
     return SubwordUnits(tokens, len(numbers), WIDTH, out)
 
 
@@ -596,15 +596,15 @@ def layers_of(encoder: nn.Module) -> nn.ModuleList:
     """Its layers, in order. Raises InputError where they are not one list: ALBERT's are one layer, XLM's lists of their parts."""
     config: Any = encoder.config
     lists = [(n.rpartition(".")[0], m) for n, m in encoder.named_modules() if isinstance(m, nn.ModuleList)]
-    found = [  # Funnel's are blocks, lists of layers
+    matches = [  # Funnel's are blocks, lists of layers
         (parent, m) for parent, m in lists if len(m) == config.num_hidden_layers and not isinstance(m[0], nn.ModuleList)
     ]
-    if not found or sum(parent == found[0][0] for parent, _ in found) > 1:
+    if not matches or sum(parent == matches[0][0] for parent, _ in matches) > 1:
         raise InputError(
             f"the layers of this encoder ({config.model_type}) are not {config.num_hidden_layers} modules of their own; choose an "
             "encoder such as BERT, RoBERTa, DistilBERT or T5"
         )
-    return found[0][1]
+    return matches[0][1]
 
 
 def check_layer(encoder: nn.Module, layer: int) -> None:
@@ -622,13 +622,13 @@ def changed(encoder: nn.Module, layer: int, change: Change) -> torch.utils.hooks
     check_layer(encoder, layer)
     layers = layers_of(encoder)
 
-    def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if given:
-            return (change(given[0]), *given[1:]), named
-        return given, named | {"hidden_states": change(named["hidden_states"])}
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if args:
+            return (change(args[0]), *args[1:]), kwargs
+        return args, kwargs | {"hidden_states": change(kwargs["hidden_states"])}
 
-    def after(_: nn.Module, given: Any, made: Any) -> Any:
-        return (change(made[0]), *made[1:]) if isinstance(made, tuple) else change(made)
+    def after(_: nn.Module, args: Any, output: Any) -> Any:
+        return (change(output[0]), *output[1:]) if isinstance(output, tuple) else change(output)
 
     return (
         layers[layer - 1].register_forward_hook(after) if layer else layers[0].register_forward_pre_hook(before, with_kwargs=True)
@@ -670,9 +670,9 @@ class Shift:
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         # one entry: safetensors writes several in any order, and the same shift is the same file
-        about = {"shift": json.dumps({"layer": self.layer, "made": self.made, "hash": self._hash}, sort_keys=True)}
+        metadata = {"shift": json.dumps({"layer": self.layer, "made": self.made, "hash": self._hash}, sort_keys=True)}
         with replacing(path) as temporary:
-            save_file({"vector": self.vector.contiguous()}, temporary, about)
+            save_file({"vector": self.vector.contiguous()}, temporary, metadata)
 
     @property
     def _hash(self) -> str:
@@ -684,9 +684,9 @@ def load_shift(path: Path) -> tuple[Shift, dict[str, Any]]:
     """A shift, and what a card says of it. Raises InputError where there is none."""
     try:
         with safe_open(path, "pt") as file:
-            about = json.loads((file.metadata() or {})["shift"])
-            shift = Shift(int(about["layer"]), file.get_tensor("vector").float(), about["made"])
-            if about.get("hash", shift._hash) != shift._hash:  # older ones have none
+            metadata = json.loads((file.metadata() or {})["shift"])
+            shift = Shift(int(metadata["layer"]), file.get_tensor("vector").float(), metadata["made"])
+            if metadata.get("hash", shift._hash) != shift._hash:  # older ones have none
                 raise ValueError("it was changed after it was made")
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise InputError(f"{path} is no shift ({error}); make one with `speechssl text vector`") from error

@@ -115,8 +115,8 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
             batches = CausalBatches(source, specials[0], specials[2], o.batch, o.length, seed)
             model = CausalModel(encoder)
         else:
-            some = (*specials, tokenizer.mask_token_id)
-            batches = PretrainingBatches(source, o.objective, some, plain_ids(tokenizer), o.batch, o.length, o.share, seed)
+            special_ids = (*specials, tokenizer.mask_token_id)
+            batches = PretrainingBatches(source, o.objective, special_ids, plain_ids(tokenizer), o.batch, o.length, o.share, seed)
             rows = encoder.get_input_embeddings().weight.detach()
             model = Pretraining(encoder, nn.Embedding.from_pretrained(rows.clone(), freeze=False), o.objective)
         result = fit(model, batches, o.training, out / "checkpoints") if trained else {"steps": 0}
@@ -133,8 +133,8 @@ def pretrain_text(out: Path, o: TextPretraining) -> Path:
                     with replacing(folder / MLM_HEAD) as temporary:
                         save_file(head, temporary)
                 what, weights = "text language model" if causal else "text encoder", encoder_named(str(folder))["weights"]
-                made = {"what": what, "options": settings(o) | places, "training": result, "weights": weights}
-                step.finish(made | {"others": hash_of_others(folder)})
+                card = {"what": what, "options": settings(o) | places, "training": result, "weights": weights}
+                step.finish(card | {"others": hash_of_others(folder)})
         return folder
 
 
@@ -157,8 +157,8 @@ def read_inputs(o: TextPretraining) -> tuple[Text | None, Text | None, TextTask 
             if len({str(units_card(units / o.split).get("codebooks")) for units in (o.units, o.second_units)}) > 1:
                 raise InputError(f"the units in {o.units} and {o.second_units} are of different codebooks; extract them with one")
     for name in ("start", "tokenizer"):
-        if given := getattr(o, name):
-            inputs[name] = encoder_named(given)
+        if checkpoint := getattr(o, name):
+            inputs[name] = encoder_named(checkpoint)
     symbols = None
     if o.data == SYMBOLS:
         if o.symbols is None:
@@ -190,7 +190,7 @@ def source_of(
     if o.data == TEXT:
         if text is None:
             raise InputError("pre-training on text needs a text; give a folder of .txt files or a prepared corpus with --text")
-        return by_turns([tokenise(some, tokenizer).part for some in (text, second) if some])
+        return by_turns([tokenise(each, tokenizer).part for each in (text, second) if each])
     if o.data == UNITS:
         assert o.units
         folders = [units / o.split for units in (o.units, o.second_units) if units]
@@ -202,14 +202,14 @@ def source_of(
         sequences = [np.array([numbers[s] for s in e.symbols]) for e in symbols.splits["train"]]
         return whole(RandomCrops(sequences, np.array(rows_named(tokenizer, symbols.known), np.int64), o.symbols))
     if imitates(o.data):
-        found = tokenise(text, tokenizer).ids if text else None
+        ids = tokenise(text, tokenizer).ids if text else None
         plain = plain_ids(tokenizer)
         if "+" not in o.data:
-            return whole(make_stream(o.data, len(plain), found))
+            return whole(make_stream(o.data, len(plain), ids))
         raise InputError("unigram and bigram have the tokens of a text, the other artificial data have none; do not mix them")
     plain = np.random.default_rng(seed).permutation(plain_ids(tokenizer))
-    made = make_stream(o.data, len(plain))
-    return whole(lambda rng, length: plain[made(rng, length)])
+    stream = make_stream(o.data, len(plain))
+    return whole(lambda rng, length: plain[stream(rng, length)])
 
 
 def by_turns(sources: Sequence[Source]) -> Source:
@@ -229,8 +229,8 @@ def whole(stream: Stream) -> Source:
 
 def not_empty(sequences: Sequence[np.ndarray], place: Path) -> list[np.ndarray]:
     """Those of any length. Raises InputError where there are none."""
-    if kept := [units for units in sequences if len(units)]:
-        return kept
+    if filled := [units for units in sequences if len(units)]:
+        return filled
     raise InputError(f"the units in {place} are empty; extract those of recordings that can be read")
 
 
@@ -259,10 +259,10 @@ def _encoder(
     Raises InputError for options that contradict each other, or no vocabulary.
     """
     if o.start:
-        encoder, own = load_text_encoder(o.start)
+        encoder, tokenizer = load_text_encoder(o.start)
         if o.data != NONE:
-            check_specials(own, o.start)
-        return begin(encoder, o.init, o.training.seed).train().requires_grad_(True), own
+            check_specials(tokenizer, o.start)
+        return begin(encoder, o.init, o.training.seed).train().requires_grad_(True), tokenizer
     tokenizer = _vocabulary(o, paragraphs, symbols)
     pad = special_tokens(tokenizer)[2]
     if o.like:
@@ -325,15 +325,15 @@ def _language_model(
 
 def save_encoder(encoder: PreTrainedModel, table: nn.Embedding, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """A checkpoint that `load_text_encoder` reads. table: (V, E), which the encoder gets back."""
-    own = nn.Embedding(table.num_embeddings, table.embedding_dim)
-    own.weight = nn.Parameter(table.weight.detach().clone())
-    encoder.set_input_embeddings(own)
+    embeddings = nn.Embedding(table.num_embeddings, table.embedding_dim)
+    embeddings.weight = nn.Parameter(table.weight.detach().clone())
+    encoder.set_input_embeddings(embeddings)
     encoder.config.vocab_size = table.num_embeddings
     half = encoder_half(AutoConfig.for_model(**encoder.config.to_dict()))
     if half is not None:  # of T5 and its kin
         model = half(encoder.config)
         model.get_encoder().load_state_dict(encoder.state_dict())
-        model.set_input_embeddings(own)
+        model.set_input_embeddings(embeddings)
         encoder = model
     encoder.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -87,9 +87,9 @@ def train_unit_lm(units: Path, out: Path, o: UnitLmOptions) -> str:
     if scored is not None:
         check_same(units_card(scored), card, scored)
         inputs["scored"] = [part["hash"] for part in units_card(scored)["parts"]]
-    named = encoder_named(o.start) if o.start else {}
-    start = {"start": named["encoder"]} if named else {}
-    with stage(out, inputs | {"start": named}, asdict(o) | start) as step:
+    identity = encoder_named(o.start) if o.start else {}
+    start = {"start": identity["encoder"]} if identity else {}
+    with stage(out, inputs | {"start": identity}, asdict(o) | start) as step:
         if not step.done:
             torch.manual_seed(seed)
             model = begin(o, symbols)
@@ -113,12 +113,12 @@ def train_unit_lm(units: Path, out: Path, o: UnitLmOptions) -> str:
             with main_first():
                 if is_main():
                     save_causal(model, trained, out / "model")
-                    about = {"what": WHAT, "K": symbols, "units": card["made_from"], "codebooks": card["codebooks"]}
-                    made = {"options": asdict(o) | start, "training": result, "curve": curve if held_out else []}
+                    facts = {"what": WHAT, "K": symbols, "units": card["made_from"], "codebooks": card["codebooks"]}
+                    record = {"options": asdict(o) | start, "training": result, "curve": curve if held_out else []}
                     weights = encoder_named(str(out / "model"))["weights"]
-                    step.finish(about | made | {"start": named, "weights": weights})
-        made = read_json(out / "card.json")
-    last = f", perplexity of {o.scored} {made['curve'][-1]['score']:.2f}" if made["curve"] else ""
+                    step.finish(facts | record | {"start": identity, "weights": weights})
+        record = read_json(out / "card.json")
+    last = f", perplexity of {o.scored} {record['curve'][-1]['score']:.2f}" if record["curve"] else ""
     return f"{out}: unit language model of K = {symbols}, {o.assignment if o.start else SCRATCH}{last}"
 
 
@@ -199,17 +199,17 @@ class UnitLm:
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         place = next(self.model.parameters()).device
         for first in range(0, len(order), TOGETHER):
-            some = order[first : first + TOGETHER]
-            batch = {k: v.to(place) for k, v in padded([[before[i], *sequences[i]] for i in some], self.symbols).items()}
+            places = order[first : first + TOGETHER]
+            batch = {k: v.to(place) for k, v in padded([[before[i], *sequences[i]] for i in places], self.symbols).items()}
             if isinstance(self.model, CausalModel):
-                given = self.model.inputs(self.model.table(batch["ids"]), batch["mask"], None)
-                hidden = self.model.body(**given).last_hidden_state
+                model_inputs = self.model.inputs(self.model.table(batch["ids"]), batch["mask"], None)
+                hidden = self.model.body(**model_inputs).last_hidden_state
                 rows = self.model.table.weight
             else:
                 hidden = self.model.base_model(input_ids=batch["ids"], attention_mask=batch["mask"]).last_hidden_state
                 rows = self.model.get_input_embeddings().weight
             logits = (hidden @ rows.T).float()
-            for i, line, outputs in zip(some, logits, hidden, strict=True):
+            for i, line, outputs in zip(places, logits, hidden, strict=True):
                 size = len(sequences[i]) + 1
                 yield i, line[:size].cpu(), outputs[:size].float().cpu()
 
@@ -229,15 +229,15 @@ class UnitLm:
                 begins.append(int(units[start - 1]) if start else self.symbols)
                 owners.append((i, done - start))
                 done = min(start + size, len(units))
-        found: list[np.ndarray | None] = [None] * len(pieces)
+        by_piece: list[np.ndarray | None] = [None] * len(pieces)
         for n, logits, _ in self.read(pieces, begins):
-            wanted = torch.as_tensor(np.asarray(pieces[n], np.int64))
-            found[n] = logits[:-1].log_softmax(-1)[torch.arange(len(wanted)), wanted].numpy()
-        made: list[list[np.ndarray]] = [[] for _ in sequences]
-        for (i, known), scores in zip(owners, found, strict=True):
+            targets = torch.as_tensor(np.asarray(pieces[n], np.int64))
+            by_piece[n] = logits[:-1].log_softmax(-1)[torch.arange(len(targets)), targets].numpy()
+        by_sequence: list[list[np.ndarray]] = [[] for _ in sequences]
+        for (i, overlap), scores in zip(owners, by_piece, strict=True):
             assert scores is not None
-            made[i].append(scores[known:])
-        return [np.concatenate(some) if some else np.zeros(0) for some in made]
+            by_sequence[i].append(scores[overlap:])
+        return [np.concatenate(parts) if parts else np.zeros(0) for parts in by_sequence]
 
     def states(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         """(N, H): the mean of the outputs over the units of each of N sequences."""
@@ -317,10 +317,10 @@ def load_unit_lm(folder: Path) -> UnitLm:
 def utterances(units: Path, lm: UnitLm, folder: Path) -> list[UtteranceUnits]:
     """Those with units. folder: of the model, for messages. Raises InputError for units of another codebook, or none."""
     check_same(units_card(units), lm.card, units, f"the model {folder}")
-    found = [u for u in iterate_units(units) if len(u.runs)]
-    if not found:
+    filled = [u for u in iterate_units(units) if len(u.runs)]
+    if not filled:
         raise InputError(f"the units in {units} are empty; extract those of recordings that can be read")
-    return found
+    return filled
 
 
 # ---- what a model knows
@@ -342,15 +342,15 @@ def probe(
         lm = Bigram([u.runs.units for u in iterate_units(units / "train")], int(card["K"]))
         check_same(units_card(units / o.split), card, units / o.split)
         spoken = [u for u in iterate_units(units / o.split) if len(u.runs)]
-        about: dict[str, Any] = {"model": BIGRAM, "units": card["made_from"], "curve": []}
+        details: dict[str, Any] = {"model": BIGRAM, "units": card["made_from"], "curve": []}
     else:
         lm = load_unit_lm(Path(model))
         spoken, card = utterances(units / o.split, lm, Path(model)), lm.card
-        about = {name: card[name] for name in ("start", "weights", "units", "curve", "options", "training")}
-    seed = int(about.get("options", {}).get("training", {}).get("seed", 0))
-    about |= {"probe": asdict(o)}
+        details = {name: card[name] for name in ("start", "weights", "units", "curve", "options", "training")}
+    seed = int(details.get("options", {}).get("training", {}).get("seed", 0))
+    details |= {"probe": asdict(o)}
     scores = lm.log_probs([u.runs.units for u in spoken])
-    items = {u.id: (float(len(some)), -float(some.sum())) for u, some in zip(spoken, scores, strict=True)}
+    items = {u.id: (float(len(log_probs)), -float(log_probs.sum())) for u, log_probs in zip(spoken, scores, strict=True)}
     tests = {PERPLEXITY: (items, list(items))}  # task -> items, and what is drawn of each
     if words is not None and word_units is not None:
         check_same(units_card(word_units), card, word_units, f"those of {model}" if model != BIGRAM else f"those in {units}")
@@ -364,7 +364,7 @@ def probe(
     lines = []
     for task, (items, drawn) in tests.items():
         of_words = task != PERPLEXITY
-        metric, facts = (ACCURACY, about | {"curve": []}) if of_words else (PERPLEXITY, about)
+        metric, facts = (ACCURACY, details | {"curve": []}) if of_words else (PERPLEXITY, details)
         if task == FEW_SHOT:
             facts["note"] = f"Few-shot: {o.ways} words, {o.shots} examples of each; chance {100 / o.ways:.0f} %."
         folder = run_folder(results, task, arm, seed)
@@ -378,17 +378,17 @@ def spoken_words(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndarray]
     """Each with its units; those without are counted. Raises InputError where none has."""
     runs = load_units(units)
     listed = read_spoken_words(words)
-    found = [(word, runs[word.id].units) for word in listed if word.id in runs and len(runs[word.id])]
+    with_units = [(word, runs[word.id].units) for word in listed if word.id in runs and len(runs[word.id])]
     tell_set_aside({w.id: "it has no units" for w in listed if w.id not in runs or not len(runs[w.id])}, "the tests of words")
-    if not found:
+    if not with_units:
         raise InputError(f"{units} has no units of the words in {words}; extract them from {words / 'words.jsonl'}")
-    return found
+    return with_units
 
 
 def spot_the_word(lm: Model, listed: Listed) -> tuple[Items, list[str]]:
     """(1, 1 where the word is likelier, 0 where not, a half for the same) of every word and voice, and its word."""
     scores = lm.log_probs([units for _, units in listed])
-    means = {(word.word, word.voice, word.real): float(some.mean()) for (word, _), some in zip(listed, scores, strict=True)}
+    means = {(word.word, word.voice, word.real): float(each.mean()) for (word, _), each in zip(listed, scores, strict=True)}
     items: Items = {}
     drawn = []
     for word, voice, real in means:
@@ -421,8 +421,8 @@ def same_different(lm: Model, listed: Listed, seed: int | None) -> tuple[Items, 
             other = words[(words.index(word) + int(rng.integers(1, len(words)))) % len(words)]
             keys = (word, True, x), (word, True, y), (word, False, y) if seed is None else (other, True, y)
             if all(key in place for key in keys):
-                here, same, different = (means[place[key]] for key in keys)
-                ahead = float(here @ same - here @ different)
+                anchor, same, different = (means[place[key]] for key in keys)
+                ahead = float(anchor @ same - anchor @ different)
                 items[f"{word}-{x}-{y}"] = 1.0, 1.0 if ahead > 0 else 0.5 if ahead == 0 else 0.0
                 drawn.append(word)
     return items, drawn
@@ -438,14 +438,14 @@ def few_shot(lm: Model, listed: Listed, o: ProbeOptions) -> tuple[Items, list[st
     for word, units in listed:
         if word.real:
             readings.setdefault(word.word, []).append(units)
-    words = sorted(word for word, some in readings.items() if len(some) > o.shots)
+    words = sorted(word for word, sequences in readings.items() if len(sequences) > o.shots)
     if len(words) < o.ways or lm.symbols < o.ways:
         raise InputError(
             f"few-shot with {o.ways} words and {o.shots} examples of each needs as many words, each by {o.shots + 1} voices, "
             f"of which there are {len(words)}; give smaller --ways or --shots, or prepare more words and voices"
         )
     rng = np.random.default_rng(o.seed)
-    prompts, gold, marks, asked = [], [], [], []
+    prompts, gold, marks, targets = [], [], [], []
     for _ in range(o.queries):
         chosen = [words[i] for i in rng.permutation(len(words))[: o.ways]]
         signs = rng.choice(lm.symbols, size=o.ways, replace=False)
@@ -459,13 +459,13 @@ def few_shot(lm: Model, listed: Listed, o: ProbeOptions) -> tuple[Items, list[st
         prompts.append(np.concatenate([*(shown[i] for i in rng.permutation(len(shown))), query]))
         gold.append(right)
         marks.append(signs)
-        asked.append(chosen[right])
+        targets.append(chosen[right])
     following = lm.next_units(prompts)
     items = {
         f"{i}-{word}": (float(right), float(np.argmax(scores[signs])))
-        for i, (word, right, scores, signs) in enumerate(zip(asked, gold, following, marks, strict=True))
+        for i, (word, right, scores, signs) in enumerate(zip(targets, gold, following, marks, strict=True))
     }
-    return items, asked
+    return items, targets
 
 
 # ---- words and their non-words
@@ -530,18 +530,18 @@ def non_word(
     """A word with its non-word; None where there is none. pairs: how often neighbours occur; real: pronunciations of words."""
     plain = bare(phones)
 
-    def frequency(some: Sequence[str]) -> float:
-        return sum(math.log(pairs[pair]) for pair in pairs_of(some)) / (len(some) + 1)
+    def frequency(sequence: Sequence[str]) -> float:
+        return sum(math.log(pairs[pair]) for pair in pairs_of(sequence)) / (len(sequence) + 1)
 
-    found: list[tuple[float, int, str]] = []
+    candidates: list[tuple[float, int, str]] = []
     for place, phone in enumerate(plain):
         for other in next((kind for kind in KINDS if phone in kind), ()):
-            made = (*plain[:place], other, *plain[place + 1 :])
-            if other != phone and made not in real and all(pairs.get(pair) for pair in pairs_of(made)):
-                found.append((abs(frequency(made) - frequency(plain)), place, other))
-    if not found:
+            variant = (*plain[:place], other, *plain[place + 1 :])
+            if other != phone and variant not in real and all(pairs.get(pair) for pair in pairs_of(variant)):
+                candidates.append((abs(frequency(variant) - frequency(plain)), place, other))
+    if not candidates:
         return None
-    _, place, other = min(found)
+    _, place, other = min(candidates)
     mark = phones[place][: len(phones[place]) - len(plain[place])]
     return Pair(word, tuple(phones), (*phones[:place], mark + other, *phones[place + 1 :]), place)
 
@@ -555,21 +555,21 @@ def choose_pairs(words: Mapping[str, int], count: int, fewest: int, avoided: Seq
     spoken = dict(zip(listed, pronounce(listed, "en-us", stress=True), strict=True))
     real = {bare(phones) for phones in spoken.values()} | {tuple(phones) for phones in pronounce(avoided, "en-us")}
     pairs = Counter(pair for phones in spoken.values() for pair in pairs_of(bare(phones)))
-    found: list[Pair] = []
-    taken: set[tuple[str, ...]] = set()
+    chosen: list[Pair] = []
+    used: set[tuple[str, ...]] = set()
     for word, phones in spoken.items():
         plain = bare(phones)
-        if len(found) == count or len(plain) < fewest or plain in taken:
+        if len(chosen) == count or len(plain) < fewest or plain in used:
             continue
-        if made := non_word(word, phones, pairs, real | taken):
-            found.append(made)
-            taken |= {plain, bare(made.other)}
-    if len(found) < count:
+        if candidate := non_word(word, phones, pairs, real | used):
+            chosen.append(candidate)
+            used |= {plain, bare(candidate.other)}
+    if len(chosen) < count:
         raise InputError(
-            f"only {len(found)} words of the corpus have {fewest} phones and a non-word, not {count}; "
+            f"only {len(chosen)} words of the corpus have {fewest} phones and a non-word, not {count}; "
             "give fewer --words or --phones"
         )
-    return found
+    return chosen
 
 
 def make_spoken_words(o: SpokenWords) -> str:
@@ -610,15 +610,15 @@ def make_spoken_words(o: SpokenWords) -> str:
 
 def spoken(phones: Sequence[str], voice: Voice) -> np.ndarray:
     """(N,) samples at 16 kHz between two short silences."""
-    made = speak_phones(phones, voice)
-    samples = trimmed(resample(made.samples.astype(np.float32) / 2**15, made.sample_rate, SAMPLE_RATE))
+    audio = speak_phones(phones, voice)
+    samples = trimmed(resample(audio.samples.astype(np.float32) / 2**15, audio.sample_rate, SAMPLE_RATE))
     return np.asarray(np.pad(samples, round(QUIET * SAMPLE_RATE)), np.float32)
 
 
 def read_spoken_words(folder: Path) -> list[SpokenWord]:
     """The manifest; stderr says where it is not the one that was made. Raises InputError where there is none, or it is damaged."""
     words, card = [], read_json(folder / CARD) if (folder / CARD).is_file() else {}
-    if (folder / MANIFEST).is_file() and card.get("manifest", made := hash_files([folder / MANIFEST])) != made:
+    if (folder / MANIFEST).is_file() and card.get("manifest", now := hash_files([folder / MANIFEST])) != now:
         tell_edited(folder / MANIFEST)
     for number, values in read_lines(folder / MANIFEST):
         fields: dict[str, Any] = {name: values.get(name) for name in SpokenWord.__dataclass_fields__}
@@ -643,7 +643,7 @@ def continuations(o: TextContinue) -> list[Table]:
     lm = load_unit_lm(o.model)
     recordings = utterances(o.units / o.split, lm, o.model)
     grid = FrameGrid(**units_card(o.units / o.split)["grid"])
-    known = {run for u in iterate_units(o.units / "train") for run in ngrams(u.runs.units.tolist(), NGRAM)}
+    seen = {run for u in iterate_units(o.units / "train") for run in ngrams(u.runs.units.tolist(), NGRAM)}
     frames = grid.frames(round(o.prompt_seconds * grid.sample_rate))
     long = [u for u in recordings if u.runs.frames > frames > 0][: o.recordings]
     if not long:
@@ -657,22 +657,22 @@ def continuations(o: TextContinue) -> list[Table]:
         prompt, followed = units[:cut], units[cut : cut + o.count]
         line: dict[str, Any] = {"id": utterance.id, "prompt": prompt.tolist(), "followed": followed.tolist(), "drawn": {}}
         if len(followed):
-            line["measures"] = {REAL: measures(lm, prompt, followed, known)}
+            line["measures"] = {REAL: measures(lm, prompt, followed, seen)}
             for temperature in o.temperature:
                 generator = torch.Generator().manual_seed(1_000_003 * o.seed + number)
                 drawn = lm.generate(prompt, o.count, temperature, generator)
                 line["drawn"][f"{temperature:g}"] = drawn.tolist()
                 if len(drawn):
-                    line["measures"][f"{temperature:g}"] = measures(lm, prompt, drawn, known)
+                    line["measures"][f"{temperature:g}"] = measures(lm, prompt, drawn, seen)
             lines.append(line)
     seed = int(lm.card["options"]["training"]["seed"])
     options = asdict(o) | {name: Path(getattr(o, name)).name for name in ("model", "units", "results")}
-    made = {"arm": o.arm, "seed": seed, "options": options, "weights": lm.card["weights"], "continuations": lines}
-    write_json(o.results / "continuations" / f"{arm_name(o.arm)}-{seed}.json", made, checked=True)
-    return continuation_tables([made])
+    card = {"arm": o.arm, "seed": seed, "options": options, "weights": lm.card["weights"], "continuations": lines}
+    write_json(o.results / "continuations" / f"{arm_name(o.arm)}-{seed}.json", card, checked=True)
+    return continuation_tables([card])
 
 
-def measures(lm: UnitLm, prompt: np.ndarray, units: np.ndarray, known: set[Hashable]) -> dict[str, float | None]:
+def measures(lm: UnitLm, prompt: np.ndarray, units: np.ndarray, seen: set[Hashable]) -> dict[str, float | None]:
     """surprise: mean negative log-likelihood, in nats; different: of the pairs of units; known: of the runs of NGRAM."""
     (scores,) = lm.log_probs([np.concatenate([prompt, units])])
     pairs = list(pairwise(map(int, units)))
@@ -681,5 +681,5 @@ def measures(lm: UnitLm, prompt: np.ndarray, units: np.ndarray, known: set[Hasha
         "units": float(len(units)),
         "surprise": -float(scores[len(prompt) :].mean()),
         "different": len(set(pairs)) / len(pairs) if pairs else None,
-        "known": sum(run in known for run in runs) / len(runs) if runs else None,
+        "known": sum(run in seen for run in runs) / len(runs) if runs else None,
     }
