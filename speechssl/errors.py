@@ -62,7 +62,7 @@ def set_aside() -> int:
     return number
 
 
-def tell_set_aside(failed: Mapping[str, str], what: str, item: str = "recording") -> None:
+def report_set_aside(failed: Mapping[str, str], what: str, item: str = "recording") -> None:
     """List on stderr, and count, the items of a batch that could not be used.
 
     failed: id -> why; what: they were needed for; item: what one of them is, with an s for several.

@@ -217,11 +217,11 @@ def read_json(path: Path | str) -> Any:
     checksum = hash_json(card)
     if stated not in (None, checksum) and (str(path), checksum) not in _WARNED:  # cards of others and older ones have none
         _WARNED.add((str(path), checksum))
-        tell_edited(path)
+        warn_edited(path)
     return card if is_card else dict(card)
 
 
-def tell_edited(path: Path | str) -> None:
+def warn_edited(path: Path | str) -> None:
     """Say on stderr that a file is not what its card, or its checksum, says."""
     say = f"{path} was changed after it was written; make it again with the command that wrote it where that was not meant"
     tqdm.write(say, file=sys.stderr)

@@ -4,7 +4,7 @@ import pickle
 import tomllib
 from pathlib import Path
 
-from speechssl.errors import InputError, MissingExtra, packages_of, tell_set_aside
+from speechssl.errors import InputError, MissingExtra, packages_of, report_set_aside
 
 
 def test_a_worker_can_hand_its_refusal_to_its_parent():
@@ -19,9 +19,9 @@ def test_an_extra_is_installed_by_its_packages():
 
 
 def test_what_was_set_aside_is_listed_counted_and_called_what_it_is_on_stderr(capsys):
-    tell_set_aside({"a": "no audio", "b": "silent"}, "units")
-    tell_set_aside({}, "more")
-    tell_set_aside({"q0": "no audio"}, "training", "question")
+    report_set_aside({"a": "no audio", "b": "silent"}, "units")
+    report_set_aside({}, "more")
+    report_set_aside({"q0": "no audio"}, "training", "question")
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.splitlines() == [
         "set aside a: no audio",
@@ -36,7 +36,7 @@ def test_many_for_one_reason_are_one_line(capsys):
     many = {f"q{i}": f"passage p{i}-x has no transcript" for i in range(4)}
     files = {f"Rome_{c}": f"/data/{c}.flac: {n} samples are fewer than 400" for c, n in zip("abcd", (1, 22, 3, 4), strict=True)}
     few = {f"u{i}": "silent" for i in range(3)}
-    tell_set_aside(many | few | files, "training")
+    report_set_aside(many | few | files, "training")
     assert capsys.readouterr().err.splitlines() == [
         "set aside 4, such as q0: passage p0-x has no transcript",
         *(f"set aside u{i}: silent" for i in range(3)),

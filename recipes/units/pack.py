@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.data.files import list_recordings
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.signal import speech_level
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -59,6 +59,6 @@ for number in tqdm(order, desc=f"packing {options.out}", unit="recording"):
         write()
 if pieces:
     write()
-tell_set_aside(failed, "packing")
+report_set_aside(failed, "packing")
 options.out.write_text("".join(f"{p.resolve()}\n" for p in paths))
 print(f"{options.out}: {len(order)} recordings in {len(paths)} files")

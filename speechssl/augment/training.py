@@ -20,7 +20,7 @@ import numpy as np
 from speechssl import signal
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, to_int16
 from speechssl.augment.noise import CLIPS, SECONDS, SHARES, TALKERS_RANGE, VERSION, noise_files, stand_in
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.io import check_kept, hash_files, hash_json, locked, read_json, replacing, write_json
 
 HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a part of each file
@@ -103,7 +103,7 @@ def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None
             pieces.append(samples[start : start + keep])
         if not pieces:
             raise InputError(f"no recording of {name} noise can be used ({next(iter(failed.values()))}); give others")
-        tell_set_aside(failed, f"{name} noise")
+        report_set_aside(failed, f"{name} noise")
         return pieces
 
     # A hash of the names, sizes and times of files: their contents may be 100 hours. What is missing is reported when it is read.

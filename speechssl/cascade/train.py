@@ -41,7 +41,7 @@ from speechssl.dual.train import (
 )
 from speechssl.encoders.load import SpeechEncoder
 from speechssl.encoders.store import FeatureStore, store_features
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.io import hash_json, stage
 from speechssl.metrics import word_error_rate
 from speechssl.processes import is_main, main_first
@@ -251,7 +251,7 @@ def train_text(
                 added.save(out / SHIFT)
         layout = layout_of(options, *special_tokens(tokenizer))
         examples, left_out = text_examples(data, TextCodec(tokenizer))
-        tell_set_aside(left_out, "training of text QA", "question")
+        report_set_aside(left_out, "training of text QA", "question")
         if is_main():
             tokenizer.save_pretrained(out)
         card: dict[str, Any] = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": corpus_card(corpus)}

@@ -26,7 +26,7 @@ from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, answer_times, check_times, codebooks_of, unit_examples, unit_source
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, answer_units
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merged, train_only, trained_parameters
 from speechssl.io import CARD, MADE_FROM, hash_of_weights, locked, read_json, stage, write_json
 from speechssl.metrics import frame_f1, token_f1
@@ -214,7 +214,7 @@ def train_dual(
         data = first_passages(load_corpus(corpus, options.split), passages)
         check_times(data)
         examples, left_out = unit_examples(data, load_units(units / options.split), grid)
-        tell_set_aside(left_out, "DUAL's training", "question")
+        report_set_aside(left_out, "DUAL's training", "question")
         if start:
             model, _, card = load_reader(start)
             if codebooks_of(card).isdisjoint(codebooks):  # neither of these units, nor of those that either was transferred from

@@ -62,8 +62,8 @@ class BatchedKernels:
         return norm
 
     def projection(self, projection: Any) -> nn.Module:
-        found: nn.Module = projection.projection
-        return found
+        module: nn.Module = projection.projection
+        return module
 
     def positions(self, conv: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         weight = toeplitz(conv.weight.to(self.device), conv.groups).to(self.dtype)  # once, not from its norm at every call

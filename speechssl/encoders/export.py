@@ -33,10 +33,10 @@ SAME = ("what", "model_type", "normalise", "norm", "settings")  # in the cards o
 Layers = list[torch.Tensor]  # 0 to L, (T, D) each
 
 
-def convert(source: str | Path, out: Path, kind: str, given: Architecture = Architecture()) -> dict[str, Any]:
+def convert(source: str | Path, out: Path, kind: str, overrides: Architecture = Architecture()) -> dict[str, Any]:
     """Write an encoder in another library's format, and return its card, with the largest relative error of every layer.
 
-    out: a folder for huggingface, a `.pt` for the others. given: what is known of a source that does not say it.
+    out: a folder for huggingface, a `.pt` for the others. overrides: what is known of a source that does not say it.
     Where `out` is there already and was made from the same weights, nothing is done.
     Raises InputError when the source cannot be loaded, the format cannot hold it, `out` is something else, or the proof fails.
     """
@@ -53,7 +53,7 @@ def convert(source: str | Path, out: Path, kind: str, given: Architecture = Arch
     elif not huggingface and (beside := [p for p in (card_file, out.with_suffix(".json")) if p.exists()]):
         raise InputError(f"{beside[0]} is where the settings of {out} would be written; choose another name or delete it")
 
-    checkpoint = load_checkpoint(source, given)
+    checkpoint = load_checkpoint(source, overrides)
     config: Any = checkpoint.model.config
     if not huggingface:
         if not is_known(config) or added(checkpoint.model):

@@ -501,11 +501,11 @@ def shared_encoder(models: Path) -> SharedEncoder:
     return SharedEncoder(load_encoder(models / "encoder"))
 
 
-def load_checkpoint(name: str | Path, given: Architecture = Architecture(), weights_alone: bool = False) -> Checkpoint:
-    """The model itself, to train it further. given: what is known of a file that does not say it; wins over what it says.
+def load_checkpoint(name: str | Path, overrides: Architecture = Architecture(), weights_alone: bool = False) -> Checkpoint:
+    """The model itself, to train it further. overrides: what is known of a file that does not say it; wins over what it says.
     weights_alone: the model need not compute anything, so that it may be that of `modules_of`.
 
-    Raises InputError as `load_encoder` does, and for `given` with a Hugging Face model, which says all itself.
+    Raises InputError as `load_encoder` does, and for `overrides` with a Hugging Face model, which says all itself.
     """
     for models in (Path(name), SHIPPED / str(name)):  # a folder of models has its encoder inside
         if not (models / "config.json").is_file() and (models / "encoder" / "config.json").is_file():
@@ -514,11 +514,11 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture(), weig
     shipped = (SHIPPED / str(name) / "config.json").is_file()
     if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
         weights = read_weights(name)
-        model, normalise, guesses = translate(weights, given)
+        model, normalise, guesses = translate(weights, overrides)
         left_out = tuple(weights.left_out)
         loaded = Checkpoint(weights.name, model, normalise, weights.card, weights.kind, left_out, tuple(guesses))
     else:
-        loaded = _load_huggingface(SHIPPED / str(name) if shipped else Path(name), str(name), given, weights_alone)
+        loaded = _load_huggingface(SHIPPED / str(name) if shipped else Path(name), str(name), overrides, weights_alone)
     if loaded.left_out:
         count = len(loaded.left_out)
         tqdm.write(f"{loaded.name}: left out {count} weights of no encoder ({some(loaded.left_out)})", file=sys.stderr)
@@ -575,10 +575,10 @@ def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
     return Checkpoint(name, model.eval().requires_grad_(False), normalise, card)
 
 
-def _load_huggingface(local: Path, name: str, given: Architecture, weights_alone: bool) -> Checkpoint:
+def _load_huggingface(local: Path, name: str, overrides: Architecture, weights_alone: bool) -> Checkpoint:
     folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
     source = str(folder)
-    if given != Architecture():
+    if overrides != Architecture():
         raise InputError(
             f"{source} is a Hugging Face model, whose config.json states strides, heads and norms; leave these options out"
         )

@@ -28,7 +28,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from speechssl.encoders.load import single_threaded
-from speechssl.errors import InputError, first_line, tell_set_aside
+from speechssl.errors import InputError, first_line, report_set_aside
 from speechssl.io import CARD, hash_bytes, read_json, replacing, stage
 from speechssl.processes import is_main, main_first
 
@@ -169,7 +169,7 @@ def store_features(
                     _write_shard(path, {name: recordings[name] for name in names}, encode, pool, bar)
             step.finish({"kind": "hidden-states", "shards": [path.name for path in shards], "made_from": step.made_from})
         store = FeatureStore.load(folder)
-        tell_set_aside(store.failed, what)
+        report_set_aside(store.failed, what)
         if not store.places:
             first = next((f" (the first, {name}: {why})" for name, why in store.failed.items()), "")
             remedy = "mend that and give the same command"

@@ -246,7 +246,7 @@ class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
         if (module, name) == ("_codecs", "encode"):  # how pickles of protocol 2 and below write bytes
             return lambda text, *_: str(text).encode("latin-1")
         if name == "_reconstructor" and module in ("copyreg", "copy_reg"):  # how they write objects
-            return lambda made, *_: made()
+            return lambda kind, *_: kind()
         if inert := stand_in(module, name):
             return inert
         raise _Refused(f"names {module}.{name}, which no codebook needs; only fitted KMeans and MiniBatchKMeans can be imported")

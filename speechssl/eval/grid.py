@@ -26,7 +26,7 @@ from speechssl.data.files import list_recordings, source_card
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, known_voices, load_corpus, voices_of
 from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
 from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder, remember_last, shared_encoder
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.config import Robustness
 from speechssl.eval.run import (
     Encoded,
@@ -242,7 +242,7 @@ def units_task(
     recordings = [every[i.id] for i in first_items([Item(r.id, r.path) for r in every.values()], count, seed)]
     maker = ShardMaker(extractor, out, SHARD)
     facts = {"drawn": [count, seed]} | source_card(source, split, None)
-    tell_set_aside(extract_corpus(maker, recordings, LocalEngine(workers), facts).failed, "units of clean speech")
+    report_set_aside(extract_corpus(maker, recordings, LocalEngine(workers), facts).failed, "units of clean speech")
     clean = load_units(out)
     voices = {} if split is None else voices_of(load_corpus(source, split))
     items = [Item(r.id, r.path) for r in recordings if r.id in clean]
@@ -430,7 +430,7 @@ def run_grid(
             return facts | {"snr_db": setting.snr_db, "seed": seed, "items": scored}
 
         for task, file, contents in zip(tasks, files, evaluate_files(files, encode, score), strict=True):
-            tell_set_aside(contents["failed"], f"{file.label} (they count as wrong)")
+            report_set_aside(contents["failed"], f"{file.label} (they count as wrong)")
             scored, card = tuple(ItemScore(**s) for s in contents["items"]), hash_json(dict(task.card))
             yield GridCell(encoder, task.name, task.metric, setting, scored, seed, card, contents["failed"], task.unit)
 

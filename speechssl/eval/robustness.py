@@ -532,7 +532,7 @@ def _against_cascade(lines: Sequence[Mapping[str, Any]]) -> Table:
         star = "*" if line["difference"]["p_value"] < 1 - LEVEL else ""
         return f"{dual} - {cascade} = {interval_text(line['difference'], '+')}{star}"
 
-    rows = tuple((*place, *(cell(found.get(snr)) for snr in (*ratios, None))) for place, found in pairs.items())
+    rows = tuple((*place, *(cell(by_snr.get(snr)) for snr in (*ratios, None))) for place, by_snr in pairs.items())
     columns = ("DUAL", "cascade", "noise", *(f"{snr:g} dB" for snr in ratios), "mean, or without SNR")
     note = (
         "FF1 in percent of the system's own FF1 in clean speech: DUAL's - the cascade's = difference in points with its interval; "

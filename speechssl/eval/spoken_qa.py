@@ -38,7 +38,7 @@ from speechssl.data.records import (
     synthetic_note,
 )
 from speechssl.encoders.load import shared_encoder
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.config import Choice, Conditions, Confusions, Predictions, Qa
 from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
 from speechssl.eval.scores import choice_lines, error_type, question_lines, write_lines
@@ -212,7 +212,7 @@ def evaluate_choice(
     reading = [s for s in systems if isinstance(s, (Baseline, WrittenChoice))]
     spoken = [s for s in systems if not isinstance(s, (Baseline, WrittenChoice))]
     rounds: list[tuple[Condition, list[Any]]] = [(CLEAN, reading)] * bool(reading) + [(c, spoken) for c in conditions if spoken]
-    for file in (prediction_path(setup.out, system, condition) for condition, some in rounds for system in some):
+    for file in (prediction_path(setup.out, system, condition) for condition, members in rounds for system in members):
         if file.is_file() and read_json(file).get("what") != "choice":
             raise InputError(f"{file} has answers that are spans, from `evaluate qa`; choose another folder for multiple choice")
 
@@ -376,7 +376,7 @@ def evaluate_systems(
 
         rows: list[Row] = []
         for file, predictions in zip(files, evaluate_files(files, encode, predict), strict=True):
-            tell_set_aside(predictions["failed"], f"{file.label} (their questions count as not answered)")
+            report_set_aside(predictions["failed"], f"{file.label} (their questions count as not answered)")
             system = by_name[file.system]
             scored = score(system, predictions)
             encoder, over = "" if isinstance(system, Baseline) else setup.models, predictions.get("snr_over", "")
@@ -641,7 +641,7 @@ def fit_on_corpus(o: Confusions) -> str:
             o.workers,
             f"{recogniser.name} transcribes",
         )[o.recogniser]
-        tell_set_aside(transcribed.failed, recogniser.name)
+        report_set_aside(transcribed.failed, recogniser.name)
         texts = transcribed.features
     if not texts:
         raise InputError(f"{where} has no record with both a reference text and a transcript; name another split")

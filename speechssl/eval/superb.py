@@ -33,7 +33,7 @@ from speechssl.cascade.decode import read_arpa
 from speechssl.config import noise_folders
 from speechssl.data.superb import DOCUMENTS, UtteranceSet, load_labelled, load_set
 from speechssl.encoders.load import SpeechEncoder, load_encoder, single_threaded
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.config import LEADERBOARD, Data, Superb
 from speechssl.eval.run import (
     Encoded,
@@ -446,7 +446,7 @@ def predict_test(
         predicted = predictions(on, loader or online, utterances, size, device, "" if loader else what)
     failed = dict(loader.failed if isinstance(loader, OnlineLoader) else online.failed)
     failed |= {u.id: "it could not be cached" for u in utterances if u.id not in usable}
-    tell_set_aside(failed, what)
+    report_set_aside(failed, what)
     return {name: Encoded(outputs, failed) for name, outputs in predicted.items()}
 
 

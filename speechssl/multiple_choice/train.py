@@ -27,7 +27,7 @@ from speechssl.dual.train import (
     unit_encoder,
     weights_of,
 )
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.io import read_json, stage
 from speechssl.multiple_choice.config import ChoiceOptions
 from speechssl.multiple_choice.data import (
@@ -163,7 +163,7 @@ def _train(
             data = load_corpus(corpus, "train")
             model, layout, read, card = begin(data)
             spoken, examples, left_out = read(data)
-            tell_set_aside(left_out, "training of multiple choice", "question")
+            report_set_aside(left_out, "training of multiple choice", "question")
             if not examples:
                 raise InputError("the train split has no usable multiple-choice question; prepare the corpus with some")
             if spoken is not None:
@@ -185,7 +185,7 @@ def choice_evaluation(corpus: Path, options: ChoiceOptions, model: ChoiceModel, 
         return None
     data = evaluated_part(data, data.choices, options.evaluation, "options and a right one")
     codes, examples, left_out = read(data)
-    tell_set_aside(left_out, "evaluation while training", "question")
+    report_set_aside(left_out, "evaluation while training", "question")
     items = {str(n): example.choice for n, example in enumerate(examples)}
 
     def score() -> float:

@@ -24,7 +24,7 @@ from speechssl.augment.training import TrainingDistortions
 from speechssl.data.files import Recording, draw, hash_contents, recordings_of
 from speechssl.data.records import corpus_card, data_hash
 from speechssl.encoders.load import single_threaded
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.io import check_inside, check_kept, hash_files, read_json, read_lines, replacing, write_json
 from speechssl.processes import is_main, processes
 from speechssl.timing import FrameGrid
@@ -132,7 +132,7 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
             else:
                 file.write(samples.tobytes())
             bounds.append(bounds[-1] + (0 if isinstance(samples, str) else len(samples)))
-    tell_set_aside(failed, "packing audio")
+    report_set_aside(failed, "packing audio")
     if bounds[-1] == 0:
         raise InputError(f"none of {len(data.recordings)} recordings can be read ({next(iter(failed.values()))}); give others")
     _save(folder / "bounds.npy", np.array(bounds))
@@ -211,7 +211,7 @@ def write_targets(
         return clusters[recording.frames(grid, frames, len(clusters))]
 
     labels = list(_progress(label, list(zip(recordings, lengths, strict=True)), "targets"))
-    tell_set_aside(dict(sorted(failed.items())), "targets")
+    report_set_aside(dict(sorted(failed.items())), "targets")
     used = len(np.unique(np.concatenate(labels[:50])))
     if used < min(5, codebook.size):  # a broken pipeline, and a model that would train to perfection on nothing
         raise InputError(

@@ -40,7 +40,7 @@ from speechssl.dual.train import (
     weights_of,
 )
 from speechssl.encoders.load import SpeechEncoder
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merged, train_only, trained_parameters
 from speechssl.io import hash_bytes, hash_json, read_json, stage
 from speechssl.processes import is_main, main_first
@@ -141,7 +141,7 @@ def train_speechbert(
             check_times(data)
         table = encode_corpus(data, features, recogniser, out / "features")
         examples, left_out = span_examples(data, table) if options.spans else ([], {})
-        tell_set_aside(left_out, "training of SpeechBERT", "question")
+        report_set_aside(left_out, "training of SpeechBERT", "question")
         if options.spans and not examples:
             raise InputError(nothing)
         if not options.qa.dropout:

@@ -39,7 +39,7 @@ from speechssl.dual.data import Example, ExampleBatches, Layout, check_times, un
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import add, added, train_only, trained_parameters
 from speechssl.io import CHECKSUM, MADE_FROM, hash_json, hash_of_weights, read_json, replacing, stage, write_json, write_text
 from speechssl.metrics import frame_f1
@@ -333,7 +333,7 @@ def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str,
             data, test = load_corpus(corpus, o.split), load_corpus(corpus, scored)
             check_times(data)
             examples, left_out = unit_examples(data, load_units(units / o.split), grid)
-            tell_set_aside(left_out, "DUAL's training", "question")
+            report_set_aside(left_out, "DUAL's training", "question")
             runs = load_units(units / scored)
             timed = [q for q in test.answerable if any(a.start is not None for a in q.answers)]
             questions = [q for q in timed if q.id in runs and q.passage in runs]

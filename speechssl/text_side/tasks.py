@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.errors import InputError, MissingExtra, first_line, tell_set_aside
-from speechssl.io import hash_files, parse_json, read_json, read_lines, read_text, stage, tell_edited, write_json, write_text
+from speechssl.errors import InputError, MissingExtra, first_line, report_set_aside
+from speechssl.io import hash_files, parse_json, read_json, read_lines, read_text, stage, warn_edited, write_json, write_text
 from speechssl.text_side.config import SentenceTasks, Symbols
 from speechssl.text_side.data import load_text, sentences
 
@@ -78,7 +78,7 @@ def _own(folder: Path) -> TextTask:
     manifests = card.get("manifests") if isinstance(card, dict) else None
     for split, path in ((split, folder / f"{split}.jsonl") for split in SPLITS):
         if isinstance(manifests, dict) and path.is_file() and manifests.get(split, now := hash_files([path])) != now:
-            tell_edited(path)
+            warn_edited(path)
     task = str(card.get("task", Path(os.path.abspath(folder)).name)) if isinstance(card, dict) else ""
     if not task or "/" in task or task.startswith("."):
         raise InputError(f'{folder / "task.json"} has no name of a task ("task": a name of a folder); correct it')
@@ -220,7 +220,7 @@ def _tsv(path: Path, form: GlueFormat) -> Iterator[tuple[str, str, str | None, s
         raise InputError(f"{places} lack a text or a label in {path.parent}; give GLUE's folder as it is published")
     if not examples:
         raise InputError(f"{path} has no examples; give GLUE's folder as it is published")
-    tell_set_aside(lacking, f"the task {path.parent.name}", "line")
+    report_set_aside(lacking, f"the task {path.parent.name}", "line")
     yield from examples
 
 
@@ -420,7 +420,7 @@ def make_symbols(o: Symbols) -> str:
             if not lines:
                 raise InputError(f"{o.source or o.kind} gives no examples for {split}; give a source with more")
             write_text(o.out / f"{split}.jsonl", "".join(lines))
-        tell_set_aside(strange, f"the task {name}", "example")
+        report_set_aside(strange, f"the task {name}", "example")
         details = {"task": name, "metric": SPEARMAN if o.kind in NUMBERS else ACCURACY, "source": SOURCES[o.kind]}
         details |= {"note": f"{name}: {SOURCES[o.kind]}."} if o.kind in ("promoter", "composer") else {}
         _write_card(o.out, details)
@@ -580,7 +580,7 @@ def _excerpts(path: Path) -> list[SymbolExample]:
     try:
         notes = converter.parse(path).flatten().notes
     except Exception as error:  # of each format its own
-        tell_set_aside({path.name: first_line(error)}, "the task composer", "score")
+        report_set_aside({path.name: first_line(error)}, "the task composer", "score")
         return []
     pitches = sorted({(float(n.offset), pitch.midi) for n in notes for pitch in getattr(n, "pitches", ())})
     symbols, now = [], 0.0

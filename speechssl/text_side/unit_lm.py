@@ -35,8 +35,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import CARD, check_inside, hash_files, read_json, read_lines, stage, tell_edited, write_json, write_text
+from speechssl.errors import InputError, report_set_aside
+from speechssl.io import CARD, check_inside, hash_files, read_json, read_lines, stage, warn_edited, write_json, write_text
 from speechssl.processes import is_main, main_first
 from speechssl.results import Table
 from speechssl.stats import BootstrapUnits
@@ -379,7 +379,7 @@ def spoken_words(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndarray]
     runs = load_units(units)
     listed = read_spoken_words(words)
     with_units = [(word, runs[word.id].units) for word in listed if word.id in runs and len(runs[word.id])]
-    tell_set_aside({w.id: "it has no units" for w in listed if w.id not in runs or not len(runs[w.id])}, "the tests of words")
+    report_set_aside({w.id: "it has no units" for w in listed if w.id not in runs or not len(runs[w.id])}, "the tests of words")
     if not with_units:
         raise InputError(f"{units} has no units of the words in {words}; extract them from {words / 'words.jsonl'}")
     return with_units
@@ -619,7 +619,7 @@ def read_spoken_words(folder: Path) -> list[SpokenWord]:
     """The manifest; stderr says where it is not the one that was made. Raises InputError where there is none, or it is damaged."""
     words, card = [], read_json(folder / CARD) if (folder / CARD).is_file() else {}
     if (folder / MANIFEST).is_file() and card.get("manifest", now := hash_files([folder / MANIFEST])) != now:
-        tell_edited(folder / MANIFEST)
+        warn_edited(folder / MANIFEST)
     for number, values in read_lines(folder / MANIFEST):
         fields: dict[str, Any] = {name: values.get(name) for name in SpokenWord.__dataclass_fields__}
         if not all(isinstance(value, bool if name == "real" else str) for name, value in fields.items()):

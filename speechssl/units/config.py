@@ -123,7 +123,7 @@ class Extract:
 
     def run(self) -> dict[str, Any]:
         from speechssl.data.files import list_recordings, source_card
-        from speechssl.errors import tell_set_aside
+        from speechssl.errors import report_set_aside
         from speechssl.timing import shown_length
         from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
         from speechssl.units.features import load_extractor
@@ -144,7 +144,7 @@ class Extract:
         if not (card := extraction.card):
             print(f"{out}: the parts of shard {self.shard} are written; the last of the other shards writes the card")
             return {"out": str(out), "card": None, "failed": extraction.failed}
-        tell_set_aside(extraction.failed, f"{out / FAILED}")
+        report_set_aside(extraction.failed, f"{out / FAILED}")
         length, count, pieces = shown_length(card["seconds"]), card["recordings"], len(card["parts"])
         amount, parts = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((count, "recording"), (pieces, "part")))
         counts = f"{amount} ({length}) in {parts}; {len(extraction.failed)} set aside"

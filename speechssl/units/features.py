@@ -24,7 +24,7 @@ from speechssl.audio import SAMPLE_RATE, collect, duration, in_blocks, read_audi
 from speechssl.data.files import Item, Recording
 from speechssl.encoders.hubert import nothing
 from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES, Chunking, SpeechEncoder, load_encoder
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.io import hash_json
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.kmeans import PADDING, Codebook, load_codebook, smooth, smooth_stream
@@ -333,6 +333,6 @@ def frames_of(
                 failed[recording.id] = str(error)
             bar.update()
             bar.set_postfix_str(f"{encoded / (time.monotonic() - begun):.0f} x real time")
-    tell_set_aside(failed, what)
+    report_set_aside(failed, what)
     if len(failed) == len(recordings):
         raise InputError(f"none of {len(failed)} recordings can be used ({next(iter(failed.values()))}); give others")

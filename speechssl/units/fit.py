@@ -23,7 +23,7 @@ from speechssl.data.files import Recording, draw, hash_contents, recordings_of
 from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.encoders.unpickle import read_centroids
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.units.config import FitOptions, TransferOptions
 from speechssl.units.features import SPECTRAL, encoder_features, features_of, frames_of, in_order, load_features
 from speechssl.units.kmeans import Codebook, Reservoir, check_out, fit_kmeans, load_codebook, made_before, versions
@@ -142,7 +142,7 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
                     compared.append((recording, units))
             except (InputError, ValueError) as error:
                 failed[recording.id] = str(error)
-        tell_set_aside(failed, "transferring units")
+        report_set_aside(failed, "transferring units")
         if missing := int((counts == 0).sum()):
             absent = f"{missing} of {old.size} units never occur in these recordings"
             if not linear:

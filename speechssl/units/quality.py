@@ -31,7 +31,7 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.files import Recording, delimiter_of, id_of, list_recordings, number_of, open_csv, read_csv, read_tiers
 from speechssl.data.records import Corpus, load_corpus
 from speechssl.encoders.load import single_threaded
-from speechssl.errors import InputError, MissingExtra, tell_set_aside
+from speechssl.errors import InputError, MissingExtra, report_set_aside
 from speechssl.io import check_inside, read_json, read_lines, write_json
 from speechssl.results import INK, RULE, save_figure, styled
 from speechssl.signal import ACTIVE
@@ -254,7 +254,7 @@ def _measured(
             total += seconds
         except (InputError, ValueError) as error:
             failed[item.id] = str(error)
-    tell_set_aside(failed, "quality of units")
+    report_set_aside(failed, "quality of units")
     if not units:
         why = next(iter(failed.values()))
         raise InputError(f"no recording of {source} can be read (of the first of {len(failed)}: {why}); restore the audio")
@@ -297,7 +297,7 @@ def _measured(
 
         encodings = list(tqdm(pool.map(encode_distorted, chosen), total=len(chosen), desc="units of distorted speech", unit="file"))
         pairs = list(zip(chosen, encodings, strict=True))
-        tell_set_aside({item.id: why for item, why in pairs if isinstance(why, str)}, "stability of units")
+        report_set_aside({item.id: why for item, why in pairs if isinstance(why, str)}, "stability of units")
         clean = [units[item.id] for item, encoded in pairs if not isinstance(encoded, str)]
         values["stability"] = []
         for number, encoded in enumerate(zip(*(x for x in encodings if not isinstance(x, str)), strict=True)):
@@ -634,7 +634,7 @@ def usable(recordings: Iterable[tuple[str, Callable[[], list[Phone]]]], where: s
             failed[name] = error
     if failed and not by_id:
         raise next(iter(failed.values()))
-    tell_set_aside({name: str(error) for name, error in failed.items()}, f"phones of {where}")
+    report_set_aside({name: str(error) for name, error in failed.items()}, f"phones of {where}")
     return by_id
 
 

@@ -18,7 +18,7 @@ from speechssl.cli import PATIENCE, VERBS, main, parse_arguments, versions
 from speechssl.cli.config import script
 from speechssl.cli.parser import Manner, as_typed, take_manner
 from speechssl.config import option
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.io import write_json
 from speechssl.results import Row, append_rows
 from speechssl.timing import shown_length
@@ -36,7 +36,7 @@ class Verb:
     def run(self) -> Any:
         print("a table")
         warnings.warn("a library minds", stacklevel=1)
-        tell_set_aside({f"r{i}": "silent" for i in range(self.failed)}, "units")
+        report_set_aside({f"r{i}": "silent" for i in range(self.failed)}, "units")
         if self.error:
             raise InputError(self.error)
         return self.result
