@@ -92,7 +92,8 @@ class Dual:
         """
         self.units = units = units if isinstance(units, Units) else Units.from_pretrained(units)
         self.reader = str(reader)
-        self.system = load_dual(_reader(reader), units.extractor)
+        folder = shipped(Path(reader)) or Path(reader)
+        self.system = load_dual(folder if folder.is_dir() else checkpoint_folder(reader, "reader"), units.extractor)
 
     def __repr__(self) -> str:
         return f"Dual({self.reader} on {self.units!r})"
@@ -195,11 +196,6 @@ def evaluate(
         raise InputError(f"evaluate has no such option ({error}); see `speechssl evaluate qa --help`") from error
     plan.evaluate()
     return list(read_rows(plan.out / "results.jsonl"))
-
-
-def _reader(name: Path | str) -> Path:
-    folder = shipped(Path(name))
-    return folder if folder is not None and folder.is_dir() else checkpoint_folder(name, "reader")
 
 
 def _called(audio: Audio) -> str:
