@@ -92,14 +92,14 @@ class Row:
     def key(self) -> Key:
         """What a row is about: of two rows with one key the one written last counts."""
         snr = None if self.snr_db is None else float(self.snr_db)
-        return self.system, self.encoder, self.condition, snr, self.snr_over, self.metric, int(self.seed), self.made
+        return self.system, self.encoder, self.condition, snr, self.snr_over, self.metric, int(self.seed), self.card_text
 
     @property
     def full_condition(self) -> str:
         return full_condition(self.condition, self.snr_over)
 
     @property
-    def made(self) -> str:
+    def card_text(self) -> str:
         return json.dumps(self.card, sort_keys=True, ensure_ascii=False)
 
 
@@ -156,8 +156,8 @@ def append_rows(
         cells = {row.key[:-1]: row.key for row in new} if any_card else {}
         remaining = [row for row in old if cells.get(row.key[:-1], row.key) == row.key and not outdated(row)]
         if by_content:
-            names = {(row.system, row.made): row.encoder for row in new}
-            remaining = [replace(row, encoder=names.get((row.system, row.made), row.encoder)) for row in remaining]
+            names = {(row.system, row.card_text): row.encoder for row in new}
+            remaining = [replace(row, encoder=names.get((row.system, row.card_text), row.encoder)) for row in remaining]
         merged = {row.key: row for row in (*remaining, *new)}
         if tuple(merged.values()) != old or not path.exists():
             lines = (json.dumps(_signed(asdict(row)), ensure_ascii=False, allow_nan=False) + "\n" for row in merged.values())

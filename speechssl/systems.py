@@ -263,9 +263,9 @@ class QA:
                     f"{part} was trained on the language {' and '.join(sorted(languages))}, not on {self.language}; give "
                     "models of this language with --models, or a multilingual Whisper and a reader with --systems and --reader"
                 )
-        self.about = {system.name: self._made_of(system, folder, reader) for system in self.systems}  # name -> one line
+        self.about = {system.name: self._description(system, folder, reader) for system in self.systems}  # name -> one line
 
-    def _made_of(self, system: System, folder: Path, reader: Path | str | None) -> str:
+    def _description(self, system: System, folder: Path, reader: Path | str | None) -> str:
         """What a system is made of, and what that was trained on. reader: that of `folder`, where it is None."""
         name = system.name.partition("@")[0]
         own_head = not isinstance(system, CascadeSystem) or name == "cascade-ctc"

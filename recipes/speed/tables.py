@@ -65,7 +65,7 @@ def chunks(rows: list[Row], metric: str) -> None:
 
 def main() -> None:
     rows = list(read_rows(Path(sys.argv[2]) / "results.jsonl"))
-    for card in {row.made: row.card for row in rows}.values():  # every machine, number of threads and set of versions
+    for card in {row.card_text: row.card for row in rows}.values():  # every machine, number of threads and set of versions
         print(card)
     encoders(rows)
     plain(rows, ["unit_agreement"])

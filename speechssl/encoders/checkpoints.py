@@ -100,12 +100,12 @@ def rename(state: Mapping[str, torch.Tensor], source: str, target: str, norm: st
             renamed[new] = tensor
     if rest:
         raise InputError(
-            f"{where} has {len(rest)} weights that no HuBERT or wav2vec 2.0 of {target} has ({some(rest)}); give such a checkpoint"
+            f"{where} has {len(rest)} weights that no HuBERT or wav2vec 2.0 of {target} has ({brief(rest)}); give such a checkpoint"
         )
     return renamed
 
 
-def some(names: Iterable[str]) -> str:
+def brief(names: Iterable[str]) -> str:
     """The first names, for a message."""
     listed = sorted(names)
     return ", ".join(listed[:3]) + (" ..." if len(listed) > 3 else "")
@@ -385,7 +385,7 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
         raise InputError(f"{where} has weights of shapes that no encoder has ({reason}); fetch or make it again") from error
     missing, rest = model.state_dict().keys() - state.keys(), state.keys() - model.state_dict().keys()
     if missing or rest:
-        lacks, has = f"lacks {len(missing)} weights ({some(missing)})", f"has {len(rest)} too many ({some(rest)})"
+        lacks, has = f"lacks {len(missing)} weights ({brief(missing)})", f"has {len(rest)} too many ({brief(rest)})"
         raise InputError(f"{where} {' and '.join([lacks] * bool(missing) + [has] * bool(rest))}; fetch or make it again")
     copies = {name: tensor.detach().to(torch.float32, copy=True) for name, tensor in state.items()}
     try:
@@ -440,7 +440,7 @@ def read_file(path: Path) -> Weights:
     if kind == "fairseq" and not any(".self_attn." in name for name in weights):
         if any("feature_projection." in name for name in weights):
             raise InputError(f"{path} has Hugging Face's names; give its folder, with config.json")
-        raise InputError(f"{path} has neither torchaudio's nor fairseq's names ({some(weights)}); give a HuBERT or a wav2vec 2.0")
+        raise InputError(f"{path} has neither torchaudio's nor fairseq's names ({brief(weights)}); give a HuBERT or a wav2vec 2.0")
     state, left_out = _without_extras(weights, kind)
     card_file, arguments = path.with_suffix(".card.json"), path.with_suffix(".json")
     card = read_json(card_file) if card_file.is_file() else {}

@@ -333,7 +333,7 @@ def nothing() -> None:
     """What `statistics` calls between pieces of samples that lie in memory."""
 
 
-def own(tensor: Any, dtype: torch.dtype) -> Any:
+def own_copy(tensor: Any, dtype: torch.dtype) -> Any:
     """A copy (of None: None): what is only a view keeps the whole checkpoint in memory."""
     return None if tensor is None else tensor.to(dtype, copy=True)
 
@@ -343,7 +343,7 @@ class Linear:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
         self.weight = onednn._reorder_linear_weight(weight.to(dtype).contiguous())
-        self.bias = own(bias, dtype)
+        self.bias = own_copy(bias, dtype)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return onednn._linear_pointwise(x, self.weight, self.bias, *NOTHING)
@@ -361,7 +361,7 @@ class QuantisedLinear:
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
         self.scale = weight.abs().amax(1).clamp_min(1e-12) / 127
         self.weight = quantised.qlinear_prepack((weight / self.scale[:, None]).round().to(torch.int8), None)
-        self.bias, self.zero, self.dtype = own(bias, torch.float32), torch.zeros(len(weight), dtype=torch.long), dtype
+        self.bias, self.zero, self.dtype = own_copy(bias, torch.float32), torch.zeros(len(weight), dtype=torch.long), dtype
 
     def levels(self, x: torch.Tensor) -> tuple[torch.Tensor, float, int]:
         """x as uint8, and the scale and zero point that use its range."""
@@ -406,7 +406,7 @@ class Convolution:
         weight = conv.weight.to(self.dtype)[:, :, None].contiguous()  # (C', C / groups, 1, K)
         shape = [1, conv.in_channels, 1, (BLOCK - 1) * conv.stride[0] + conv.kernel_size[0]]
         self.weight = onednn._reorder_convolution_weight(weight, self.padding, self.stride, [1, 1], conv.groups, shape)
-        self.bias = own(conv.bias, self.dtype)
+        self.bias = own_copy(conv.bias, self.dtype)
 
     def __call__(self, x: torch.Tensor, after: tuple[str, list[float], str] = NOTHING) -> torch.Tensor:
         image = x.to(self.dtype).t()[None, :, None]  # (1, C, 1, T), channels last
@@ -491,7 +491,7 @@ class CpuKernels:
         return QuantisedConvolution(conv, self.dtype) if self.int8 else Convolution(conv, self.dtype)
 
     def norm(self, norm: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-        weight, bias = own(norm.weight, self.dtype), own(norm.bias, self.dtype)
+        weight, bias = own_copy(norm.weight, self.dtype), own_copy(norm.bias, self.dtype)
         return partial(F.layer_norm, normalized_shape=weight.shape, weight=weight, bias=bias, eps=norm.eps)
 
     def projection(self, projection: Any) -> Linear:

@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 from speechssl.audio import LONG, SAMPLE_RATE, collect, forget, in_blocks
 from speechssl.encoders.batched import BatchedEngine
-from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
+from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, brief, is_extra, read_weights, translate
 from speechssl.encoders.hubert import FastEngine, convolution_dtype, has_onednn, is_known, modules_of, nothing
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add, added
@@ -490,8 +490,8 @@ def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray],
 
     def encode_once(samples: np.ndarray) -> Any:
         if getattr(last, "samples", None) is not samples:  # all systems of a recording get one and the same array
-            last.found, last.samples = encode(samples), samples
-        return last.found
+            last.encoded, last.samples = encode(samples), samples
+        return last.encoded
 
     return encode_once
 
@@ -521,7 +521,7 @@ def load_checkpoint(name: str | Path, overrides: Architecture = Architecture(), 
         loaded = _load_huggingface(SHIPPED / str(name) if shipped else Path(name), str(name), overrides, weights_alone)
     if loaded.left_out:
         count = len(loaded.left_out)
-        tqdm.write(f"{loaded.name}: left out {count} weights of no encoder ({some(loaded.left_out)})", file=sys.stderr)
+        tqdm.write(f"{loaded.name}: left out {count} weights of no encoder ({brief(loaded.left_out)})", file=sys.stderr)
     if loaded.guesses:
         remedy = ""
         if any(guess.endswith("normalised") for guess in loaded.guesses):
@@ -639,10 +639,10 @@ def _load_huggingface(local: Path, name: str, overrides: Architecture, weights_a
     missing = sorted(set(info["missing_keys"]) - {MASK})
     if missing or info["mismatched_keys"]:
         keys = missing or sorted(str(k) for k in info["mismatched_keys"])
-        raise InputError(f"the checkpoint {source} lacks {len(keys)} weights ({some(keys)}); fetch or make it again")
+        raise InputError(f"the checkpoint {source} lacks {len(keys)} weights ({brief(keys)}); fetch or make it again")
     if rest := sorted(key for key in left_out if not is_extra(key)):
         raise InputError(
-            f"the checkpoint {source} has {len(rest)} weights that its config does not describe ({some(rest)}); correct its config"
+            f"the checkpoint {source} has {len(rest)} weights that its config does not describe ({brief(rest)}); correct its config"
         )
     if MASK in info["missing_keys"]:
         torch.nn.init.zeros_(getattr(model, MASK))
@@ -662,5 +662,5 @@ def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor])
     add(model, what)
     missing = [name for name in model.load_state_dict(adapters, strict=False).missing_keys if ".adapter." in name]
     if missing:
-        raise ValueError(f"{len(missing)} weights of adapters are missing ({some(missing)})")
+        raise ValueError(f"{len(missing)} weights of adapters are missing ({brief(missing)})")
     return set(adapters)

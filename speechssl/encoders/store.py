@@ -183,7 +183,7 @@ def _write_shard(
     """What is in the shard already is kept, unless it is damaged."""
     stored = FeatureStore.of([path] if path.is_file() else [])
 
-    def kept(name: str) -> tuple[Tensor, Any] | None:
+    def stored_features(name: str) -> tuple[Tensor, Any] | None:
         with suppress(KeyError, InputError):
             return stored[name], stored.facts.get(name)
         return None
@@ -191,7 +191,7 @@ def _write_shard(
     def features(name: str) -> tuple[Tensor, Any, str | None]:
         """Of a recording, what else is known of it, and why there are none."""
         try:
-            rows, more = kept(name) or encode(recordings[name])
+            rows, more = stored_features(name) or encode(recordings[name])
             if not len(rows) or not torch.isfinite(rows).all():
                 raise ValueError("the encoder gives features that are not finite" if len(rows) else "it is too short")
         except (InputError, ValueError) as error:

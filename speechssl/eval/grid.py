@@ -43,7 +43,7 @@ from speechssl.eval.run import (
     normalised,
     trained_noises,
 )
-from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_questions, word_errors
+from speechssl.eval.spoken_qa import answer_questions, passages_with_questions, score_questions, word_errors
 from speechssl.io import SHIPPED, hash_json, read_json
 from speechssl.metrics import word_error_rate
 from speechssl.stats import ItemScore, unknown_voice
@@ -268,7 +268,7 @@ def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
     """
     if not any(a.start is not None for q in corpus.answerable for a in q.answers):
         raise InputError(f"{corpus.root / corpus.split} has no question whose answer has times; leave out the task {system.name}")
-    data, passages = data_hash(corpus.root, corpus.split), asked_passages(corpus)
+    data, passages = data_hash(corpus.root, corpus.split), passages_with_questions(corpus)
     encode = remember_last(lambda samples: system.encode(None, samples))  # for both tasks
     records: list[Passage | Question] = [*passages, *corpus.answerable]
     written = [p for p in passages if p.text]  # others have no words that could be missed

@@ -381,13 +381,13 @@ def against_cascade(grid: Grid) -> list[dict[str, Any]]:
         cells = {(system, s): grid.cells[*system, s].scored for system in (dual, cascade) for s in grid.settings}
         scores = resampled(cells, grid.seed, grid.resamples, grid.cells[*dual, grid.clean].unit)
 
-        def kept(system: tuple[Task, str], setting: Setting, scores: Any = scores) -> Estimate:
+        def relative_score(system: tuple[Task, str], setting: Setting, scores: Any = scores) -> Estimate:
             """Percent of the system's own clean FF1."""
             return combined(lambda noisy, clean: 100 * noisy / clean, scores[system, setting], scores[system, grid.clean])
 
         for name, group in groupby(grid.settings[1:], key=lambda s: s.name):
             settings = list(group)
-            of_dual, of_cascade = ([kept(system, s) for s in settings] for system in (dual, cascade))
+            of_dual, of_cascade = ([relative_score(system, s) for s in settings] for system in (dual, cascade))
             snrs: list[float | None] = [s.snr_db for s in settings]
             over = [[snr] for snr in snrs]
             if len(settings) > 1:  # and the mean over the SNRs

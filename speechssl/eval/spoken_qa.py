@@ -114,7 +114,7 @@ def evaluate(
 
     A cascade reads a question that is only written as it stands, as `QA` does; other systems fail at it.
     """
-    items: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
+    items: list[Passage | Question] = [*passages_with_questions(corpus), *corpus.answerable]
     records = {r.id: r for r in items}
     written = {q.id: q for q in corpus.answerable if not q.audio and q.text.strip()}
     listening = any(s.needs_audio for s in systems)
@@ -170,7 +170,7 @@ def answer_questions(system: System, corpus: Corpus, features: Mapping[str, Any]
     }
 
 
-def asked_passages(corpus: Corpus) -> list[Passage]:
+def passages_with_questions(corpus: Corpus) -> list[Passage]:
     ids = {q.passage for q in corpus.answerable}
     return [p for p in corpus.passages.values() if p.id in ids]
 
@@ -279,8 +279,8 @@ def append_results(out: Path, rows: Sequence[Row]) -> None:
     def result(row: Row) -> tuple[Any, ...]:
         return *row.key[:-2], row.seed if row.system.startswith(SIMULATED) else None
 
-    hashes = {result(row): row.made for row in rows}
-    append_rows(out / "results.jsonl", rows, by_content=True, outdated=lambda old: hashes.get(result(old), old.made) != old.made)
+    cards = {result(row): row.card_text for row in rows}
+    append_rows(out / "results.jsonl", rows, by_content=True, outdated=lambda r: cards.get(result(r), r.card_text) != r.card_text)
 
 
 def table_of_rows(o: Conditions, conditions: Sequence[Condition]) -> str:

@@ -37,7 +37,7 @@ from torch.nn import functional
 from tqdm import tqdm
 from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
-from speechssl.encoders.checkpoints import some
+from speechssl.encoders.checkpoints import brief
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
@@ -465,9 +465,9 @@ def heads_of(source: str | Path, checkpoint: Checkpoint) -> tuple[Wav2Vec2ForPre
     whole, info = Wav2Vec2ForPreTraining.from_pretrained(
         checkpoint_folder(source, "speech encoder"), dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
     )
-    wrong = [*info["missing_keys"], *(key[0] for key in info["mismatched_keys"])]
-    if wrong := sorted(name for name in wrong if name.split(".")[0] in HEADS):
-        raise InputError(f"the checkpoint {source} lacks {len(wrong)} weights of its heads ({some(wrong)}); fetch or make it again")
+    keys = [*info["missing_keys"], *(key[0] for key in info["mismatched_keys"])]
+    if keys := sorted(name for name in keys if name.split(".")[0] in HEADS):
+        raise InputError(f"the checkpoint {source} lacks {len(keys)} weights of its heads ({brief(keys)}); fetch or make it again")
     return whole, ContrastiveOptions(**{ours: getattr(whole.config, theirs) for ours, theirs in SETTINGS.items()})
 
 

@@ -102,16 +102,16 @@ def _sizes() -> tuple[dict[str, HubertSize], dict[str, Wav2Vec2Size]]:
     parts: dict[str, Any] = {"training": TrainingOptions, "mask": MaskOptions, "temperature": Temperature}
     small = {k: v for k, v in small_config().to_diff_dict().items() if k not in ("model_type", "transformers_version")}
 
-    def made(kind: Any, values: dict[str, Any]) -> Any:
+    def options_of(kind: Any, values: dict[str, Any]) -> Any:
         return kind(**{name: parts[name](**value) if name in parts else value for name, value in values.items()})
 
     hubert, wav2vec2 = {}, {}
     for name, size in listed["hubert"].items():
-        iterations = tuple(made(HubertOptions, iteration) for iteration in size["iterations"])
+        iterations = tuple(options_of(HubertOptions, iteration) for iteration in size["iterations"])
         hubert[name] = HubertSize(size["architecture"] or small, size["normalise"], iterations)
     for name, size in listed["wav2vec2"].items():
         architecture = (small if name == "small" else {}) | size["architecture"]
-        losses = made(Wav2Vec2Options, size["options"]), ContrastiveOptions(**size["contrastive"])
+        losses = options_of(Wav2Vec2Options, size["options"]), ContrastiveOptions(**size["contrastive"])
         wav2vec2[name] = Wav2Vec2Size(architecture, size["normalise"], *losses)
     return hubert, wav2vec2
 

@@ -66,7 +66,7 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
             check_length(o.length, loaded, "tokens", encoder, 5 if paired else 3)
             body, table, encode, pad = starts(task, loaded, tokenizer, assignment, seed, o.length)
             train_only(body, o.trained)
-            table.requires_grad_(o.trained == "all" or assignment != OWN or bool(task.known))
+            table.requires_grad_(o.trained == "all" or assignment != OWN or bool(task.vocabulary))
             if not o.dropout:
                 without_dropout(body)
             torch.manual_seed(seed)
@@ -97,7 +97,7 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
             details: dict[str, Any] = identity | {"assignment": assignment, "options": options, "training": result, "curve": curve}
             details |= {"trained_parameters": trained_parameters(model)}
             details |= {"note": task.note} if task.note else {}
-            details |= {"symbols": len(task.known)} if task.known else {}
+            details |= {"symbols": len(task.vocabulary)} if task.vocabulary else {}
             card = step.finish(write_scores(results, task.name, task.metric, arm, seed, items, details))
         return f"{folder}: {task.name} {card['metric']} {card['value']:.1f} % ({arm}, seed {seed})"
 
@@ -119,13 +119,13 @@ def starts(
     if spoken:
         if assignment not in (OWN, *ASSIGNMENTS):
             raise InputError(f"symbols have no assignment {assignment!r}; choose one of {', '.join((OWN, *ASSIGNMENTS))}")
-        index = {symbol: i for i, symbol in enumerate(task.known)}
+        index = {symbol: i for i, symbol in enumerate(task.vocabulary)}
         if strange := sorted({s for e in spoken for s in e.symbols} - set(index)):
             raise InputError(
                 f"the symbol {strange[0]!r} of the task {task.name} is not in its training data; take it out or train on it"
             )
         if assignment == OWN:
-            chosen = torch.tensor([*rows_named(tokenizer, task.known), *special_tokens(tokenizer)])
+            chosen = torch.tensor([*rows_named(tokenizer, task.vocabulary), *special_tokens(tokenizer)])
             body, table = encoder, nn.Embedding.from_pretrained(encoder.get_input_embeddings().weight[chosen], freeze=False)
         else:
             body, table = symbol_encoder(encoder, tokenizer, len(index), assignment, seed)

@@ -164,7 +164,7 @@ def read_inputs(o: TextPretraining) -> tuple[Text | None, Text | None, TextTask 
         if o.symbols is None:
             raise InputError("pre-training on symbols needs them; give a folder of `speechssl prepare symbols` with --symbols")
         symbols = load_task(o.symbols)
-        if not symbols.known:
+        if not symbols.vocabulary:
             raise InputError(f"{o.symbols} is a task of text, not of symbols; give one of `speechssl prepare symbols`")
         inputs["symbols"] = symbols.hash
     return text, second, symbols, inputs
@@ -198,9 +198,9 @@ def source_of(
         return by_turns([whole(RandomCrops([runs.units for runs in load_units(f).values()], tokens, f)) for f in folders])
     if symbols is not None:
         assert o.symbols
-        numbers = {symbol: i for i, symbol in enumerate(symbols.known)}
+        numbers = {symbol: i for i, symbol in enumerate(symbols.vocabulary)}
         sequences = [np.array([numbers[s] for s in e.symbols]) for e in symbols.splits["train"]]
-        return whole(RandomCrops(sequences, np.array(rows_named(tokenizer, symbols.known), np.int64), o.symbols))
+        return whole(RandomCrops(sequences, np.array(rows_named(tokenizer, symbols.vocabulary), np.int64), o.symbols))
     if imitates(o.data):
         ids = tokenise(text, tokenizer).ids if text else None
         plain = plain_ids(tokenizer)
@@ -292,7 +292,7 @@ def _vocabulary(o: TextPretraining, paragraphs: Sequence[str], symbols: TextTask
     if o.tokenizer:
         return load_vocabulary(o.tokenizer, masked=o.objective != CAUSAL and o.data != NONE)
     if symbols is not None:
-        return symbol_vocabulary(symbols.known)
+        return symbol_vocabulary(symbols.vocabulary)
     return train_vocabulary(paragraphs, o.vocabulary) if paragraphs else symbol_vocabulary(map(str, range(o.vocabulary)))
 
 

@@ -56,7 +56,7 @@ class TextTask:
     note: str = ""  # what is invented about it
 
     @property
-    def known(self) -> tuple[str, ...]:
+    def vocabulary(self) -> tuple[str, ...]:
         """The symbols that training has; none of a task of text."""
         return tuple(sorted({symbol for e in self.splits["train"] for symbol in e.symbols}))
 
@@ -65,7 +65,7 @@ def load_task(folder: Path) -> TextTask:
     """Raises InputError where there is no task, or it is damaged."""
     key = folder.name.lower().replace("_", "-")
     if (folder / "train.jsonl").is_file():
-        return _own(folder)
+        return _prepared_task(folder)
     if key in GLUE:
         return _glue(folder, key)
     raise InputError(
@@ -73,7 +73,7 @@ def load_task(folder: Path) -> TextTask:
     )
 
 
-def _own(folder: Path) -> TextTask:
+def _prepared_task(folder: Path) -> TextTask:
     card = read_json(folder / "task.json") if (folder / "task.json").is_file() else {}
     manifests = card.get("manifests") if isinstance(card, dict) else None
     for split, path in ((split, folder / f"{split}.jsonl") for split in SPLITS):

@@ -69,7 +69,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Made:
+class ShardResult:
     """What a shard came to."""
 
     index: int
@@ -131,7 +131,7 @@ class ShardMaker:
         futures = {r.id: pool.submit(self._one, r, finished.get(r.id), report) for r in longest}
         return [futures[r.id] for r in shard.recordings]
 
-    def finish(self, shard: Shard, results: Sequence[Future[ExtractionResult]], report: Report) -> Made:
+    def finish(self, shard: Shard, results: Sequence[Future[ExtractionResult]], report: Report) -> ShardResult:
         """Encode together what waits for a batch, and write the part if it is not there as it should be."""
         rows = [future.result() for future in results]
         waiting = [n for n, row in enumerate(rows) if row.samples is not None]
@@ -147,7 +147,7 @@ class ShardMaker:
                 temporary.write_bytes(content)
         data = hash_json([[u.id, u.audio] for u in done])
         seconds, away = sum(u.seconds for u in done), sum(row.away for row in rows)
-        return Made(shard.index, hash_bytes(content), data, len(done), seconds, failed, away)
+        return ShardResult(shard.index, hash_bytes(content), data, len(done), seconds, failed, away)
 
     def _one(self, recording: Recording, finished: UtteranceUnits | None, report: Report) -> ExtractionResult:
         """finished: the utterance of this id in the part that is there."""
@@ -180,7 +180,7 @@ def hash_audio(path: Path) -> str:
 
 
 # What makes shards, wherever: every one once, in any order.
-Engine = Callable[[ShardMaker, Sequence[Shard], Report], Iterator[Made]]
+Engine = Callable[[ShardMaker, Sequence[Shard], Report], Iterator[ShardResult]]
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class LocalEngine:
 
     workers: int | None = None  # None: one a core
 
-    def __call__(self, maker: ShardMaker, shards: Sequence[Shard], report: Report) -> Iterator[Made]:
+    def __call__(self, maker: ShardMaker, shards: Sequence[Shard], report: Report) -> Iterator[ShardResult]:
         """While the first shard ends, those after it hold a recording for every thread, so that none waits."""
         begun: deque[tuple[Shard, list]] = deque()
         workers, ahead = self.workers or len(os.sched_getaffinity(0)), 0  # recordings after the first shard
@@ -333,7 +333,7 @@ def _measured(recordings: Sequence[Recording], finished: Mapping[str, float]) ->
         return [recording for part in blocks for recording in pool.map(measured, part)]
 
 
-def _run(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[Made]:
+def _run(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[ShardResult]:
     with Progress(shards) as progress:
         return sorted(engine(maker, shards, progress.report), key=lambda m: m.index)
 

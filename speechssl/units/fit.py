@@ -26,7 +26,7 @@ from speechssl.encoders.unpickle import read_centroids
 from speechssl.errors import InputError, report_set_aside
 from speechssl.units.config import FitOptions, TransferOptions
 from speechssl.units.features import SPECTRAL, encoder_features, features_of, frames_of, in_order, load_features
-from speechssl.units.kmeans import Codebook, Reservoir, check_out, fit_kmeans, load_codebook, made_before, versions
+from speechssl.units.kmeans import Codebook, Reservoir, check_out, existing_codebook, fit_kmeans, load_codebook, versions
 
 ITERATIONS = 100  # of L-BFGS
 COMPARED = 50  # recordings at most whose units by both codebooks are compared
@@ -52,7 +52,7 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
         card, sampling = features.card | data, {"budget": options.budget, "seed": options.seed, "starts": options.starts}
         sampling["standardise"] = options.standardise
         card["margin"] = options.margin
-        existing = made_before(out, card | {"K": options.clusters} | sampling)
+        existing = existing_codebook(out, card | {"K": options.clusters} | sampling)
         if existing is not None:
             return existing
         codebook = fit_kmeans(frames_of(recordings, features, pool, workers), options.clusters, card, **sampling)
@@ -110,7 +110,7 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
     if linear:
         card |= {"read_out": "linear head on the units of another encoder", "budget": options.budget}
         card |= {"distort": distort.card} if distort else {}
-    if (existing := made_before(out, card)) is not None:
+    if (existing := existing_codebook(out, card)) is not None:
         return existing
 
     def pairs_of(recording: Recording) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -201,7 +201,7 @@ def import_codebook(path: Path, out: Path, encoder: str, layer: int) -> Codebook
         width = f"{centroids.shape[1]} dimensions, the layers of {encoder} {model.width}"
         raise InputError(f"the centroids of {path} have {width}; give the encoder that it was fitted on")
     codebook = Codebook(centroids, card | {"imported": origin, "versions": versions()}, str(out))
-    existing = made_before(out, card | {"imported": origin, "K": codebook.size, "hash": codebook.hash})
+    existing = existing_codebook(out, card | {"imported": origin, "K": codebook.size, "hash": codebook.hash})
     if existing is None:
         codebook.save(out)
     return existing or codebook

@@ -270,7 +270,7 @@ def check_out(path: Path) -> None:
         raise InputError(f"{path} cannot be written, because {folder} is not a writable folder; choose another place")
 
 
-def made_before(out: Path, facts: dict[str, Any]) -> Codebook | None:
+def existing_codebook(out: Path, facts: dict[str, Any]) -> Codebook | None:
     """The codebook that is there, if one is. facts: what its card must say. Raises InputError where it says otherwise."""
     if not (out.is_file() and out.with_suffix(".card.json").is_file()):
         return None

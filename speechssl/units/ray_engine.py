@@ -20,7 +20,7 @@ from speechssl.data.files import Recording
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import differing, unlike, unusable
-from speechssl.units.corpus import Made, Report, Shard, ShardMaker
+from speechssl.units.corpus import Report, Shard, ShardMaker, ShardResult
 from speechssl.units.features import UnitExtractor
 
 STORE = 200_000_000  # bytes for Ray's objects on one machine: lists of paths
@@ -38,7 +38,7 @@ class RayEngine:
     def __post_init__(self) -> None:
         _ray()  # or it would be missed only after the encoder has been loaded
 
-    def __call__(self, maker: ShardMaker, shards: Sequence[Shard], report: Report) -> Iterator[Made]:
+    def __call__(self, maker: ShardMaker, shards: Sequence[Shard], report: Report) -> Iterator[ShardResult]:
         """Raises InputError with the sentence of an actor that could not load the encoder or write a part."""
         ray = _ray()
         with _cluster(self.workers):
@@ -128,13 +128,13 @@ def _item(shard: Shard) -> dict[str, Any]:
     return {"index": shard.index, "ids": [r.id for r in rows], "paths": [os.fsencode(r.path) for r in rows]}
 
 
-def _received(answer: dict[str, Any], shards: Mapping[int, Shard], report: Report) -> Made:
+def _received(answer: dict[str, Any], shards: Mapping[int, Shard], report: Report) -> ShardResult:
     if "error" in answer:
         raise InputError(answer["error"])
     computed = set(answer.pop("computed"))
     for recording in shards[answer["index"]].recordings:
         report(recording, recording.id in computed)
-    return Made(**answer)
+    return ShardResult(**answer)
 
 
 class _Actor:

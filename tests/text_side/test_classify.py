@@ -151,7 +151,7 @@ def test_an_encoder_of_the_symbols_reads_them_as_its_own_tokens(genes: Path, tmp
     rows = model.get_input_embeddings().weight
     assert torch.equal(table.weight[0], rows[tokenizer.get_vocab()["A"]])
     assert torch.equal(table.weight[-1], rows[tokenizer.pad_token_id])
-    assert encode(task.splits["train"][0])[0][1] == task.known.index(task.splits["train"][0].symbols[0])
+    assert encode(task.splits["train"][0])[0][1] == task.vocabulary.index(task.splits["train"][0].symbols[0])
     classify(genes, str(folder), tmp_path / "r", "specific", "own", options(length=14))
     assert read_json(tmp_path / "r/runs/genes/specific-0/scores.json")["symbols"] == 3
     with pytest.raises(InputError, match="give a folder of `speechssl prepare symbols` with --symbols"):

@@ -239,7 +239,7 @@ def test_splice_is_read_as_uci_and_as_keel_have_it(tmp_path: Path) -> None:
 def test_histone_is_called_after_its_file(tmp_path: Path) -> None:
     text = "".join(f">chr{n}\n{s.lower()}\n{n % 2}\n" for n, s in enumerate(SEQUENCES))
     task = made_symbols("histone", tmp_path, write(tmp_path / "H3K9ac.txt", text))
-    assert task.name == "h3k9ac" and task.known == ("A", "C", "G", "T") and task.classes == ("0", "1")
+    assert task.name == "h3k9ac" and task.vocabulary == ("A", "C", "G", "T") and task.classes == ("0", "1")
 
 
 def test_deeploc_keeps_its_test_split(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_bad_sources_are_one_sentence(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_packages_carry_splice_junctions_and_peptides(tmp_path: Path) -> None:
     splice, peptides = made_symbols("splice", tmp_path), made_symbols("peptides", tmp_path)
     assert sum(map(len, splice.splits.values())) == 3190 and {len(e.symbols) for e in splice.splits["test"]} == {60}
-    assert set("ACGT") <= set(splice.known) and len(peptides.known) == 20 and len(peptides.splits["train"]) > 4000
+    assert set("ACGT") <= set(splice.vocabulary) and len(peptides.vocabulary) == 20 and len(peptides.splits["train"]) > 4000
 
 
 @pytest.mark.slow
