@@ -360,13 +360,13 @@ def results_table(rows: Iterable[Row]) -> str:
     rows = list(rows)
     tables = []
     for metric in dict.fromkeys(row.metric for row in rows):
-        mine = [r for r in rows if r.metric == metric]
-        columns = sorted({(r.full_condition, r.snr_db) for r in mine}, key=lambda c: (c[1] is not None, c[0], -(c[1] or 0.0)))
+        of_metric = [r for r in rows if r.metric == metric]
+        columns = sorted({(r.full_condition, r.snr_db) for r in of_metric}, key=lambda c: (c[1] is not None, c[0], -(c[1] or 0.0)))
         cells: dict[tuple[Any, ...], dict[int, Row]] = {}  # by seed
-        for row in mine:
+        for row in of_metric:
             cells.setdefault((row.system, row.encoder, row.full_condition, row.snr_db), {})[row.seed] = row
         lines = []
-        for system in dict.fromkeys((r.system, r.encoder) for r in mine):
+        for system in dict.fromkeys((r.system, r.encoder) for r in of_metric):
             by_column = [list(cells.get((*system, *column), {}).values()) for column in columns]
             texts = [seeds_text(seeds) + (f" ({len(seeds)} seeds)" if len(seeds) > 1 else "") for seeds in by_column]
             lines.append((" ".join(filter(None, system)), *texts))

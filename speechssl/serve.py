@@ -180,10 +180,10 @@ class Answerer:
 
     def _start(self) -> dict[str, dict[str, str]]:
         context = multiprocessing.get_context("spawn")  # torch's threads do not outlive a fork
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, self.models, self.arguments), daemon=True)
+        self.pipe, remote = context.Pipe()
+        self.process = context.Process(target=_work, args=(remote, self.models, self.arguments), daemon=True)
         self.process.start()
-        theirs.close()
+        remote.close()
         return self._received()
 
     def _received(self) -> Any:

@@ -221,7 +221,7 @@ _NUMBER = re.compile(
 )
 _ABOUT = re.compile(r"(?<![零〇])(?:一二|二三|两三|三四|三五|四五|五六|六七|七八|八九)")  # 二三十 is 20 or 30, 十七八 17 or 18
 _CHINESE_SIGNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"(?<![0-9a-z/.])([0-9]{1,2})/([0-9]{1,2})(?![0-9a-z/])"), lambda found: _fraction(found, "{1}分之{0}")),
+    (re.compile(r"(?<![0-9a-z/.])([0-9]{1,2})/([0-9]{1,2})(?![0-9a-z/])"), lambda match: _fraction(match, "{1}分之{0}")),
     (re.compile(r"(?<![^\s(])(?<![0-9] )[-−](?=[0-9])"), "负"),
     (re.compile(r"([0-9]+(?:\.[0-9]+)?) ?‰"), r"千分之\1"),
     (re.compile(r"(?<![0-9:])([01]?[0-9]|2[0-4]):00(?![0-9:])"), r"\1点"),
@@ -336,15 +336,15 @@ def _measure(match: re.Match[str]) -> str:
 
 
 _MADE: dict[str, Callable[[re.Match[str]], str]] = {  # functions of the signs
-    "=scaled": lambda found: f"{found[1]} {spoken_english()['scales'][found[2]]}",
+    "=scaled": lambda match: f"{match[1]} {spoken_english()['scales'][match[2]]}",
     "=money": _money,
-    "=fraction": lambda found: _fraction(found, f"{{0}}{_OVER}{{1}}"),
+    "=fraction": lambda match: _fraction(match, f"{{0}}{_OVER}{{1}}"),
     "=spoken_fraction": _spoken_fraction,
-    "=and_a_part": lambda found: f"{found[1]} and 1{_OVER}{spoken_english()['below'][found[2]]}",
+    "=and_a_part": lambda match: f"{match[1]} and 1{_OVER}{spoken_english()['below'][match[2]]}",
     "=quarters": _quarters,
     "=measure": _measure,
     "=ruler": _ruler,
-    "=counted": lambda found: f"{found[1]} {_arabic(found[2])}",
+    "=counted": lambda match: f"{match[1]} {_arabic(match[2])}",
 }
 
 

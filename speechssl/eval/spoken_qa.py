@@ -423,13 +423,13 @@ def check_names(systems: Sequence[Any], out: Path) -> None:
         parts = named_after(system)
         for path in sorted((out / "predictions" / system.name).glob("*.json")):
             stored = read_json(path)
-            for part, mine in parts.items():
-                theirs = stored.get(part, mine)
-                same_folder = mine and theirs and Path(mine).exists() and Path(theirs).exists() and Path(mine).samefile(theirs)
-                if theirs != mine and not same_folder:
+            for part, new in parts.items():
+                old = stored.get(part, new)
+                same_folder = new and old and Path(new).exists() and Path(old).exists() and Path(new).samefile(old)
+                if old != new and not same_folder:
                     raise InputError(
-                        f"{path} was made with {f'the {part} {theirs}' if theirs else 'that of the models'}, and "
-                        f"{mine or 'that of the models'} would have the same name {system.name}; evaluate it into another folder"
+                        f"{path} was made with {f'the {part} {old}' if old else 'that of the models'}, and "
+                        f"{new or 'that of the models'} would have the same name {system.name}; evaluate it into another folder"
                     )
 
 

@@ -318,9 +318,9 @@ def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> 
         heads: dict[str, TrainedHead] = {}
         rates = o.learning_rates or (run.settings.learning_rate,)
         for seed in o.seed:
-            mine = replace(run, seed=seed, folder=run.folder / f"seed-{seed}")
-            heads[f"seed-{seed}"] = tuned = train_head(mine, encoder.card, rates, TASKS[run.task.name].metric, train_runs)
-            heads[f"seed-{seed}-default"] = load_head(mine.folder, run.task, encoder.card, "default")
+            seed_run = replace(run, seed=seed, folder=run.folder / f"seed-{seed}")
+            heads[f"seed-{seed}"] = tuned = train_head(seed_run, encoder.card, rates, TASKS[run.task.name].metric, train_runs)
+            heads[f"seed-{seed}-default"] = load_head(seed_run.folder, run.task, encoder.card, "default")
             rates = (float(tuned.card["learning_rate"]),)
         return {name: with_decoding(head, run) for name, head in heads.items()}
 
@@ -663,8 +663,8 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
         for encoder in encoders:
             texts = []
             for group in groups:
-                mine = [row for row in of_measure.get((task, metric, encoder), ()) if group_of(row) == group]
-                values = [row.value for row in nearest_snr(mine, at)]
+                group_rows = [row for row in of_measure.get((task, metric, encoder), ()) if group_of(row) == group]
+                values = [row.value for row in nearest_snr(group_rows, at)]
                 texts.append(f"{statistics.fmean(values):.{decimals(metric)}f}" if values else "-")
             cells.append(" | ".join(texts))
         noise.append((measure_name(task, metric), *cells))

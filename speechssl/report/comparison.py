@@ -102,8 +102,8 @@ def corpus_section(c: Compilation, number: int) -> Section:
     metric, errors, corpus = c.compared.metric, c.compared.errors, c.compared.corpus
     figures = []
     for place, textless in enumerate(c.compared.textless):
-        mine = [x for x in c.crossings if x.textless == textless]
-        if drawing := crossing_figure(mine, metric, errors, f"cross-{number}-{place}"):
+        of_textless = [x for x in c.crossings if x.textless == textless]
+        if drawing := crossing_figure(of_textless, metric, errors, f"cross-{number}-{place}"):
             title = f"{metric_name(metric)} against the {errors}, {textless} and cascades, {corpus}"
             figures.append((title, CAPTION, drawing))
     in_grids = [f"{corpus}: {metric_name(name)}" for name in (metric, errors.lower())]

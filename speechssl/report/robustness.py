@@ -101,8 +101,8 @@ def of_grid(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     measured = {(r.system, r.encoder, r.metric) for r in rows if r.condition.startswith(GROUPS)}
     parts: tuple[list[Row], list[Row]] = ([], [])
     for r in rows:
-        mine = (r.system, r.encoder, r.metric) in measured and (r.condition == "clean" or r.condition.startswith(GROUPS))
-        parts[not mine].append(r)
+        in_grid = (r.system, r.encoder, r.metric) in measured and (r.condition == "clean" or r.condition.startswith(GROUPS))
+        parts[not in_grid].append(r)
     return parts
 
 
@@ -111,8 +111,8 @@ def panels(rows: Sequence[Row], first: Sequence[str] = ()) -> tuple[Panel, ...]:
     encoders = series_of([*first, *(r.encoder for r in rows)])
     by_name, by_task = {series.system: series for series in encoders}, []
     for task, metric in dict.fromkeys((r.system, r.metric.lower()) for r in rows):
-        mine = [replace(r, system=r.encoder, encoder="") for r in rows if (r.system, r.metric.lower()) == (task, metric)]
-        cells = {(by_name[s.system], m, c): cell for (s, m, c), cell in arrange(mine).cells.items()}
+        panel_rows = [replace(r, system=r.encoder, encoder="") for r in rows if (r.system, r.metric.lower()) == (task, metric)]
+        cells = {(by_name[s.system], m, c): cell for (s, m, c), cell in arrange(panel_rows).cells.items()}
         by_task.append(Panel(task, metric, Results(tuple(encoders), cells)))
     return tuple(by_task)
 

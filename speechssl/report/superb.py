@@ -266,8 +266,8 @@ class SuperbResults:
     def noisy(self) -> tuple[Panel, ...]:
         """A panel a task that was measured in noise, in the benchmark's order and with the colours of its encoders."""
         order = {column: number for number, column in enumerate(self.columns)}
-        mine, _ = of_grid(r for r in self.rows if (r.system, r.metric.lower()) in order and self.shows(r))
-        return panels(sorted(mine, key=lambda r: order[r.system, r.metric.lower()]), [e.label for e in self.encoders])
+        grid_rows, _ = of_grid(r for r in self.rows if (r.system, r.metric.lower()) in order and self.shows(r))
+        return panels(sorted(grid_rows, key=lambda r: order[r.system, r.metric.lower()]), [e.label for e in self.encoders])
 
     @cached_property
     def encoders(self) -> tuple[Series, ...]:
@@ -794,9 +794,9 @@ def layer_use(results: SuperbResults) -> list[LayerUse]:
     for encoder in results.encoders:
         shares = {}
         for task in TASKS:
-            mine = [h.weights for h in results.artefacts.heads if (h.encoder, h.task) == (encoder.label, task) and h.weights]
-            if mine and len(mine[0]) > 1 and all(len(weights) == len(mine[0]) for weights in mine):
-                shares[task] = tuple(map(fmean, zip(*mine, strict=True)))
+            by_seed = [h.weights for h in results.artefacts.heads if (h.encoder, h.task) == (encoder.label, task) and h.weights]
+            if by_seed and len(by_seed[0]) > 1 and all(len(weights) == len(by_seed[0]) for weights in by_seed):
+                shares[task] = tuple(map(fmean, zip(*by_seed, strict=True)))
         layers = (results.artefacts.layers or {}).get(encoder.label, ())
         if shares:
             uses.append(LayerUse(encoder, shares, layers.index(max(layers)) if len(layers) > 1 else None))

@@ -73,9 +73,9 @@ class Lectures:
 
 def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
     """What lies in a folder of results. Raises InputError for a file that is damaged."""
-    mine = tuple(row for row in rows if row.condition == CONDITION)
+    lecture_rows = tuple(row for row in rows if row.condition == CONDITION)
     curves: dict[tuple[str, str], list[list[Point]]] = {}
-    for path in sorted(out.glob("runs/*/*/scores.json")) if mine else ():
+    for path in sorted(out.glob("runs/*/*/scores.json")) if lecture_rows else ():
         values = read_json(path)
         try:
             points = points_of(values["curve"])
@@ -88,14 +88,14 @@ def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
     for name, verb in (("text_side", "gains"), ("devices", "devices")):
         path = out / f"tables/{name}.json"
         try:
-            values = read_json(path) if mine and path.is_file() else []
+            values = read_json(path) if lecture_rows and path.is_file() else []
             tables += map(table_of, values["tables"] if isinstance(values, dict) else values)  # older ones are bare lists
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} is not what `speechssl text {verb}` writes ({error}); run it again") from error
-    if not mine:
+    if not lecture_rows:
         return Lectures()
     ended = (out / "tables/text_side.json").is_file()
-    return Lectures(mine, curves, tuple(tables), read_surfaces(out), tuple(read_begun(out)), ended)
+    return Lectures(lecture_rows, curves, tuple(tables), read_surfaces(out), tuple(read_begun(out)), ended)
 
 
 def read_begun(out: Path) -> Iterator[str]:

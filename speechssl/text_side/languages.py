@@ -458,7 +458,7 @@ def translate(
             means = [states_of(body, pieces, 0, o.batch).mean for pieces in whole]
             often = [np.bincount(np.concatenate([i for i, _ in pieces]), minlength=body.table.num_embeddings) for pieces in whole]
             shares = [counts / counts.sum() for counts in often]
-            theirs = shares[1] > shares[0]  # (V,) tokens of the second language
+            of_second = shares[1] > shares[0]  # (V,) tokens of the second language
 
             words = sorted({a for a, _ in two.pairs})
             golds: dict[str, set[int]] = {word: set() for word in words}
@@ -484,7 +484,7 @@ def translate(
                     converted, precision = {}, {}
                     for n, (tokens, (_, places)) in enumerate(zip(guesses, pieces, strict=True)):
                         produced = Counter(int(t) for _, a, b in places for t in tokens[a:b])  # where words stood
-                        converted[str(n)] = (1.0, float(theirs[tokens].mean()))
+                        converted[str(n)] = (1.0, float(of_second[tokens].mean()))
                         precision[str(n)] = (1.0, (produced & gloss[n]).total() / stood[n])
                     cell: dict[str, Any] = {"layer": layer, "alpha": alpha}
                     for name, items in ((CONVERTED, converted), (PRECISION, precision)):
