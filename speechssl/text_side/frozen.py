@@ -88,11 +88,11 @@ def compute(task: str, encoder: str, results: Path, arm: str, init: str, trained
             torch.manual_seed(seed)
             model = Computer(without_dropout(body.train()), puzzle)
             train_only(model.encoder, trained)
-            inputs, labels = puzzle.tested(o.test)
+            inputs, targets = puzzle.tested(o.test)
 
             def batches(step: int) -> Batch:
-                shown, labels = puzzle.batch(step, o.batch, seed)
-                return {"shown": torch.from_numpy(shown), "labels": torch.from_numpy(labels)}
+                shown, targets = puzzle.batch(step, o.batch, seed)
+                return {"shown": torch.from_numpy(shown), "targets": torch.from_numpy(targets)}
 
             @torch.inference_mode()
             def right() -> np.ndarray:
@@ -102,7 +102,7 @@ def compute(task: str, encoder: str, results: Path, arm: str, init: str, trained
                 for first in range(0, len(inputs), o.batch):
                     logits = model.logits(torch.from_numpy(inputs[first : first + o.batch]).to(device))
                     guessed = logits.argmax(-1).cpu().numpy()
-                    shares.append((guessed == labels[first : first + o.batch]).mean(1))
+                    shares.append((guessed == targets[first : first + o.batch]).mean(1))
                 return np.concatenate(shares)
 
             result, curve = fit_and_score(
@@ -151,11 +151,11 @@ class Computer(nn.Module):
         last = hidden[:, -(self.puzzle.written // self.puzzle.per_place) :]
         return self.write(last).float().reshape(len(shown), self.puzzle.written, self.puzzle.classes)
 
-    def forward(self, shown: torch.Tensor, labels: torch.Tensor) -> Batch:
-        """labels: (B, O). loss: cross-entropy. right: share of what is right."""
+    def forward(self, shown: torch.Tensor, targets: torch.Tensor) -> Batch:
+        """targets: (B, O). loss: cross-entropy. right: share of what is right."""
         logits = self.logits(shown)
-        right = (logits.argmax(-1) == labels).float().mean().detach()
-        return {"loss": functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "right": right}
+        right = (logits.argmax(-1) == targets).float().mean().detach()
+        return {"loss": functional.cross_entropy(logits.flatten(0, 1), targets.flatten()), "right": right}
 
 
 # ---- tasks
