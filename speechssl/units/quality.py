@@ -115,13 +115,13 @@ COLUMNS = {"audio", "text", "speaker"}
 
 
 def _is_labelled(path: Path) -> bool:
-    """A .csv, or a .tsv that begins with these columns: others are manifests."""
-    if path.suffix.lower() != ".tsv":
-        return path.suffix.lower() == ".csv"
-    if not path.is_file():
+    """A .csv with texts or speakers, or a .tsv that begins with all three columns: others are manifests."""
+    kind = path.suffix.lower()
+    if kind not in (".csv", ".tsv") or not path.is_file():
         return False
     with open_csv(path, delimiter=delimiter_of(path)) as rows:
-        return COLUMNS.issubset(name.strip() for name in next(rows, []))
+        names = {name.strip().lower() for name in next(rows, [])}
+    return names >= COLUMNS if kind == ".tsv" else bool(names & {"text", "speaker"})
 
 
 def read_labelled(path: Path) -> dict[str, dict[str, str]]:

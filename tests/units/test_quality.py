@@ -535,6 +535,12 @@ def test_why_a_value_of_a_list_is_missing_is_said(suffix, between, folder, tmp_p
     assert "same-text distance, a: nan (no text is said by two" in told and "same-text distance, a - b" not in told
 
 
+def test_a_csv_of_recordings_alone_is_a_manifest(folder, tmp_path):
+    (tmp_path / "list.csv").write_text("id;audio\none;audio/r0.flac\ntwo;audio/r1.flac\n")
+    found = measured(tmp_path / "list.csv", conditions=())
+    assert found["K"] == 6 and "same_text" not in found
+
+
 def test_a_recording_that_is_too_short_when_it_is_faster_is_set_aside(folder, tmp_path, capsys):
     from speechssl.audio import read_audio, write_flac
 
