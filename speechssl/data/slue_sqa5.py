@@ -220,7 +220,7 @@ class FileIndex:
 
 def recordings(split: str, tables: Sequence[Path], keys: set[Key], index: FileIndex, out: Path, workers: int) -> dict[Key, Audio]:
     """What there is of the recordings of these keys. Recordings in Parquet are written as FLAC into `out`."""
-    recordings: dict[Key, Audio] = {}
+    by_key: dict[Key, Audio] = {}
     jobs: dict[tuple[Path, int], tuple[Any, ...]] = {}
     for path in (path for path in tables if path.suffix == ".parquet"):
         with open_parquet(path) as file:
@@ -231,11 +231,11 @@ def recordings(split: str, tables: Sequence[Path], keys: set[Key], index: FileIn
             if of_group := keys & {(kind, text_of(cells.get(f"{kind}_id"))) for cells in rows for kind in KINDS}:
                 jobs[path, group] = (path, group, out / split / "audio", of_group)
     for written in prepare.in_parallel(_write_recordings, jobs, workers, f"writing {split}", "group").values():
-        recordings |= written
-    files = {key: located for key in keys if key not in recordings and (located := index.get(*key, split)) is not None}
+        by_key |= written
+    files = {key: located for key in keys if key not in by_key and (located := index.get(*key, split)) is not None}
     to_read = {key: (path,) for key, path in files.items()}
     read = prepare.in_parallel(partial(prepare.attempt, decoded_seconds), to_read, workers, f"reading {split}")
-    return recordings | {key: (files[key], seconds) for key, seconds in read.items()}
+    return by_key | {key: (files[key], seconds) for key, seconds in read.items()}
 
 
 def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> dict[Key, Audio]:

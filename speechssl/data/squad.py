@@ -380,14 +380,14 @@ def _takes(records: SplitRecords, sounds: Mapping[str, Path]) -> Takes:
     """Of a passage its whole recording, or else its segments: from 0 where there is one of that number, else from 1."""
     segments: dict[str, dict[int, Path]] = {}
     for name, path in sounds.items():
-        if parts := SEGMENT.fullmatch(name):
-            segments.setdefault(parts[1], {})[int(parts[2])] = path
+        if match := SEGMENT.fullmatch(name):
+            segments.setdefault(match[1], {})[int(match[2])] = path
     passages = {}
     for name in (p.id for p in records.passages):
         if name in sounds:
             passages[name] = Take((sounds[name],))
-        elif unique_id := segments.get(name):
-            passages[name] = take_of(unique_id, 0 if 0 in unique_id else 1)
+        elif parts := segments.get(name):
+            passages[name] = take_of(parts, 0 if 0 in parts else 1)
     questions = {q.id: Take((sounds[q.id],)) for q in records.questions if q.id in sounds}
     return Takes(passages, questions)
 

@@ -257,8 +257,8 @@ class Trainer:
         try:
             with safe_open(path, "pt") as file:
                 facts, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            checksum = facts.pop(CHECKSUM, None)  # older ones have none
-            if checksum and checksum != _checksum(tensors, facts):
+            stated = facts.pop(CHECKSUM, None)  # older ones have none
+            if stated and stated != _checksum(tensors, facts):
                 raise ValueError("it does not have its checksum")
         except (OSError, SafetensorError, ValueError, AttributeError) as error:  # the last: it has no facts
             reason = " ".join(str(error).split())
