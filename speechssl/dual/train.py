@@ -88,7 +88,7 @@ def evaluated_part(data: Corpus, questions: Sequence[Question], options: EvalOpt
 
 
 def timed(data: Corpus, options: EvalOptions) -> Corpus:
-    """`asked` of the questions whose answers have times."""
+    """`evaluated_part` of the questions whose answers have times."""
     return evaluated_part(data, [q for q in data.answerable if answer_times(q) is not None], options, "times of its answer")
 
 

@@ -429,7 +429,7 @@ def has_onednn(int8: bool = False) -> bool:
 @torch.no_grad()
 def _are_there(int8: bool) -> bool:
     """Found by trying. Where they are not, stderr says so, once."""
-    one, linear = torch.ones(1, 1), QuantisedLinear if int8 else Linear
+    one, linear = torch.ones(1, 1, dtype=torch.float32, device="cpu"), QuantisedLinear if int8 else Linear
     conv: Any = SimpleNamespace(weight=one[None], bias=None, in_channels=1, groups=1, kernel_size=(1,), stride=(1,), padding=(0,))
     try:
         onednn._is_mkldnn_bf16_supported(), torch.cpu._is_avx512_bf16_supported()
