@@ -239,6 +239,7 @@ def test_a_verb_that_another_run_would_write_over_is_refused_before_it_reads_any
     verb: str, tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("speechssl.cli.INPUTS", ())  # what is given here need not be there
     file = verb.startswith("units")
     out = tmp_path / ("new/out.json" if file else "new/out")
     arguments = [*verb.split(), *(out if a == "OUT" else a for a in VERBS[verb])]
