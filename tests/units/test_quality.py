@@ -423,7 +423,7 @@ def test_a_bad_passage_is_set_aside(corpus, hubert_folder, tmp_path, capsys):
     assert audio and evaluate_units(copy, folder, tmp_path / "units.safetensors", DEV)["K"] == 8
     assert f"set aside {passages[0]['id']}" in capsys.readouterr().err
     (copy / passages[1]["audio"]).write_bytes(b"no audio")
-    refused("no recording of .*corpus can be read .of the first of 2", evaluate_units, copy, folder, tmp_path / "units.safetensors", DEV)
+    refused("corpus can be read .of the first of 2", evaluate_units, copy, folder, tmp_path / "units.safetensors", DEV)
 
 
 def test_gaps_of_a_corpus_are_silence_and_bad_phones_are_left_out(corpus, tmp_path, capsys):
