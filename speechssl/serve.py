@@ -1,4 +1,4 @@
-"""`speechssl serve`: a page on this machine on which recordings are asked questions, in noise too, and answers can be heard.
+"""`speechssl serve`: a page on this machine on which recordings are asked questions, in noise too, and answers are played.
 
 The page runs in one process and the models in another (`Answerer`), which is ended where an answer takes too long. An upload is
 read into memory and its file removed; what is in memory goes when the page is closed.

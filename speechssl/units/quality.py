@@ -174,7 +174,7 @@ def _of_list(
     measured, group_names = {row["groups"] for row in rows}, sorted(set(groups))
     for pair in combinations_with_replacement(group_names, 2):
         if (name := " - ".join(pair if pair[0] != pair[1] else pair[:1])) not in measured:
-            _note(f"same-text distance, {name}: nan (no text is said by two speakers, who say another text as well)")
+            _note(f"same-text distance, {name}: nan (no text is spoken by two speakers, who say another text as well)")
     probe = speaker_probe([units[name] for name in names], speakers, size, options.seed)
     return {"same_text": plain} | abx(sequences, texts, speakers, options.seed) | probe
 
@@ -353,8 +353,8 @@ def _same_text(
 
 
 WHY = {  # a value is missing
-    "abx_within": "no speaker says a text twice, and another one",
-    "abx_across": "no text is said by two speakers, one of whom says another one",
+    "abx_within": "no speaker reads a text twice, and another one",
+    "abx_across": "no text is spoken by two speakers, one of whom says another one",
     "speaker_accuracy": "fewer than two speakers have five recordings",
     "speaker_chance": "fewer than two speakers have five recordings",
     "pnmi": "all frames have one phone",
@@ -400,7 +400,7 @@ def same_text(
     length; it predicts how well DUAL can learn from the units. A row has `groups`, `same_text_distance`, `other_text_distance`,
     `same_text_auc` (the chance that a pair of the same text is nearer than one of other texts), and `pairs` of the same text.
     Pairs of groups that share no text have no row. Raises ValueError where all are by one speaker or of one text, or where no text
-    is said by two speakers of a group, or of two groups that say another text as well.
+    is spoken by two speakers of a group, or of two groups that say another text as well.
     """
     for values, what in ((speakers, "speaker"), (texts, "text")):
         if len(set(values)) == 1:
@@ -433,7 +433,7 @@ def same_text(
                 }
             )
     if not rows:
-        raise ValueError("no text is said by two speakers, who say another text as well")
+        raise ValueError("no text is spoken by two speakers, who say another text as well")
     return rows
 
 

@@ -1,7 +1,6 @@
 """--speak: texts read aloud with the time of every token, and corpora without audio; what is spoken in place of what is written."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from speechssl.synth.speak import (
 from speechssl.synth.synthesisers import Voice
 
 from ..files import contents, read_lines, remarks
+from .test_synthesisers import NEEDS
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 
@@ -300,17 +300,17 @@ def test_nothing_to_speak_has_no_bar(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.skipif(shutil.which("flite") is None, reason="flite is not installed")
-def test_another_synthesiser_speaks_and_gives_times(tmp_path: Path):
+@pytest.mark.parametrize("synthesiser", [pytest.param(name, marks=NEEDS[name]) for name in ("flite", "kokoro")])
+def test_another_synthesiser_speaks_and_gives_times(tmp_path: Path, synthesiser: str):
     report = PrepareReport("tried")
     asked = question(text="Where did he go?", answers=(Answer("Berlin", char_start=16),))
     by_split = {"test": SplitRecords([passage(text="The man left to Berlin.")], [asked])}
-    spoken = speak_drafts(tmp_path, by_split, report, synthesiser="flite")["test"]
-    assert spoken.passages[0].speaker.startswith("flite-")
+    spoken = speak_drafts(tmp_path, by_split, report, synthesiser=synthesiser)["test"]
+    assert spoken.passages[0].speaker.startswith(f"{synthesiser}-")
     answer, last = spoken.questions[0].answers[0], spoken.passages[0].words[-1]
     assert (answer.start, answer.end) == pytest.approx((last.start, last.end), abs=1e-4)
     assert 0.2 < answer.end - answer.start < answer.end <= spoken.passages[0].seconds
-    assert report.remarks["test", ("passages without audio", "spoken by flite (synthetic)")] == 1
+    assert report.remarks["test", ("passages without audio", f"spoken by {synthesiser} (synthetic)")] == 1
 
 
 # ---- what is spoken in place of what is written

@@ -340,7 +340,7 @@ def test_same_text_of_many_speakers_is_that_of_all_pairs_by_two_of_them():
     for texts, speakers, reason in (
         ("ab", "cc", "all recordings have the speaker c"),
         ("aa", "cd", "all recordings have the text a"),
-        ("ab", "cd", "no text is said by two speakers"),
+        ("ab", "cd", "no text is spoken by two speakers"),
     ):
         with pytest.raises(ValueError, match=reason):
             same_text(units[:2], list(texts), list(speakers))
@@ -529,10 +529,10 @@ def test_why_a_value_of_a_list_is_missing_is_said(suffix, between, folder, tmp_p
     typed = ["units", "evaluate", str(listed), "mfcc", str(tmp_path / "book.safetensors"), "--alignment", str(phones)]
     assert main([*typed, "--conditions"]) == 0
     printed, told = capsys.readouterr()
-    assert "abx_within  nan (no speaker says a text twice" in printed and "abx_across  nan" not in printed
+    assert "abx_within  nan (no speaker reads a text twice" in printed and "abx_across  nan" not in printed
     assert "pnmi  0." in printed and "2 of 3 recordings have no --alignment" in told
     assert printed.count("nan (fewer than two speakers have five recordings)") == 2
-    assert "same-text distance, a: nan (no text is said by two" in told and "same-text distance, a - b" not in told
+    assert "same-text distance, a: nan (no text is spoken by two" in told and "same-text distance, a - b" not in told
 
 
 def test_a_csv_of_recordings_alone_is_a_manifest(folder, tmp_path):
@@ -561,7 +561,7 @@ def test_a_recording_that_is_too_short_when_it_is_faster_is_set_aside(folder, tm
         ("audio,text,speaker\na.wav,b,c\na.wav,b,c\n", "line 3 of .* has a.wav again"),
         ("audio,text,speaker\na.wav,b,c\nb.wav,d,c\n", "of .*list.csv have the speaker c, .* add the same texts"),
         ("audio,text,speaker\na.wav,b,c\nb.wav,b,d\n", "of .*list.csv have the text b, .* add other texts"),
-        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,e\n", "no text is said by two speakers, who say another"),
+        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,e\n", "no text is spoken by two speakers, who say another"),
         ("audio,text,speaker\n", "list.csv has no rows; give it a line audio,text,speaker"),
         ("audio,text,speaker\na.wav,b, d,c\n", "row 1 has 4 cells and the header 3"),
         ("audio,text,speaker\n../a.wav,b,c\n", "line 2 of .* names ../a.wav, which leads out of"),
