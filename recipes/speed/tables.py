@@ -74,7 +74,7 @@ def main() -> None:
     plain(rows, ["x_realtime", "peak_gb", "one_file_over_many", "encoder_share", "answer_seconds"])
     plain(rows, ["ratio_sklearn", "same_units"])
     plain(rows, ["fit_seconds", "fit_wall_seconds", "fit_ratio_sklearn", "inertia_over_sklearn"])
-    plain(rows, ["steps_per_second", "steps_over_fp32", "steps_over_bf16"], "training on")
+    plain(rows, ["steps_per_second", "steps_over_fp32", "steps_over_bf16", "share_of_limit"], "training on")
     plain(rows, ["seconds_a_step", "over_longformer_fp32", "over_longformer_bf16", "over_sdpa"], "reading")
     plain(rows, ["x_realtime", "over_training"], "one thread")
     plain(rows, ["x_realtime", "ratio_bf16"], " on ")

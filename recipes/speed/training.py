@@ -2,6 +2,8 @@
 
 All sides have the same weights and batch. A step is forward, backward and AdamW (fused, on both sides), without dropout: a loss
 that sees the last layer and the convolutions' output, half of the frames hidden. bf16 is autocast, with weights in float32.
+`share_of_limit`: of the time of a step that its matrix products, forward and twice backward, would take at the rate of a large
+product in bf16, which is measured in the same turns; as in encoders.py, attention is left out.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 
 import torch
 from common import folder, row, save, settings
+from encoders import gflop, matrix_rate
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
@@ -86,19 +89,25 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path, dev
     for step in steps.values():
         step()
     times: dict[tuple[str, str], list[float]] = {name: [] for name in steps}
+    rates: list[float] = []
     for _ in range(repeats):
+        rates.append(matrix_rate(torch.bfloat16, time.perf_counter))
         for name, step in steps.items():
             times[name].append(step())
-    save(exp, _rows(shape, f"training on {crops} crops of {seconds:g} s{where}", times))
+    least = 3 * crops * gflop(steps["speechssl", "bf16"].model.config, int(frames)) / median(rates)
+    save(exp, _rows(shape, f"training on {crops} crops of {seconds:g} s{where}", times, least))
 
 
-def _rows(shape: str, condition: str, times: dict[tuple[str, str], list[float]]) -> list[Any]:
+def _rows(shape: str, condition: str, times: dict[tuple[str, str], list[float]], least: float) -> list[Any]:
+    """least: seconds that the products of a step alone would take in bf16."""
     rows = []
     spent = {name: median(values) for name, values in times.items()}
     for (system, precision), values in times.items():
         spread = 1 / max(values), 1 / min(values)
         name, took = f"{system} {precision}", spent[system, precision]
         rows.append(row(name, shape, condition, "steps_per_second", 1 / took, spread, len(values)))
+        if precision == "bf16":
+            rows.append(row(name, shape, condition, "share_of_limit", 100 * least / took, None, len(values)))
         if system == "speechssl":
             for other in ("fp32", "bf16"):
                 ratio = spent["transformers", other] / took

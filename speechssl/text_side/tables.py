@@ -14,7 +14,7 @@ from speechssl.errors import InputError
 from speechssl.finetuning import METHODS
 from speechssl.io import read_json, write_json
 from speechssl.results import DEFAULT, Row, Table, append_rows, drawn_sentence, interval_text, read_rows, seeds_text
-from speechssl.stats import Estimate, mean_of
+from speechssl.stats import Estimate, mean_interval, mean_of
 from speechssl.text_side.published import (
     ALIGNMENT,
     ARTIFICIAL,
@@ -286,16 +286,26 @@ def plateau_table(runs: Sequence[Run]) -> list[Table]:
         return []
     seeds = sorted({seed for _, seed in curves})
     longest = max(int(curve[-1]["step"]) for curve in curves.values())
-    note = f"–: not within {longest} steps, or no such run. A mean stands where all seeds got there. {DUAL_NOTE}"
-    columns = ("start", *(f"seed {seed}" for seed in seeds), "mean")
+    note = (
+        f"–: not within {longest} steps, or no such run. A mean stands where all seeds got there, with its 95 % interval over "
+        f"seeds; later: on the same seeds. {DUAL_NOTE}"
+    )
+    columns = ("start", *(f"seed {seed}" for seed in seeds), "mean", "later than text")
     tables = []
     for score in (25, 50):  # half of the way shows a shorter plateau where training ends too soon for 50
+        steps = {key: steps_to(curve, score / 100) for key, curve in curves.items()}
+
+        def mean(values: Sequence[int | None], sign: str = "") -> str:
+            reached = [n for n in values if n is not None]
+            return interval_text(mean_interval(reached), sign, digits=0) if reached and len(reached) == len(values) else "–"
+
         rows = []
         for arm in in_order(arm for arm, _ in curves):
-            reached = {seed: steps_to(curves[arm, seed], score / 100) for seed in seeds if (arm, seed) in curves}
-            steps = [n for n in reached.values() if n is not None]
-            mean = f"{sum(steps) / len(steps):.0f}" if steps and len(steps) == len(reached) else "–"
-            rows.append((arm, *(str(reached.get(seed) or "–") for seed in seeds), mean))
+            own = [seed for seed in seeds if (arm, seed) in curves]
+            pairs = [(steps[arm, seed], steps["text", seed]) for seed in own if arm != "text" and ("text", seed) in curves]
+            later = [None if n is None or other is None else n - other for n, other in pairs]
+            each = (str(steps.get((arm, seed)) or "–") for seed in seeds)
+            rows.append((arm, *each, mean([steps[arm, seed] for seed in own]), mean(later, "+")))
         tables.append(Table(f"Steps of DUAL to FF1 {score}", columns, tuple(rows), note))
     return tables
 

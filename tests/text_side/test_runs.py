@@ -22,6 +22,7 @@ from speechssl.text_side.tables import (
     equal_loss_tables,
     gains_of,
     gains_tables,
+    plateau_table,
     read_continuations,
     score_at,
     symbol_table,
@@ -274,3 +275,16 @@ def test_metrics_of_means_are_those_of_scikit_learn_and_scipy() -> None:
     assert value(SPEARMAN, columns(SPEARMAN, a, b).mean(0)) == pytest.approx(spearmanr(a, b).statistic)
     assert value("accuracy", columns("accuracy", gold, predicted).mean(0)) == pytest.approx((gold == predicted).mean())
     assert value(MCC, columns(MCC, gold, np.ones(200)).mean(0)) == 0
+
+
+def test_steps_to_a_score_have_a_mean_over_seeds_and_a_distance_from_text() -> None:
+    def run(arm: str, seed: int, at: int | None) -> Run:
+        points = [{"step": s, "loss": 1.0, "score": 0.3 if at and s >= at else 0.1} for s in (100, 200, 300, 400)]
+        return replace(runs(arm, np.ones((1, 1)), "dual")[0], seed=seed, curve=tuple(points))
+
+    reached = {"text": (100, 200, 300), "text.copy": (200, 400, 400), "text.units": (100, None, 300)}
+    steps, _ = plateau_table([run(arm, seed, at) for arm, each in reached.items() for seed, at in enumerate(each)])
+    rows = {row[0]: row[1:] for row in steps.rows}
+    assert rows["text"] == ("100", "200", "300", "200 [100, 300]", "–")
+    assert rows["text.copy"] == ("200", "400", "400", "333 [200, 400]", "+133 [+100, +200]")
+    assert rows["text.units"] == ("100", "–", "300", "–", "–")

@@ -169,7 +169,7 @@ def test_a_curve_ends_in_the_score_of_its_items(corpus: Path, checkpoint: Any, t
     assert row.metric == "ff1" and row.value == pytest.approx(100 * np.mean(shares))
     for steps, score in zip(gains_tables(results, (), "scratch", 0)[-2:], (0.25, 0.5), strict=True):
         assert steps.title == f"Steps of DUAL to FF1 {100 * score:.0f}"
-        assert steps.columns == ("start", "seed 0", "seed 1", "mean")
+        assert steps.columns == ("start", "seed 0", "seed 1", "mean", "later than text")
         reached = {row[0]: row[1] for row in steps.rows}
         assert reached["random"] == str(steps_to(scores["curve"], score) or "–") and len(reached) == 2
 

@@ -1,0 +1,59 @@
+"""A BERT as a Longformer with the same weights, as the published Longformer was made of RoBERTa (arXiv 2004.05150, section 5).
+
+    python recipes/speed/longformer.py minilm FOLDER --window 64
+    speechssl text plateau CORPUS UNITS RESULTS --arm text.longformer --text-encoder FOLDER --seed 0 ...
+
+Queries, keys and values of global attention are copies of those of local attention.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+from transformers import LongformerConfig, LongformerModel
+
+from speechssl.textlm import load_text_encoder
+
+SAME = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "layer_norm_eps",
+    "vocab_size",
+)
+
+
+def longformer(bert: torch.nn.Module, window: int) -> LongformerModel:
+    """window: tokens that a token sees in local attention, half of them on either side."""
+    c = bert.config
+    positions = c.pad_token_id + 1 + c.max_position_embeddings  # Longformer's begin behind the padding
+    shape = {name: getattr(c, name) for name in SAME} | {"max_position_embeddings": positions, "pad_token_id": c.pad_token_id}
+    model = LongformerModel(LongformerConfig(**shape, attention_window=window, type_vocab_size=c.type_vocab_size))
+    weights = dict(bert.state_dict())
+    for name in [name for name in weights if ".attention.self." in name]:
+        kind = name.split(".")[-2]
+        weights[name.replace(kind, f"{kind}_global")] = weights[name]
+    place = "embeddings.position_embeddings.weight"
+    weights[place] = torch.cat([model.state_dict()[place][: c.pad_token_id + 1], weights[place]])
+    missing = model.load_state_dict(weights, strict=False)
+    assert not missing.missing_keys, f"the Longformer lacks {missing.missing_keys[:3]}"
+    return model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("encoder", help="a BERT: a folder, or minilm")
+    parser.add_argument("folder", type=Path, help="where the Longformer goes")
+    parser.add_argument("--window", type=int, default=512, help="tokens that a token sees in local attention (512)")
+    o = parser.parse_args()
+    model, tokenizer = load_text_encoder(o.encoder)
+    longformer(model, o.window).save_pretrained(o.folder)
+    tokenizer.save_pretrained(o.folder)
+
+
+if __name__ == "__main__":
+    main()
