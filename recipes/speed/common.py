@@ -66,6 +66,21 @@ def folder(shape: str, exp: Path) -> Path:
     return path
 
 
+def flops(config: Any, samples: int, attention: bool = False) -> float:
+    """Of a forward pass over one utterance: convolutions and linear maps; with `attention` that of positions and attention, too."""
+    frames, channels, total = samples, 1, 0.0
+    for width, kernel, stride in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True):
+        frames = (frames - kernel) // stride + 1
+        total += 2 * frames * kernel * channels * width
+        channels = width
+    d, layers = config.hidden_size, config.num_hidden_layers
+    total += 2 * frames * channels * d + layers * (8 * frames * d**2 + 4 * frames * d * config.intermediate_size)
+    if attention:
+        total += layers * 4 * frames**2 * d
+        total += 2 * frames * config.num_conv_pos_embeddings * d * d / config.num_conv_pos_embedding_groups
+    return total
+
+
 def model(shape: str, exp: Path) -> torch.nn.Module:
     """transformers' own model."""
     return AutoModel.from_pretrained(folder(shape, exp), dtype=torch.float32).eval().requires_grad_(False)

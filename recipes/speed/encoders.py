@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torchaudio
-from common import encoder, folder, model, row, save, settings
+from common import encoder, flops, folder, model, row, save, settings
 from graphs import Run, kept, onnx_graph, onnxruntime, openvino, openvino_graph
 from transformers import AutoConfig
 
@@ -167,19 +167,6 @@ def _ours(shape: str, exp: Path, precision: str, workers: int) -> Run:
     return run
 
 
-def gflop(config: Any, frames: int) -> float:
-    """Of the matrix products of one utterance: convolutions (not that of positions) and linear maps, without those of attention."""
-    sizes, total = [1, *config.conv_dim], 0.0
-    lengths = [frames]
-    for kernel, stride in list(zip(config.conv_kernel, config.conv_stride, strict=True))[:0:-1]:
-        lengths.append((lengths[-1] - 1) * stride + kernel)
-    for length, kernel, before, after in zip(lengths[::-1], config.conv_kernel, sizes, sizes[1:], strict=False):
-        total += 2 * length * kernel * before * after
-    d = config.hidden_size
-    total += 2 * frames * sizes[-1] * d
-    return (total + 2 * frames * config.num_hidden_layers * (4 * d * d + 2 * d * config.intermediate_size)) / 1e9
-
-
 def matrix_rate(dtype: torch.dtype, now: Callable[[], float]) -> float:
     """GFLOP/s of a large product, now."""
     a = torch.ones(SQUARE, SQUARE, dtype=dtype)
@@ -237,7 +224,7 @@ def measure(shape: str, workload: tuple[float, int, str], values: dict[str, Any]
         condition,
         batch * seconds,
         times,
-        batch * gflop(AutoConfig.from_pretrained(folder(shape, exp)), expected[-1].shape[1]) / limit[BF16],
+        batch * flops(AutoConfig.from_pretrained(folder(shape, exp)), audio.shape[1]) / 1e9 / limit[BF16],
         exp,
     )
 

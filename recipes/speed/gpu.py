@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 import yaml
-from common import Settings, folder, row, save
+from common import Settings, flops, folder, row, save
 from reading import PUBLISHED, padded, sequences
 from reading import Step as Reading
 from training import plain
@@ -112,19 +112,6 @@ def rate(bench: Bench) -> None:
     save(bench.step.exp, [bench.row("torch", f"bf16 product of {size}", "tflops", bench.rate)])
 
 
-def work(config: Any, samples: int) -> float:
-    """FLOPs of a forward pass over one utterance."""
-    frames, channels, total = samples, 1, 0.0
-    for width, kernel, stride in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True):
-        frames = (frames - kernel) // stride + 1
-        total += 2 * frames * kernel * channels * width
-        channels = width
-    d, inner = config.hidden_size, config.intermediate_size
-    total += 2 * frames * channels * d
-    total += 2 * frames * config.num_conv_pos_embeddings * d * d / config.num_conv_pos_embedding_groups
-    return total + config.num_hidden_layers * (8 * frames * d**2 + 4 * frames * d * inner + 4 * frames**2 * d)
-
-
 # ---- extraction
 
 
@@ -178,11 +165,11 @@ def extraction(bench: Bench) -> None:
     times = {name: found for name, run in contenders.items() if (found := bench.attempt(name, run))}
     condition, audio = f"{seconds} s x {batch}", batch * seconds
     config = AutoModel.from_pretrained(folder(bench.values["model"], bench.step.exp)).config
-    flops = batch * work(config, seconds * SAMPLE_RATE)
+    computed = batch * flops(config, seconds * SAMPLE_RATE, True)
     for name, spent in times.items():
         spread = audio / max(spent), audio / min(spent)
         rows = [bench.row(name, condition, "x_realtime", audio / median(spent), spread)]
-        rows.append(bench.row(name, condition, "tflops", flops / median(spent) / 1e12))
+        rows.append(bench.row(name, condition, "tflops", computed / median(spent) / 1e12))
         for other in times:
             if name.startswith("speechssl") and other.startswith("transformers"):
                 rows.append(bench.row(name, condition, f"over {other}", median(times[other]) / median(spent)))
@@ -238,10 +225,10 @@ def pretraining(bench: Bench) -> None:
     for name, kind in kinds.items():
         if found := bench.attempt(f"pre-training, {name}", partial(steps, bench, kind, path, batch)):
             times[name] = found
-    flops, condition = 3 * crops * work(model.config, samples), f"pre-training on {crops} crops of {seconds:g} s"
+    computed, condition = 3 * crops * flops(model.config, samples, True), f"pre-training on {crops} crops of {seconds:g} s"
     for name, spent in times.items():
         took = median(spent)
-        reached = flops / took / 1e12
+        reached = computed / took / 1e12
         rows = [
             bench.row(name, condition, "seconds_a_step", took, (min(spent), max(spent))),
             bench.row(name, condition, "tflops", reached),

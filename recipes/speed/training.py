@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import folder, row, save, settings
-from encoders import gflop, matrix_rate
+from common import flops, folder, row, save, settings
+from encoders import matrix_rate
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
@@ -94,7 +94,7 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path, dev
         rates.append(matrix_rate(torch.bfloat16, time.perf_counter))
         for name, step in steps.items():
             times[name].append(step())
-    least = 3 * crops * gflop(steps["speechssl", "bf16"].model.config, int(frames)) / median(rates)
+    least = 3 * crops * flops(steps["speechssl", "bf16"].model.config, samples.shape[1]) / 1e9 / median(rates)
     save(exp, _rows(shape, f"training on {crops} crops of {seconds:g} s{where}", times, least))
 
 
