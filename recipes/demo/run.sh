@@ -41,7 +41,7 @@ speechssl evaluate qa "$EXP/corpus" "$EXP" --systems cascade-pocketsphinx --cond
 # recognisers of real speech, where they are on this machine (`speechssl models get whisper-base`); they take seconds a recording
 WHISPERS=$(python "$(dirname "$0")/../whispers.py" openai/whisper-tiny.en openai/whisper-base)
 [ -z "$WHISPERS" ] || speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $WHISPERS --conditions clean pink@5 reverb \
-  --passages "${WHISPER_PASSAGES:-4}"
+  --passages "${WHISPER_PASSAGES:-3}"
 
 code=0
 wait "$beside" || code=$?
