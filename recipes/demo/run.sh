@@ -12,6 +12,8 @@ esac
 EXP=${EXP:-exp/demo${SEED:+-$SEED}${PASSAGES:+-$PASSAGES-passages}}
 SEED=${SEED:-1}
 SYSTEMS="dual cascade-ctc speechbert"
+BF16='from speechssl.encoders.load import has_bf16; print("bf16" if has_bf16(on_cpu=True) else "fp32")'
+FAST="--precision $(python -c "$BF16")" # of what reads units and words: in bf16 several times faster where the processor has it
 
 # Another synthesiser: festival, which no model was trained on, or flite, two of whose voices the models learned from. It runs beside
 # the rest, in a folder of its own; what it prints is kept until it is through.
@@ -20,7 +22,7 @@ other_synthesiser() {
     if command -v $other > /dev/null; then
       speechssl prepare minisqa "$EXP/$other/corpus" --synthesiser $other --passages 0 --dev-passages 0 \
         --test-passages "${OTHER_PASSAGES:-15}" --seed "$SEED" || continue # a voice of it is missing, and this was printed
-      speechssl evaluate qa "$EXP/$other/corpus" "$EXP/$other" --systems $SYSTEMS --conditions clean
+      speechssl evaluate qa "$EXP/$other/corpus" "$EXP/$other" --systems $SYSTEMS $FAST --conditions clean
       speechssl report "$EXP/$other" "$EXP/$other/corpus" --conditions clean
       echo "$other=$EXP/$other" > "$kept/group"
       break
@@ -35,12 +37,12 @@ set +m
 trap 'kill -- -$beside 2> /dev/null || true; rm -rf "$kept"' EXIT
 
 speechssl prepare minisqa "$EXP/corpus" --passages 0 --dev-passages 0 --test-passages "${PASSAGES:-30}" --seed "$SEED"
-speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $SYSTEMS
-speechssl evaluate qa "$EXP/corpus" "$EXP" --systems cascade-pocketsphinx --conditions clean pink@5 --passages "${SPHINX_PASSAGES:-8}"
+speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $SYSTEMS $FAST
+speechssl evaluate qa "$EXP/corpus" "$EXP" --systems cascade-pocketsphinx $FAST --conditions clean pink@5 --passages "${SPHINX_PASSAGES:-8}"
 
 # recognisers of real speech, where they are on this machine (`speechssl models get whisper-base`); they take seconds a recording
 WHISPERS=$(python "$(dirname "$0")/../whispers.py" openai/whisper-tiny.en openai/whisper-base)
-[ -z "$WHISPERS" ] || speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $WHISPERS --conditions clean pink@5 reverb \
+[ -z "$WHISPERS" ] || speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $WHISPERS $FAST --conditions clean pink@5 reverb \
   --passages "${WHISPER_PASSAGES:-3}"
 
 code=0

@@ -3,7 +3,7 @@
 All sides have the same weights and batch. A step is forward, backward and AdamW (fused, on both sides), without dropout: a loss
 that sees the last layer and the convolutions' output, half of the frames hidden. bf16 is autocast, with weights in float32.
 `share_of_limit`: of the time of a step that its matrix products, forward and twice backward, would take at the rate of a large
-product in bf16, which is measured in the same turns; as in encoders.py, attention is left out.
+product in bf16, which is measured in the same turns. Those of attention count, as in gpu.py.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path, dev
         rates.append(matrix_rate(torch.bfloat16, time.perf_counter))
         for name, step in steps.items():
             times[name].append(step())
-    least = 3 * crops * flops(steps["speechssl", "bf16"].model.config, samples.shape[1]) / 1e9 / median(rates)
+    least = 3 * crops * flops(steps["speechssl", "bf16"].model.config, samples.shape[1], True) / 1e9 / median(rates)
     save(exp, _rows(shape, f"training on {crops} crops of {seconds:g} s{where}", times, least))
 
 
@@ -117,8 +117,9 @@ def _rows(shape: str, condition: str, times: dict[tuple[str, str], list[float]],
 
 def main() -> None:
     step = settings("training")
-    for shape, (seconds, crops) in step.values["models"].items():
-        measure(shape, seconds, crops, step.values["repeats"], step.exp)
+    for shape, workloads in step.values["models"].items():
+        for seconds, crops in workloads:
+            measure(shape, seconds, crops, step.values["repeats"], step.exp)
 
 
 if __name__ == "__main__":
