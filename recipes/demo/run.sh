@@ -38,12 +38,12 @@ trap 'kill -- -$beside 2> /dev/null || true; rm -rf "$kept"' EXIT
 
 speechssl prepare minisqa "$EXP/corpus" --passages 0 --dev-passages 0 --test-passages "${PASSAGES:-30}" --seed "$SEED"
 speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $SYSTEMS $FAST
-speechssl evaluate qa "$EXP/corpus" "$EXP" --systems cascade-pocketsphinx $FAST --conditions clean pink@5 --passages "${SPHINX_PASSAGES:-8}"
+speechssl evaluate qa "$EXP/corpus" "$EXP" --systems cascade-pocketsphinx $FAST --conditions clean pink@5 --passages "${SPHINX_PASSAGES:-6}"
 
 # recognisers of real speech, where they are on this machine (`speechssl models get whisper-base`); they take seconds a recording
 WHISPERS=$(python "$(dirname "$0")/../whispers.py" openai/whisper-tiny.en openai/whisper-base)
 [ -z "$WHISPERS" ] || speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $WHISPERS $FAST --conditions clean pink@5 reverb \
-  --passages "${WHISPER_PASSAGES:-3}"
+  --passages "${WHISPER_PASSAGES:-2}"
 
 code=0
 wait "$beside" || code=$?
