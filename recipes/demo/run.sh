@@ -13,7 +13,7 @@ EXP=${EXP:-exp/demo${SEED:+-$SEED}${PASSAGES:+-$PASSAGES-passages}}
 SEED=${SEED:-1}
 SYSTEMS="dual cascade-ctc speechbert"
 BF16='from speechssl.encoders.load import has_bf16; print("bf16" if has_bf16(on_cpu=True) else "fp32")'
-FAST="--precision $(python -c "$BF16")" # of what reads units and words: in bf16 several times faster where the processor has it
+FAST="--precision $(python -c "$BF16")" # of what reads units and words
 
 # Another synthesiser: festival, which no model was trained on, or flite, two of whose voices the models learned from. It runs beside
 # the rest, in a folder of its own; what it prints is kept until it is through.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Speed and exactness of speechssl, transformers, torchaudio, s3prl and scikit-learn, all in one process.
 # Run from the repository root, on an otherwise idle machine: ratios are more robust to other load than times, but not to any load.
-#   bash recipes/speed/run.sh                                           the published run (about 30 minutes of 2 cores)
+#   bash recipes/speed/run.sh                                           the published run (some hours of 2 cores)
 #   bash recipes/speed/run.sh recipes/speed/smoke.yaml exp/speed-smoke  the same in a minute, only to show that it runs
 set -euo pipefail
 . recipes/options.sh

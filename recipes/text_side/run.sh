@@ -198,25 +198,30 @@ if part 4; then
   ask() { # ARM SEED [OPTION ...]: on Mandarin
     speechssl evaluate qa "$EXP/corpus-zh" "$EXP/answers-zh" --systems text --reader "$EXP/models/text-$1-$2" "${@:3}" $(with evaluate)
   }
-  read_english() { # ARM SEED CORPUS [OPTION ...]
-    speechssl train text-qa "$3" "$EXP/models/text-$1-$2" --text-encoder "$(encoder "bilingual-$2")" --seed "$2" "${@:4}" $(with text-qa)
-  }
   vector() { # FILE FIRST SECOND ENCODER [OPTION ...]
-    speechssl text vector "$2" "$3" "$4" "$1" --layer "$(setting shift-layer)" "${@:5}" $(with vector)
+    speechssl text vector "$2" "$3" "$4" "$1" "${@:5}" $(with vector)
+  }
+  transfer() { # NAME ENCODER SEED LAYER SECTION: a reader of English is asked in Mandarin, as it is and with both shifts
+    local name=$1 start=$2 seed=$3 layer=(--layer "$4") section=$5 shifts=$EXP/shifts/$1-$3
+    read_text() { # ARM CORPUS [OPTION ...]
+      speechssl train text-qa "$2" "$EXP/models/text-$1-$seed" --text-encoder "$start" --seed "$seed" "${@:3}" $(with "$section")
+    }
+    read_text "$name" "$EXP/corpus"
+    speechssl evaluate qa "$EXP/corpus" "$EXP/answers" --systems text --reader "$EXP/models/text-$name-$seed" $(with evaluate)
+    ask "$name" "$seed"
+    vector "$shifts/mean-difference.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-$name-$seed" "${layer[@]}"
+    ask "$name" "$seed" --shift "$shifts/mean-difference.safetensors"
+    vector "$shifts/en/zero-mean.safetensors" "$EXP/corpus-zh" "$EXP/corpus" "$start" --method zero-mean "${layer[@]}"
+    read_text "$name.zero-mean" "$EXP/corpus" --shift "$shifts/en/zero-mean.safetensors"
+    vector "$shifts/zero-mean.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-$name.zero-mean-$seed" --method zero-mean "${layer[@]}"
+    ask "$name.zero-mean" "$seed" --shift "$shifts/zero-mean.safetensors"
+    [ "$name" = bilingual ] && name=mandarin || name=mandarin.$name # what training on Mandarin gives
+    read_text "$name" "$EXP/corpus-zh"
+    ask "$name" "$seed"
   }
   for seed in $SEEDS; do
-    shifts=$EXP/shifts/$seed
-    read_english bilingual "$seed" "$EXP/corpus"
-    speechssl evaluate qa "$EXP/corpus" "$EXP/answers" --systems text --reader "$EXP/models/text-bilingual-$seed" $(with evaluate)
-    ask bilingual "$seed"
-    vector "$shifts/mean-difference.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-bilingual-$seed"
-    ask bilingual "$seed" --shift "$shifts/mean-difference.safetensors"
-    vector "$shifts/en/zero-mean.safetensors" "$EXP/corpus-zh" "$EXP/corpus" "$(encoder "bilingual-$seed")" --method zero-mean
-    read_english bilingual.zero-mean "$seed" "$EXP/corpus" --shift "$shifts/en/zero-mean.safetensors"
-    vector "$shifts/zero-mean.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-bilingual.zero-mean-$seed" --method zero-mean
-    ask bilingual.zero-mean "$seed" --shift "$shifts/zero-mean.safetensors"
-    read_english mandarin "$seed" "$EXP/corpus-zh" # what training on Mandarin gives
-    ask mandarin "$seed"
+    [[ " $(setting languages) " != *" bilingual "* ]] || transfer bilingual "$(encoder "bilingual-$seed")" "$seed" "$(setting shift-layer)" text-qa
+    for name in $(setting multilingual); do transfer "${name##*/}" "$name" "$seed" "$(setting multilingual-shift-layer)" multilingual-text-qa; done
   done
 
   stage "10 part 4, the step to speech: units of English and Mandarin in one encoder"
