@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from transformers import LongformerConfig, LongformerModel
 
+from speechssl.errors import InputError
 from speechssl.textlm import load_text_encoder
 
 SAME = (
@@ -49,7 +50,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where the Longformer goes")
     parser.add_argument("--window", type=int, default=512, help="tokens that a token sees in local attention (512)")
     o = parser.parse_args()
-    model, tokenizer = load_text_encoder(o.encoder)
+    try:
+        model, tokenizer = load_text_encoder(o.encoder)
+    except InputError as error:
+        parser.error(str(error))
     if model.config.model_type != "bert" or o.window < 2 or o.window % 2:
         parser.error(f"{o.encoder} must be a BERT (it is {model.config.model_type}), and --window an even number from 2 on")
     longformer(model, o.window).save_pretrained(o.folder)
