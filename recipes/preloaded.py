@@ -93,7 +93,8 @@ def commands(modules: Sequence[str] = MODULES, **environment: str) -> Iterator[s
     if not sys.platform.startswith("linux"):
         yield usual
         return
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:  # its name is short enough for a socket's
+    short = tempfile.gettempdir() if len(tempfile.gettempdir()) < 80 else "/tmp"  # a socket's name has at most 107 bytes
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=short) as folder:
         path, whole = f"{folder}/socket", os.environ | environment
         for name in ("speechssl", "python"):
             program = Path(folder, name)

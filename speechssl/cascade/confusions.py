@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cache, cached_property, lru_cache
-from itertools import cycle, islice
+from itertools import cycle, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -172,20 +172,20 @@ class ConfusionModel:
         trusted = confusions.substituted / (confusions.substituted + 1)
         if first < trusted:
             return self._drawn(word, confusions.taken_for, first / trusted)
-        if (word, None) not in self.cache:
+        if ("far", word) not in self.cache:
             others = [w for w in self.vocabulary if w != word]
             spelling = [_letters(w, self.language) for w in others]
             distances = cdist([_letters(word, self.language)], spelling, scorer=Levenshtein.normalized_distance)[0]
-            self.cache[word, None] = others, distances
-        others, distances = self.cache[word, None]
+            self.cache["far", word] = others, distances
+        others, distances = self.cache["far", word]
         if not others or not self.distances:
             return word
         distance = self.distances[int((first - trusted) / (1 - trusted) * len(self.distances))]
-        if (word, distance) not in self.cache:
+        if ("near", word, distance) not in self.cache:
             gaps = np.abs(distances - distance)
             near = np.flatnonzero(gaps <= gaps.min() + NEAR)
-            self.cache[word, distance] = {others[i]: self.vocabulary[others[i]] for i in near}
-        return self._drawn((word, distance), self.cache[word, distance], second)
+            self.cache["near", word, distance] = {others[i]: self.vocabulary[others[i]] for i in near}
+        return self._drawn((word, distance), self.cache["near", word, distance], second)
 
     def _drawn(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
         """A word by how often it occurs. key: of these counts; chance: uniform in [0, 1)."""
@@ -193,6 +193,21 @@ class ConfusionModel:
             self.cache["drawn", key] = list(counts), np.cumsum(list(counts.values()), dtype=np.float64).tolist()
         names, cumulated = self.cache["drawn", key]
         return names[min(bisect_right(cumulated, chance * cumulated[-1]), len(names) - 1)]
+
+
+def misrecognised(model: ConfusionModel, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
+    """Written words with errors (`ConfusionModel.simulate`), and the place of the written word that each comes from.
+
+    One in which nothing is wrong stays as it is written, with its capitals and punctuation.
+    """
+    spelling = [spelt_words(word, model.language) for word in words]
+    edits = model.simulate([w for each in spelling for w in each], wer, name, seed)
+    owners = [place for place, each in enumerate(spelling) for _ in each]
+    read = []
+    for place, group in groupby(edits, key=lambda edit: owners[edit[1]]):
+        recognised = [word for word, _ in group]
+        read += [(word, place) for word in ([words[place]] if recognised == spelling[place] else recognised)]
+    return read
 
 
 def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> ConfusionModel:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,6 +87,15 @@ def start(path: str, folder: Path) -> subprocess.Popen[bytes]:
 
 def test_with_its_caller_dies_what_it_started(light: str, tmp_path: Path) -> None:
     kill_when((tmp_path / "runs").exists, start(light, tmp_path))
+
+
+def test_a_folder_for_temporary_files_may_have_a_long_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (long := tmp_path / ("long" * 30)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    (tmp_path / "hello.py").write_text(HELLO)
+    with preloaded.commands(["speechssl.errors"]) as path:
+        assert call(path, "python", "hello.py", "3", cwd=tmp_path, input="").returncode == 1
+    assert (tmp_path / "forked").exists()
 
 
 def test_with_the_tests_end_all_commands(tmp_path: Path) -> None:
