@@ -32,6 +32,7 @@ mkdir -p "$EXP/test-only"
 speechssl prepare squad "$EXP/test-only" "$EXP/test" --speak $(with speak)
 get_whispers
 speechssl evaluate qa "$EXP/test" "$EXP/spoken" --models "$EXP/models" --systems text cascade-ctc $WHISPERS $(with evaluate)
+python recipes/real_questions/losses.py "$EXP/spoken" "$EXP/test"
 speechssl report "$EXP/spoken" "$EXP/test"
 
 stage "4 the reader is put where \`speechssl answer\` looks for it"

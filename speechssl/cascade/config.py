@@ -118,7 +118,6 @@ class TrainTextQa:
       speechssl train text-qa corpus exp/text-qa
       speechssl train text-qa corpus exp/text-qa --text-encoder bert-base-chinese --subwords pinyin
       speechssl train text-qa squad exp/text-qa-2 --start people-en/text-qa
-      speechssl train text-qa squad exp/text-qa-3 --start exp/text-qa-2 --errors exp/errors/confusions.json
     """
 
     corpus: Path = argument("prepared corpus")
@@ -127,14 +126,6 @@ class TrainTextQa:
     passages: Count | None = option(None, "only the first N passages of the split and their questions; default: all")
     learning_rates: tuple[Amount, ...] = option((), LEARNING_RATES, least=1)
     shift: Path | None = option(None, "vector of `speechssl text vector` that is added to a layer, in training and afterwards")
-    errors: Path | None = option(
-        None,
-        "confusions.json of `evaluate confusions`: train on what a recogniser with such errors would write as well; default: on "
-        "correct words alone",
-    )
-    error_rates: tuple[Share, ...] = option(
-        (0.1, 0.2), "word error rates of --errors; every question comes as it is written, and once at each of them", least=1
-    )
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=30), "reader", without=("noise",))
 
@@ -147,9 +138,7 @@ class TrainTextQa:
             self.out,
             self.learning_rates,
             self.qa,
-            lambda out, qa: train_text(
-                self.corpus, out, qa, shipped(self.start), self.shift, self.passages, self.errors, self.error_rates
-            ),
+            lambda out, qa: train_text(self.corpus, out, qa, shipped(self.start), self.shift, self.passages),
         )
         print(f"{self.out}: text QA{best_of(self.out)}")
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cache, cached_property, lru_cache
-from itertools import cycle, groupby, islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -193,21 +193,6 @@ class ConfusionModel:
             self.cache["drawn", key] = list(counts), np.cumsum(list(counts.values()), dtype=np.float64).tolist()
         names, cumulated = self.cache["drawn", key]
         return names[min(bisect_right(cumulated, chance * cumulated[-1]), len(names) - 1)]
-
-
-def misrecognised(model: ConfusionModel, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
-    """Written words with errors (`ConfusionModel.simulate`), and the place of the written word that each comes from.
-
-    One in which nothing is wrong stays as it is written, with its capitals and punctuation.
-    """
-    spelling = [spelt_words(word, model.language) for word in words]
-    edits = model.simulate([w for each in spelling for w in each], wer, name, seed)
-    owners = [place for place, each in enumerate(spelling) for _ in each]
-    read = []
-    for place, group in groupby(edits, key=lambda edit: owners[edit[1]]):
-        recognised = [word for word, _ in group]
-        read += [(word, place) for word in ([words[place]] if recognised == spelling[place] else recognised)]
-    return read
 
 
 def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> ConfusionModel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -112,38 +112,21 @@ def transcribe_pieces(
 # ---- questions about written passages
 
 
-Misreading = Callable[[list[str], str], list[tuple[str, int]]]  # words and the id of their text -> words, places in those before
-
-
-def as_written(words: list[str], _: str) -> list[tuple[str, int]]:
-    return [(word, place) for place, word in enumerate(words)]
-
-
-def text_examples(
-    data: Corpus, codec: TextCodec, readings: Sequence[Misreading] = (as_written,)
-) -> tuple[list[Example], dict[str, str]]:
-    """An example a question and reading, from what is written of its passage; and the questions left out: id -> why.
-
-    readings: of passages and questions, such as with errors; one that loses the whole answer gives no example.
-    """
-    examples: list[Example] = []
-    left_out: dict[str, str] = {}
+def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
+    """One example a question, from what is written of its passage; and the questions left out: id -> why."""
+    examples, left_out = [], {}
     for question in data.answerable:
         passage = data.passages[question.passage]
         words, span = answer_words(passage, question)
         if span is None:
             left_out[question.id] = f"no word of passage {passage.id} lies within the times, or at the offset, of its answer"
             continue
-        asked, before = [word for word, _ in pieces(question.written, question.language)], len(examples)
-        for reading in readings:
-            question_ids, _ = codec.encode([word for word, _ in reading(asked, question.id)])
-            read = reading(words, passage.id)
-            ids, owners = codec.encode([word for word, _ in read])
-            places = np.array([place for _, place in read], int)[owners]
-            inside = np.flatnonzero((places >= span[0]) & (places <= span[1]))
-            if len(inside):
-                examples.append(Example(question_ids, ids, int(inside[0]), int(inside[-1])))
-        if len(examples) == before:
+        question_ids, _ = codec.encode([word for word, _ in pieces(question.written, question.language)])
+        ids, owners = codec.encode(words)
+        inside = np.flatnonzero((owners >= span[0]) & (owners <= span[1]))
+        if len(inside):
+            examples.append(Example(question_ids, ids, int(inside[0]), int(inside[-1])))
+        else:
             left_out[question.id] = "the tokeniser leaves nothing of its question or answer"
     return examples, left_out
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from speechssl.audio import read_audio
 from speechssl.cascade.config import CtcOptions
-from speechssl.cascade.confusions import Edit, confusions_card, misrecognised, read_confusions
-from speechssl.cascade.data import Misreading, Record, as_written, text_examples
+from speechssl.cascade.data import Record, text_examples
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, load_text
@@ -44,7 +42,7 @@ from speechssl.dual.train import (
 from speechssl.encoders.load import SpeechEncoder
 from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import hash_files, hash_json, stage
+from speechssl.io import hash_json, stage
 from speechssl.metrics import word_error_rate
 from speechssl.processes import is_main, main_first
 from speechssl.text import error_metric, language_of
@@ -216,36 +214,24 @@ def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedT
 
 
 def train_text(
-    corpus: Path,
-    out: Path,
-    options: QaOptions,
-    start: Path | None = None,
-    shift: Path | None = None,
-    passages: int | None = None,
-    errors: Path | None = None,
-    error_rates: Sequence[float] = (),
+    corpus: Path, out: Path, options: QaOptions, start: Path | None = None, shift: Path | None = None, passages: int | None = None
 ) -> None:
     """Train text QA on the words of a split; once. The tokeniser is saved beside the model.
 
     start: text QA to go on from, with its tokeniser, in the place of a text encoder. shift: what is added to a layer of the
     encoder; it is kept beside the model, and added whenever that reads. passages: only the first so many, with their questions.
-    errors: of a recogniser (`evaluate confusions`); every question comes as it is written, and at each of the error rates
-    (fractions of words) with such errors in it and in its passage.
     Questions whose answer has neither times nor an offset with words of the passage there are listed and left out.
-    Raises InputError where `out` holds a reader that was made from other inputs, or `start` is no text QA, or the errors are of
-    another language.
+    Raises InputError where `out` holds a reader that was made from other inputs, or `start` is no text QA.
     """
     check_share(options.batch, options.short_batch)
     begun, (added, shifted) = weights_of(start), load_shift(shift) if shift else (None, {})
     sources = {"data": data_hash(corpus, options.split)} | start_of(out, options.text_encoder, start)
     sources |= held_out_hash(corpus, options.evaluation) | ({"shift": shifted["hash"]} if shift else {})
     sources |= {"passages": passages} if passages else {}
-    sources |= {"errors": hash_files([errors]), "error_rates": list(error_rates)} if errors else {}
     with stage(out, sources, settings(options), grows="options.training.steps") as step:
         if step.done:
             return
         data = first_passages(load_corpus(corpus, options.split), passages)
-        readings = [as_written, *(misreadings(errors, error_rates, data.language, options.training.seed) if errors else ())]
         if start:
             model, _, base = load_reader(start)
             if base.get("what") != "text QA":
@@ -264,38 +250,18 @@ def train_text(
             if is_main():
                 added.save(out / SHIFT)
         layout = layout_of(options, *special_tokens(tokenizer))
-        examples, left_out = text_examples(data, TextCodec(tokenizer), readings)
+        examples, left_out = text_examples(data, TextCodec(tokenizer))
         report_set_aside(left_out, "training of text QA", "question")
         if is_main():
             tokenizer.save_pretrained(out)
         card: dict[str, Any] = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": corpus_card(corpus)}
         card |= {"subwords": options.subwords, "characters": options.characters, "left_out": len(left_out)}
         card |= {"passages": len(data.passages)}
-        card |= {"errors": {"rates": list(error_rates)} | confusions_card(errors)} if errors else {}
         card |= {"shift": shifted} if shift else {}
         card |= ({"start": begun} if start else {}) | licences(corpus, options.text_encoder, start)
         fit_spans(
             model, examples, layout, options, out, card, word_evaluation(corpus, model, layout, TextCodec(tokenizer), options)
         )
-
-
-def misreadings(errors: Path, rates: Sequence[float], language: str, seed: int) -> list[Misreading]:
-    """A reading with simulated errors for each of the rates. Raises InputError where the errors are of another language."""
-    confusions = read_confusions(errors)
-    if language_of(confusions.language) != language_of(language):
-        raise InputError(
-            f"the errors of {errors} were fitted on {confusions.language!r}, and the corpus is in {language!r}; fit errors on its "
-            "language (`speechssl evaluate confusions`)"
-        )
-
-    @cache  # a passage comes again with each of its questions
-    def read(words: tuple[str, ...], wer: float, name: str) -> list[Edit]:
-        return misrecognised(confusions, words, wer, f"{wer:g} {name}", seed)
-
-    def reading(wer: float) -> Misreading:
-        return lambda words, name: read(tuple(words), wer, name)
-
-    return [reading(wer) for wer in rates]
 
 
 def word_evaluation(corpus: Path, model: SpanModel, layout: Layout, codec: TextCodec, options: QaOptions) -> Evaluation | None:

@@ -14,7 +14,6 @@ from speechssl.cascade.confusions import (
     WordConfusions,
     counted,
     fit_confusions,
-    misrecognised,
     read_confusions,
     spelt_words,
     write_confusions,
@@ -64,21 +63,6 @@ def test_as_many_words_err_as_are_asked_for_in_the_shares_of_the_fit(model, refe
     found = counted(list(zip(references, simulated, strict=True)), "en")
     for kind in ("substituted", "deleted", "inserted"):
         assert getattr(found, kind) / found.wer == pytest.approx(getattr(model.rates, kind) / model.rates.wer, abs=0.04)
-
-
-@given(seed=st.integers(0, 9), wer=st.floats(0.05, 0.8), data=st.data())
-def test_written_words_keep_their_spelling_where_nothing_is_wrong_and_their_place(model, seed, wer, data):
-    forms = st.sampled_from(["{}", "{},", "({})", "{}-the", "–"])
-    words = [data.draw(forms).format(w).capitalize() for w in text(12, seed).split()]
-    read = misrecognised(model, words, wer, "p", seed)
-    spelling = [spelt_words(w, "en") for w in words]
-    places = [place for place, each in enumerate(spelling) for _ in each]
-    simulated = [(w, places[at]) for w, at in model.simulate([w for each in spelling for w in each], wer, "p", seed)]
-    assert [place for _, place in read] == sorted(place for _, place in read)
-    assert [(w, place) for written, place in read for w in spelt_words(written, "en")] == simulated
-    for place, each in enumerate(spelling):
-        if each and [w for w, at in simulated if at == place] == each:
-            assert (words[place], place) in read
 
 
 def test_what_comes_in_does_not_change_what_a_word_is_taken_for(model):

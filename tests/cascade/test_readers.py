@@ -15,13 +15,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from speechssl.cascade.config import ReaderOptions
-from speechssl.cascade.confusions import fit_confusions, write_confusions
-from speechssl.cascade.data import as_written, text_examples
 from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa, word_bounds, written_words
-from speechssl.cascade.train import misreadings, train_text
+from speechssl.cascade.train import train_text
 from speechssl.cli import main
 from speechssl.config import TEXT_FAMILIES, TrainingOptions
-from speechssl.data.records import Answer, Passage, Question, Span, load_corpus, write_records
+from speechssl.data.records import Answer, Passage, Question, Span, write_records
 from speechssl.dual.config import QaOptions
 from speechssl.errors import InputError
 from speechssl.eval.config import Qa
@@ -29,7 +27,7 @@ from speechssl.eval.spoken_qa import run_evaluation
 from speechssl.io import MODELS, hash_files, model_folder, read_json
 from speechssl.results import read_rows
 from speechssl.systems import load_systems
-from speechssl.textlm import Shift, TextCodec
+from speechssl.textlm import Shift
 
 from ..files import change_json, refused, same_files
 from .conftest import transcript
@@ -327,33 +325,25 @@ def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_giv
 
 
 def test_text_qa_of_the_first_passages_alone(checkpoint, corpus, tmp_path):
-    sizes = "--steps 1 --warmup-steps 0 --batch 1 --window 40 --stride 20 --answer 6 --max-question 20".split()
+    sizes = [
+        "--steps",
+        "1",
+        "--warmup-steps",
+        "0",
+        "--batch",
+        "1",
+        "--window",
+        "40",
+        "--stride",
+        "20",
+        "--answer",
+        "6",
+        "--max-question",
+        "20",
+    ]
     call = ["train", "text-qa", str(corpus), str(tmp_path / "out"), "--text-encoder", str(checkpoint("BERT")), "--split", "test"]
     assert main([*call, *sizes, "--passages", "1"]) == 0 and read_json(tmp_path / "out/card.json")["passages"] == 1
     assert main([*call, *sizes]) == 2  # of another part of the corpus
-
-
-def test_text_qa_learns_from_errors_of_a_recogniser_too(checkpoint, corpus, tmp_path, capsys):
-    misread = [(STORY, STORY.replace("lantern", "lantin"))]
-    write_confusions(tmp_path / "errors.json", fit_confusions(misread, "en"), {"asr": "somebody"})
-    codec, data = TextCodec(AutoTokenizer.from_pretrained(checkpoint("BERT"))), load_corpus(corpus, "test")
-    readings = [as_written, *misreadings(tmp_path / "errors.json", [1e-6, 0.5], "en", 0)]
-    plain, clean, wrong = text_examples(data, codec, readings)[0]
-    assert plain.passage.tolist() == clean.passage.tolist() != wrong.passage.tolist()
-    for example in (plain, clean):
-        answer = example.passage[example.first : example.last + 1]
-        assert answer.tolist() == codec.encode(["the", "silver", "lantern"])[0].tolist()
-
-    call = ["train", "text-qa", str(corpus), str(tmp_path / "out"), "--text-encoder", str(checkpoint("BERT")), "--split", "test"]
-    call += "--steps 1 --warmup-steps 0 --batch 1 --window 40 --stride 20 --answer 6 --max-question 20".split()
-    assert main([*call, "--errors", str(tmp_path / "errors.json"), "--error-rates", "0.3"]) == 0
-    errors = read_json(tmp_path / "out/card.json")["errors"]
-    assert errors["rates"] == [0.3] and errors["asr"] == "somebody"
-    assert main(call) == 2 and "made from other inputs" in capsys.readouterr().err
-
-    write_confusions(tmp_path / "zh.json", fit_confusions([("你好", "你号")], "zh"), {})
-    assert main([*call[:3], str(tmp_path / "new"), *call[4:], "--errors", str(tmp_path / "zh.json")]) == 2
-    assert "fit errors on its language" in capsys.readouterr().err and not (tmp_path / "new/card.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
+from speechssl.data.records import Answer, Passage, Question, Span, load_corpus, write_records
 from speechssl.io import read_json, write_json
 from speechssl.results import read_rows
 from speechssl.stats import ItemScore, resampled
@@ -71,13 +71,34 @@ def test_tables_may_lie_in_folders_with_blanks(tmp_path: Path) -> None:
 def test_smoke_run_reads_and_hears(tmp_path: Path, quick: str) -> None:
     exp = tmp_path / "exp"
     arguments = ("real_questions/run.sh", "recipes/real_questions/smoke.yaml", str(exp))
-    run(*arguments, PATH=quick)
+    assert "| cascade-ctc | clean |" in run(*arguments, PATH=quick).stdout.partition("## Where cascades lose")[2]
     rows = read_rows(exp / "spoken" / "results.jsonl")
     assert {(row.system, row.metric) for row in rows} >= {(name, "f1") for name in ("text", "cascade-ctc")}
     assert (exp / "spoken" / "report.html").is_file() and read_rows(exp / "written-dev" / "results.jsonl")
     made = {p: p.stat().st_mtime_ns for p in exp.rglob("*.safetensors")}
     run(*arguments, PATH=quick)
     assert {p: p.stat().st_mtime_ns for p in made} == made
+
+
+def test_lost_by_spelling_is_what_the_words_in_the_same_place_lose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    losses = script("real_questions/losses.py")
+    words = "It was led by Maxime Faget, in-house, in 1961.".split()
+    recognised = "it was led by Maxim Fagit in house in 1961 and".split()
+    places = {(4, 5): "Maxim Fagit", (6, 6): "in house", (8, 8): "1961", (0, 3): "it was led by"}
+    assert {at: " ".join(losses.written_for(words, recognised, *at)) for at in places} == places
+    assert losses.written_for(words, ["it", "was"], 4, 5) == losses.written_for([], [], 0, 0) == []
+
+    spans = tuple(Span(w, i, i + 1) for i, w in enumerate(words))
+    write_records(tmp_path / "corpus/test/passages.jsonl", [Passage("p", "", 11.0, " ".join(words), "s", "en", spans)])
+    asked = [Question(n, "p", "", 0.0, n, "s", "en", (Answer(a, 0, 1),)) for n, a in (("who", "Maxime Faget"), ("when", "1961"))]
+    write_records(tmp_path / "corpus/test/questions.jsonl", asked)
+    write_json(tmp_path / "corpus/card.json", {})
+    known = {"who": {"text": "Maxime Faget,", "start": 4, "end": 6}, "when": {"text": "1961.", "start": 8, "end": 9}}
+    write_json(tmp_path / "out/predictions/text/clean.json", {"answers": known})
+    heard = {"answers": {"who": {"text": "Maxim Fagit"}}, "transcripts": {"p": " ".join(recognised)}}  # the other failed
+    write_json(tmp_path / "out/predictions/cascade-ctc/clean.json", heard)
+    losses.main(tmp_path / "out", tmp_path / "corpus")
+    assert "| cascade-ctc | clean | 100.0 | 50.0 | 0.0 | -50.0" in capsys.readouterr().out
 
 
 # ---- textless.sh

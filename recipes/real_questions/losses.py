@@ -1,0 +1,70 @@
+"""What a cascade loses by the spelling of answers, and what in reading: python recipes/real_questions/losses.py RESULTS CORPUS
+
+RESULTS is the folder of `evaluate qa` with the system `text` and cascades, CORPUS its corpus, whose words have times. `text`
+answers from the correct words. The same words as the recogniser wrote them (the passage aligned word by word, Levenshtein) are the
+answer of a reader that errors do not lead astray: what F1 falls to is lost by spelling. What the cascade loses beyond that is lost
+in reading. Percent, means over questions; 95 % intervals of the differences draw passages. Prints a table.
+"""
+
+import sys
+from pathlib import Path
+
+from rapidfuzz.distance import Levenshtein
+
+from speechssl.data.records import Corpus, load_corpus
+from speechssl.io import read_json
+from speechssl.metrics import token_f1
+from speechssl.results import Table
+from speechssl.stats import BootstrapUnits, paired_difference
+from speechssl.text import spelt
+
+
+def written_for(reference: list[str], recognised: list[str], first: int, last: int) -> list[str]:
+    """The recognised words in the place of the words first..last of the reference; none where all of them were missed."""
+    (before, owners), (after, written) = (
+        zip(*((letters, i) for i, word in enumerate(words) for letters in spelt(word).split()), strict=True) if words else ((), ())
+        for words in (reference, recognised)
+    )
+    found = [
+        written[code.dest_start + place - code.src_start]
+        for code in Levenshtein.opcodes(before, after)
+        if code.tag in ("equal", "replace")
+        for place in range(code.src_start, code.src_end)
+        if first <= owners[place] <= last
+    ]
+    return recognised[found[0] : found[-1] + 1] if found else []
+
+
+def row(name: str, condition: str, corpus: Corpus, known: dict, heard: dict) -> tuple[str, ...]:
+    """known, heard: predictions of `text` and of the cascade."""
+    written, respelt, read, passages = [], [], [], []
+    for question in corpus.answerable:
+        answer, passage = known["answers"][question.id], corpus.passages[question.passage]
+        inside = [i for i, w in enumerate(passage.words) if answer["start"] <= (w.start + w.end) / 2 < answer["end"]]
+        words, gold = [w.text for w in passage.words], [a.text for a in question.answers]
+        spelling = written_for(words, heard["transcripts"].get(passage.id, "").split(), inside[0], inside[-1]) if inside else []
+        texts = answer["text"], " ".join(spelling), heard["answers"].get(question.id, {}).get("text", "")
+        for scores, text in zip((written, respelt, read), texts, strict=True):
+            scores.append(100 * token_f1(text, gold, corpus.language))
+        passages.append(passage.id)
+    units = BootstrapUnits("passage", tuple((name,) for name in passages))
+    means = (f"{sum(scores) / len(scores):.1f}" for scores in (written, respelt, read))
+    losses = (paired_difference(after, before, units) for before, after in ((written, respelt), (respelt, read)))
+    return name, condition, *means, *(f"{i.value:+.1f} [{i.low:+.1f}, {i.high:+.1f}]" for i in losses)
+
+
+def main(results: Path, corpus: Path) -> None:
+    data, known = load_corpus(corpus, "test"), read_json(results / "predictions/text/clean.json")
+    if not any(p.words for p in data.passages.values()):
+        print(f"left out: where cascades lose, since the words of {corpus} have no times")
+        return
+    rows = [
+        row(path.parent.name, path.stem, data, known, read_json(path))
+        for path in sorted(results.glob("predictions/cascade-*/*.json"))
+    ]
+    columns = ("system", "condition", "F1 of text", "the same words, recognised", "F1", "lost by spelling", "lost in reading")
+    print(Table("Where cascades lose", columns, tuple(rows), "Of passages and questions both recognised.").markdown)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
