@@ -1,4 +1,4 @@
-"""Split NMSQA's dev table by article into train, dev and test, as SQuAD JSON.
+"""Split NMSQA's dev table by article into train, dev and test, as SQuAD JSON with the licence of SQuAD's texts.
 
     python recipes/real_questions/split.py dev.parquet OUT --without dev_ids_also_in_test.txt
 
@@ -47,7 +47,7 @@ for split in ("train", "dev", "test"):
         for (of, title), passages in articles.items()
         if of == split
     ]
-    (options.out / f"{split}.json").write_text(json.dumps({"version": "1.1", "data": data}))
+    (options.out / f"{split}.json").write_text(json.dumps({"version": "1.1", "licence": "CC BY-SA 4.0", "data": data}))
     passages = sum(len(a["paragraphs"]) for a in data)
     questions = sum(len(p["qas"]) for a in data for p in a["paragraphs"])
     print(f"{options.out / split}.json: {len(data)} articles, {passages} passages, {questions} questions")

@@ -68,6 +68,7 @@ for split in dev test; do evaluate $split on-$split evaluate $SYSTEMS; done
 get_whispers
 evaluate test on-some evaluate-some $SYSTEMS $WHISPERS
 speechssl compare "$OUT/on-test" --out "$OUT/compare" --metric ff1
+speechssl compare "$OUT/on-some" --out "$OUT/compare-some" --metric ff1 # where the cascades fall below DUAL
 python recipes/real_questions/table.py "$OUT"
 
 stage "7 what more questions would give: DUAL on whole articles with a part of the questions, at equal steps"

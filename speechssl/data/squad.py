@@ -306,6 +306,7 @@ def prepare_squad(
 ) -> dict[str, Any]:
     """Write `out` and return its data report. language: of texts and speech; corpus: what the report and the card call it.
 
+    A file that is none of the published ones may state its `licence` beside `data`; the card then has it.
     Raises InputError for a source without such a file, a damaged file, a language that is not its own, or word times that are none.
     """
     source, language = checked_source(source, LAYOUT), language_of(language)  # refuses one without rules
@@ -344,7 +345,13 @@ def prepare_squad(
             attached[split] = records, replace(takes, unused=len(here)).attach
         return attached
 
-    about = ABOUT[corpus] if counts else {"title": "JSON in the layout of " + ABOUT[corpus]["title"].split()[0]}
+    about = ABOUT[corpus]
+    if not counts:  # somebody's own, who may say of it what others will have to
+        written = [load_json(path, halves=True) for path in files.values()]
+        licences = sorted({str(values["licence"]) for values in written if isinstance(values, dict) and values.get("licence")})
+        about = {"title": f"JSON in the layout of {about['title'].split()[0]}"} | (
+            {"licence": ", ".join(licences)} if licences else {}
+        )
     about, options = about | {"language": language}, {"language": language, **recorded}
     return prepared_texts(corpus, source, out, wanted, files, read, LAYOUT, published, about, options)
 

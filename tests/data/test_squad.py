@@ -288,6 +288,14 @@ def test_one_folder_of_recordings_for_two_splits(tmp_path, squad_json, recording
     assert card["title"] == "JSON in the layout of SQuAD" and "licence" not in card  # not the published files
 
 
+def test_a_file_may_state_its_licence(tmp_path, squad_json):
+    for split, licence in (("train", "CC0"), ("test", "CC BY 4.0")):
+        path = squad_json(tmp_path / f"in/{split}.json", (TEXT, ASKED[:1]))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"licence": licence}))
+    prepare_squad(tmp_path / "in", tmp_path / "out")
+    assert json.loads((tmp_path / "out/card.json").read_text())["licence"] == "CC BY 4.0, CC0"
+
+
 def test_a_passage_and_a_question_of_one_id_are_two_files(tmp_path, squad_json, recording):
     path = squad_json(tmp_path / "in/test.json", ("Rome it is.", [("x", "Where?", [("Rome", 0)])]))
     content = json.loads(path.read_text())

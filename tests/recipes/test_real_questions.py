@@ -74,6 +74,7 @@ def test_smoke_run_reads_and_hears(tmp_path: Path, quick: str) -> None:
     assert "| cascade-ctc | clean |" in run(*arguments, PATH=quick).stdout.partition("## Where cascades lose")[2]
     rows = read_rows(exp / "spoken" / "results.jsonl")
     assert {(row.system, row.metric) for row in rows} >= {(name, "f1") for name in ("text", "cascade-ctc")}
+    assert read_json(exp / "text-qa/card.json")["licences"]["trained_on"][-1] == "squad, CC BY-SA 4.0"
     assert (exp / "spoken" / "report.html").is_file() and read_rows(exp / "written-dev" / "results.jsonl")
     made = {p: p.stat().st_mtime_ns for p in exp.rglob("*.safetensors")}
     run(*arguments, PATH=quick)
