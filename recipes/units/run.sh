@@ -164,21 +164,16 @@ answer() { # NAME ENCODER CODEBOOK: clean and in noise, and another synthesiser;
   speechssl evaluate qa "$CORPUS" "$EXP/answers/$1" "${model[@]}" $(with answers) --conditions clean $(setting answer-noise) ${KITCHEN:+"$KITCHEN@5"}
   [ ! -d "$EXP/festival" ] || speechssl evaluate qa "$EXP/festival" "$EXP/answers-festival/$1" "${model[@]}" $(with answers) --conditions clean
 }
-for arm in $ARMS; do
-  encoder=$EXP/$arm/encoder known=$EXP/$arm/known.safetensors layer=
-  case $arm in
-    start) answer start "$START/encoder" "$START/units.safetensors"; continue ;;
-    mfcc | fbank) encoder=$arm known=$EXP/$arm-known.safetensors ;;
-    teacher) encoder=$TEACHER known=$EXP/$arm-known.safetensors layer="--layer 4" ;; # which its clusters are of, too
-    whisper-base) encoder=openai/whisper-base known=$EXP/$arm-known.safetensors layer="--layer 4" ;;
-    *) [ -d "$encoder" ] || continue ;;
-  esac
+for arm in $ARMS; do # of the others mfcc and fbank are no encoders, and the frames of Whisper stand elsewhere than those of the units
+  if [ "$arm" = start ]; then answer start "$START/encoder" "$START/units.safetensors"; fi
+  [ -d "$EXP/$arm/encoder" ] || continue
+  known=$EXP/$arm/known.safetensors
   if reads_known "$arm"; then
     known=$EXP/$arm/known-out.safetensors
   else
-    speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$encoder" "$known" $(with transfer) $layer
+    speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$EXP/$arm/encoder" "$known" $(with transfer)
   fi
-  answer "$arm" "$encoder" "$known"
+  answer "$arm" "$EXP/$arm/encoder" "$known"
 done
 
 stage "7 the table"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import sys
 import time
 import traceback
@@ -244,7 +245,12 @@ def _made(config: Any) -> Any:
 def _record(config: Any, seconds: float) -> None:
     """Add a line to the file that $SPEECHSSL_USAGE names, in the folder of a recipe's run: what a verb took, by its stage."""
     file = Path(os.environ[USAGE])
-    disk = sum(path.stat().st_size for path in file.parent.rglob("*") if path.is_file() and not path.is_symlink()) / 2**30
+    disk = 0.0
+    for folder, _, names in os.walk(file.parent):
+        for name in names:
+            with suppress(FileNotFoundError):  # another verb of the run may have removed it meanwhile
+                found = os.lstat(os.path.join(folder, name))
+                disk += found.st_size / 2**30 if stat.S_ISREG(found.st_mode) else 0
     places = [str(getattr(config, name)) for name in ("corpus", "out") if hasattr(config, name)]
     command = " ".join([type(config).__name__, *places])
     line = {"stage": os.environ.get("SPEECHSSL_STAGE", ""), "command": command, "seconds": round(seconds, 1)}

@@ -160,6 +160,16 @@ def test_no_recipe_sets_a_variable_of_the_options(run: str) -> None:
     assert set.intersection(*assigned) <= {"CONFIG"} and {"FIRST", "STAGE"} <= assigned[0]
 
 
+def test_files_that_vanish_while_the_folder_is_measured_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two verbs in one folder: a lock was removed between being found and being measured, and the other verb ended with 2."""
+    monkeypatch.setenv("SPEECHSSL_USAGE", str(tmp_path / "usage.jsonl"))
+    (tmp_path / "there").write_bytes(bytes(2**20))
+    walked = list(os.walk(tmp_path))
+    monkeypatch.setattr(os, "walk", lambda top: ((folder, inside, [*names, ".gone.lock"]) for folder, inside, names in walked))
+    assert main(["completion", "bash"]) == 0
+    assert read_lines(tmp_path / "usage.jsonl")[0]["disk_gb"] == pytest.approx(2**-10, abs=5e-4)
+
+
 def test_what_commands_took_becomes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPEECHSSL_USAGE", str(tmp_path / "usage.jsonl"))
     for stage in ("1 shells", "1 shells", "2 again"):
