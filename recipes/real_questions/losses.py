@@ -15,7 +15,7 @@ from speechssl.data.records import Corpus, load_corpus
 from speechssl.io import read_json
 from speechssl.metrics import token_f1
 from speechssl.results import Table
-from speechssl.stats import BootstrapUnits, paired_difference
+from speechssl.stats import BootstrapUnits, Interval, paired_difference
 from speechssl.text import spelt
 
 
@@ -35,22 +35,26 @@ def written_for(reference: list[str], recognised: list[str], first: int, last: i
     return recognised[found[0] : found[-1] + 1] if found else []
 
 
-def row(name: str, condition: str, corpus: Corpus, known: dict, heard: dict) -> tuple[str, ...]:
-    """known, heard: predictions of `text` and of the cascade."""
+def shown(loss: Interval) -> str:
+    return f"{loss.value:+.1f}" + (f" [{loss.low:+.1f}, {loss.high:+.1f}]" if loss.estimated else "")
+
+
+def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -> tuple[str, ...]:
+    """known, cascade: predictions of `text` and of a cascade."""
     written, respelt, read, passages = [], [], [], []
     for question in corpus.answerable:
         answer, passage = known["answers"][question.id], corpus.passages[question.passage]
         inside = [i for i, w in enumerate(passage.words) if answer["start"] <= (w.start + w.end) / 2 < answer["end"]]
         words, gold = [w.text for w in passage.words], [a.text for a in question.answers]
-        spelling = written_for(words, heard["transcripts"].get(passage.id, "").split(), inside[0], inside[-1]) if inside else []
-        texts = answer["text"], " ".join(spelling), heard["answers"].get(question.id, {}).get("text", "")
+        spelling = written_for(words, cascade["transcripts"].get(passage.id, "").split(), inside[0], inside[-1]) if inside else []
+        texts = answer["text"], " ".join(spelling), cascade["answers"].get(question.id, {}).get("text", "")
         for scores, text in zip((written, respelt, read), texts, strict=True):
             scores.append(100 * token_f1(text, gold, corpus.language))
         passages.append(passage.id)
     units = BootstrapUnits("passage", tuple((name,) for name in passages))
     means = (f"{sum(scores) / len(scores):.1f}" for scores in (written, respelt, read))
     losses = (paired_difference(after, before, units) for before, after in ((written, respelt), (respelt, read)))
-    return name, condition, *means, *(f"{i.value:+.1f} [{i.low:+.1f}, {i.high:+.1f}]" for i in losses)
+    return name, condition, *means, *(shown(i) for i in losses)
 
 
 def main(results: Path, corpus: Path) -> None:

@@ -96,10 +96,10 @@ def test_lost_by_spelling_is_what_the_words_in_the_same_place_lose(tmp_path: Pat
     write_json(tmp_path / "corpus/card.json", {})
     known = {"who": {"text": "Maxime Faget,", "start": 4, "end": 6}, "when": {"text": "1961.", "start": 8, "end": 9}}
     write_json(tmp_path / "out/predictions/text/clean.json", {"answers": known})
-    heard = {"answers": {"who": {"text": "Maxim Fagit"}}, "transcripts": {"p": " ".join(recognised)}}  # the other failed
-    write_json(tmp_path / "out/predictions/cascade-ctc/clean.json", heard)
+    cascade = {"answers": {"who": {"text": "Maxim Fagit"}}, "transcripts": {"p": " ".join(recognised)}}  # the other failed
+    write_json(tmp_path / "out/predictions/cascade-ctc/clean.json", cascade)
     losses.main(tmp_path / "out", tmp_path / "corpus")
-    assert "| cascade-ctc | clean | 100.0 | 50.0 | 0.0 | -50.0" in capsys.readouterr().out
+    assert "| cascade-ctc | clean | 100.0 | 50.0 | 0.0 | -50.0 | -50.0 |" in capsys.readouterr().out
 
 
 # ---- textless.sh
