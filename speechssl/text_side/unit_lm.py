@@ -433,7 +433,7 @@ def few_shot(lm: Model, listed: Listed, o: ProbeOptions) -> tuple[Items, list[st
 
     A prompt shows `shots` readings of each of `ways` words in a random order, each followed by the unit that stands for the word in
     this prompt, and then another reading. These units are drawn from those that no reading in the prompt begins or ends with (where
-    there are too few, from the rarest there), for a unit does not follow itself: runs are one symbol, and no model would predict it.
+    there are too few, the rarest there), for a unit does not follow itself: runs are one symbol, and no model would predict it.
     Raises InputError for too few words or voices.
     """
     readings: dict[str, list[np.ndarray]] = {}
