@@ -7,6 +7,7 @@ condition. Noise does not change what is written: systems that read text, and ba
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections import Counter
@@ -63,6 +64,7 @@ CLEAN = parse_condition("clean")
 METRICS = ("ff1", "aos", "em", "f1")
 FIELDS = ("text", "start", "end")  # of an imported answer
 GIVEN = "given"  # the transcripts that the corpus brings along
+IMPORTED = "imported"  # in the card of a system that is not ours
 
 
 @dataclass(frozen=True)
@@ -345,7 +347,7 @@ def evaluate_systems(
     score: of a system and its predictions. kind: what else a file says of itself.
     """
     out, distorter = setup.out, setup.distorter
-    check_names([system for _, systems in rounds for system in systems], out)
+    check_names([system for _, systems in rounds for system in systems], out, setup.models)
     data = data_hash(corpus.root, corpus.split)
 
     def read(name: str) -> np.ndarray:
@@ -408,10 +410,10 @@ def named_after(system: Any) -> dict[str, str | None]:
     return {"recogniser": full if called else None, "reader": reader}
 
 
-def check_names(systems: Sequence[Any], out: Path) -> None:
+def check_names(systems: Sequence[Any], out: Path, models: str = "") -> None:
     """Raises InputError where different systems would share a folder of predictions in `out`, now or with an earlier evaluation.
 
-    Predictions that name no recogniser may be anybody's.
+    models: what rows call those of these systems. Predictions that name no recogniser, or have no card, may be anybody's.
     """
     first: dict[str, Any] = {}
     for system in systems:
@@ -431,6 +433,34 @@ def check_names(systems: Sequence[Any], out: Path) -> None:
                         f"{path} was made with {f'the {part} {old}' if old else 'that of the models'}, and "
                         f"{new or 'that of the models'} would have the same name {system.name}; evaluate it into another folder"
                     )
+            if part := differing_part(stored.get("card"), system.card):
+                known = out / "results.jsonl"
+                named = [r.encoder for r in read_rows(known) if r.system == system.name] if known.is_file() else []
+                before, now = (
+                    f"{system.name}{f' of {whose}' if whose else ''} ({part} {shown_part(card.get(part))})"
+                    for whose, card in ((named[-1] if named else "", stored["card"]), (models, system.card))
+                )
+                raise InputError(f"{path} was made by {before}, which is not {now}; evaluate this one into another folder")
+
+
+def differing_part(old: Any, new: Mapping[str, Any]) -> str:
+    """In what the card in a file of predictions differs from that of a system of its name; "" where they are of one system, whose
+    simulated errors may have other seeds and whose recogniser may have been called by another path.
+    """
+    if not isinstance(old, Mapping):
+        return ""
+
+    def one_folder(a: Any, b: Any) -> bool:
+        return isinstance(a, str) and isinstance(b, str) and Path(a).exists() and Path(b).exists() and Path(a).samefile(b)
+
+    plain = json.loads(json.dumps(dict(new)))
+    parts = [part for part in {**plain, **old} if part != "seed" and old.get(part) != plain.get(part)]
+    return next((part for part in parts if not one_folder(old.get(part), plain.get(part))), "")
+
+
+def shown_part(value: Any) -> str:
+    """Of a card, for a sentence."""
+    return "of other values" if isinstance(value, (Mapping, list)) else "of none" if value is None else str(value)
 
 
 # ---- scores
@@ -551,12 +581,16 @@ def import_predictions(o: Predictions) -> str:
         raise InputError(f"{o.name!r} cannot be the name of a system; give a --name without slashes")
     data, where = load_corpus(o.corpus, o.split), parse_condition(o.condition)
     answers = _imported_answers(o.file, data)
-    system = SimpleNamespace(name=o.name, card={"imported": hash_files([o.file])})
-    predictions: dict[str, Any] = {"made_from": system.card["imported"], "data": data_hash(o.corpus, o.split), "seed": o.seed}
-    predictions |= {"answers": answers, "transcripts": {}, "failed": {}}
+    system = SimpleNamespace(name=o.name, card={IMPORTED: hash_files([o.file])})
+    predictions: dict[str, Any] = {"made_from": system.card[IMPORTED], "data": data_hash(o.corpus, o.split), "seed": o.seed}
+    predictions |= {"card": system.card, "answers": answers, "transcripts": {}, "failed": {}}
     path = prediction_path(o.out, system, where)
-    if path.is_file() and read_json(path).get("made_from") != predictions["made_from"]:
-        raise InputError(f"{path} holds other predictions called {o.name}; give another --name or remove them")
+    for other in sorted(path.parent.glob("*.json")):  # of other conditions by other files
+        stored = read_json(other)
+        ours = IMPORTED not in stored.get("card", {IMPORTED: ""})
+        if ours or (other == path and stored.get("made_from") != predictions["made_from"]):
+            what = "answers of a system of `evaluate`" if ours else "other predictions"
+            raise InputError(f"{other} holds {what} called {o.name}; give another --name, or another folder")
     write_json(path, predictions)
     scored = score_questions(predictions, data)
     append_rows(o.out / "results.jsonl", rows_of(scored, METRICS, {}, data, where, system, o.seed, ""))

@@ -32,19 +32,21 @@ from speechssl.eval.spoken_qa import (
     Setup,
     append_results,
     by_length,
+    differing_part,
     evaluate,
     fit_on_corpus,
     import_predictions,
     run_evaluation,
     score_questions,
 )
+from speechssl.io import write_json
 from speechssl.report.build import write_report
 from speechssl.report.config import Report
 from speechssl.report.figures import arrange
 from speechssl.results import Row, append_rows, read_rows, results_table
 from speechssl.textlm import character_tokenizer
 
-from ..files import change_lines, read_lines, refused, write_corpus, write_lines
+from ..files import change_lines, contents, read_lines, refused, write_corpus, write_lines
 
 CLEAN = parse_condition("clean")
 ANSWERS = {
@@ -358,12 +360,44 @@ def test_predictions_with_a_recogniser_of_another_full_name_are_not_overwritten(
         with pytest.raises(InputError, match=r"clean\.json was made with the recogniser mine/base-960h, and other/base-960h would"):
             run([other], corpus, tmp_path / "out", [condition])
     assert path.read_bytes() == before and not other.encoded and len(list(path.parent.iterdir())) == 1
-    for same in (engine("mine/base-960h", weights=1), engine(str(tmp_path / "mine/base-960h"))):  # trained again; another path
-        run([same], corpus, tmp_path / "out")
-        assert same.encoded
-    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "recogniser"}))
+    same = engine(str(tmp_path / "mine/base-960h"))  # by another path
+    run([same], corpus, tmp_path / "out")
+    assert same.encoded
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in ("recogniser", "card")}))
     run([other], corpus, tmp_path / "out")  # of an earlier version, which printed nothing
     assert other.encoded
+
+
+@pytest.mark.parametrize("conditions", [["clean"], ["pink@5"], ["clean", "pink@5"]])
+def test_another_system_of_the_same_name_is_refused_and_everything_stays_about_the_first(corpus, tmp_path, conditions):
+    """A second `dual` of other models would leave its own predictions and scores beside the rows of both."""
+    out = tmp_path / "out"
+
+    def evaluated(weights, models):
+        rows = evaluate(
+            [Engine(name="dual", asr="units", weights=weights)],
+            load_corpus(corpus, "test"),
+            [parse_condition(c) for c in conditions],
+            Setup(out, Distorter(0), models=models),
+        )
+        append_results(out, rows)
+        return rows
+
+    evaluated(1, "ours")
+    before = contents(out)
+    for models in ("theirs", "ours"):  # trained again is another one, too
+        with pytest.raises(InputError, match=rf"made by dual of ours \(text_qa 1\), which is not dual of {models} \(text_qa 2\); "):
+            evaluated(2, models)
+        assert contents(out) == before
+    evaluated(1, "renamed")  # the same models: nothing is made again
+    assert {r.encoder for r in read_rows(out / "results.jsonl")} == {"renamed"}
+    assert {p: c for p, c in contents(out).items() if "predictions" in p} == {p: c for p, c in before.items() if "predictions" in p}
+
+
+def test_seeds_of_simulated_errors_are_of_one_system():
+    assert differing_part({"errors": "a", "seed": 0}, {"errors": "a", "seed": 1}) == ""
+    assert differing_part({"errors": "a", "seed": 0}, {"errors": "b", "seed": 0}) == "errors"
+    assert differing_part({"dual": "a"}, {"dual": "a", "bf16": True}) == differing_part({"dual": "a", "bf16": True}, {"dual": "a"})
 
 
 def test_a_head_of_the_models_and_a_folder_of_its_name_are_two_recognisers(corpus, tmp_path):
@@ -422,10 +456,11 @@ def annotated(tmp_path):
     return root
 
 
-def scores(annotated, tmp_path, predictions, name="mine"):
+def scores(annotated, tmp_path, predictions, name="mine", condition="clean"):
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(predictions))
-    printed = import_predictions(Predictions(corpus=annotated, out=tmp_path / "out", file=file, name=name, split="dev"))
+    options = Predictions(corpus=annotated, out=tmp_path / "out", file=file, name=name, split="dev", condition=condition)
+    printed = import_predictions(options)
     return printed, {(r.system, r.metric): (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")}
 
 
@@ -452,6 +487,12 @@ def test_a_name_is_no_path_and_other_predictions_of_the_same_name_are_not_replac
     scores(annotated, tmp_path, {"a": "boat"})
     scores(annotated, tmp_path, {"a": "boat"})
     refused("holds other predictions called mine; give another --name", scores, annotated, tmp_path, {"a": "boats"})
+    write_json(tmp_path / "out/predictions/dual/clean.json", {"card": {"dual": "0123"}, "answers": {}})
+    before = contents(tmp_path / "out")
+    for condition in ("clean", "pink@5"):
+        call = (annotated, tmp_path, {"a": "boats"}, "dual", condition)
+        refused("clean.json holds answers of a system of `evaluate` called dual; give another --name", scores, *call)
+    assert contents(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize(
