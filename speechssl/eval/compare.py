@@ -31,7 +31,7 @@ from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.scores import TYPES, read_lines
 from speechssl.io import hash_bytes, read_json
-from speechssl.results import Table, condition_name, counted_range, interval_text, listed, metric_name, seconds_range
+from speechssl.results import Table, condition_name, counted_range, interval_text, listed, metric_name, seconds_range, seen_sentence
 from speechssl.signal import ACTIVE, SNR_OVER
 from speechssl.stats import (
     RESAMPLES,
@@ -178,6 +178,11 @@ class Compared:
     def synthetic(self) -> str:
         """What tables say where a synthesiser spoke some of the corpus."""
         return synthetic_sentence(self.card.get("synthetic") or "")
+
+    @property
+    def seen(self) -> str:
+        """What tables say where systems were trained on what they are compared on."""
+        return seen_sentence((s.system, s.card.get("seen", "")) for s in self.scores)
 
     def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
         return self.estimates.get((system, condition, metric or self.metric))
@@ -674,7 +679,7 @@ def tables_of(compilation: Compilation) -> list[Table]:
         *(binned_table(compared, *key, bins) for key, bins in compilation.bins.items()),
         *(analysis_table(compared, analysis) for analysis in compilation.analyses),
     ]
-    corpus, synthetic = compared.corpus, compared.synthetic
+    corpus, synthetic = compared.corpus, " ".join(filter(None, [compared.synthetic, compared.seen]))
     return [replace(t, title=f"{corpus}: {t.title}", note=f"{t.note} {synthetic}".strip()) for t in tables if t.rows]
 
 
@@ -830,6 +835,7 @@ def as_json(compilation: Compilation) -> dict[str, Any]:
         errors.append(analysis._asdict() | changed)
     corpus_facts = {name: compared.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")}
     return corpus_facts | {
+        "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
         "metric": compared.metric,
         "error_rate": compared.errors,
         "drawn": compared.drawn,

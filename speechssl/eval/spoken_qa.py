@@ -12,7 +12,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +24,7 @@ from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.confusions import confusions_card, fit_confusions, write_confusions
 from speechssl.cascade.data import Recogniser, Transcript
-from speechssl.cascade.readers import reader_suffix
+from speechssl.cascade.readers import find_reader, reader_suffix
 from speechssl.cascade.system import SIMULATED, CascadeSystem, load_recogniser
 from speechssl.data.files import load_json
 from speechssl.data.records import (
@@ -37,6 +37,7 @@ from speechssl.data.records import (
     load_corpus,
     passage_units,
     synthetic_note,
+    training_data,
 )
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
@@ -48,7 +49,7 @@ from speechssl.metrics import WordErrors, exact_match, frame_f1, overlap_score, 
 from speechssl.multiple_choice.data import written
 from speechssl.multiple_choice.model import chosen, longest_options, score_choice
 from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQuestion, WrittenChoice, load_choice_systems
-from speechssl.results import Row, append_rows, published_choice, read_rows, results_table, seconds_range, snr_note
+from speechssl.results import SEEN, Row, append_rows, published_choice, read_rows, results_table, seconds_range, snr_note
 from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.systems import default_systems, load_systems
 from speechssl.text import answer_tokens, error_metric
@@ -75,10 +76,11 @@ class Setup:
     distorter: Distorter
     workers: int = 2
     models: str = ""
+    parts: tuple[Path, ...] = ()  # folders of models, whose cards say what they were trained on
 
     @classmethod
-    def of(cls, o: Conditions, models: str) -> Setup:
-        return cls(o.out, Distorter(o.seed, o.voices, snr_over=o.snr_over), o.workers, models)
+    def of(cls, o: Conditions, models: str, *parts: Path) -> Setup:
+        return cls(o.out, Distorter(o.seed, o.voices, snr_over=o.snr_over), o.workers, models, parts)
 
 
 # ---- spoken question answering
@@ -102,7 +104,8 @@ def run_evaluation(o: Qa) -> str:
                 "(`speechssl evaluate confusions`) and give them with --errors"
             )
     loaded = load_systems(folder, names, o.bf16, errors=o.errors, seed=o.seed, reading=o.reading, language=data.language)
-    append_results(o.out, evaluate(loaded, data, conditions, Setup.of(o, o.label or models_name(folder))))
+    parts = [folder, *([find_reader(folder, o.reading.reader)] if o.reading.reader else [])]
+    append_results(o.out, evaluate(loaded, data, conditions, Setup.of(o, o.label or models_name(folder), *parts)))
     return table_of_rows(o, conditions)
 
 
@@ -185,7 +188,7 @@ def run_choice(o: Choice) -> str:
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded, folder = load_choice_systems(o.models, o.systems, o.bf16, data.language), Path(o.models)
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
-    append_results(o.out, evaluate_choice(loaded, data, conditions, Setup.of(o, name)))
+    append_results(o.out, evaluate_choice(loaded, data, conditions, Setup.of(o, name, model_folder(o.models))))
     note = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
     published = published_choice(str(corpus_card(o.corpus).get("corpus", "")), o.split)
     return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), note, published]))
@@ -349,6 +352,10 @@ def evaluate_systems(
     out, distorter = setup.out, setup.distorter
     check_names([system for _, systems in rounds for system in systems], out, setup.models)
     data = data_hash(corpus.root, corpus.split)
+    seen = {s.name: have_seen(data, s, setup.parts) for _, systems in rounds for s in systems}
+    for name, what in seen.items():
+        if what:
+            print(f"{name}: {SEEN[what].lower()}, {corpus.root / corpus.split}; it may score less on other data", file=sys.stderr)
 
     def read(name: str) -> np.ndarray:
         if isinstance(path := recordings[name], InputError):
@@ -383,11 +390,32 @@ def evaluate_systems(
             scored = score(system, predictions)
             encoder, over = "" if isinstance(system, Baseline) else setup.models, predictions.get("snr_over", "")
             of_row = (corpus, condition, system, distorter.seed, encoder, over)
-            rows += rows_of(scored.scores, metrics, scored.transcripts, *of_row)
-            write_lines(out, system.name, condition, scored.lines, corpus, predictions, **scored.facts)
+            new = rows_of(scored.scores, metrics, scored.transcripts, *of_row)
+            rows += [replace(row, seen=seen[system.name]) for row in new]
+            facts = {**scored.facts, **({"seen": seen[system.name]} if seen[system.name] else {})}
+            write_lines(out, system.name, condition, scored.lines, corpus, predictions, **facts)
         return rows
 
     return [row for condition, systems in rounds for row in evaluate_in(condition, systems)]
+
+
+def have_seen(data: str, system: Any, parts: Sequence[Path]) -> str:
+    """What a system has seen of the data with this hash, one of `SEEN`, by the cards of those of its parts that lie in these
+    folders of models; "" where nothing is known.
+    """
+
+    def hashes(value: Any) -> set[str]:
+        inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+        return {value} if isinstance(value, str) else set().union(*map(hashes, inside))
+
+    own, chosen = hashes(dict(system.card)), False
+    for path in (p for part in parts for pattern in ("card.json", "*.card.json", "*/card.json") for p in part.glob(pattern)):
+        card = read_json(path)
+        if isinstance(card, dict) and own & hashes([card.get("weights"), card.get("hash")]):
+            if data in training_data(card):
+                return "trained"
+            chosen = chosen or card.get("eval_data") == data
+    return "chosen" if chosen else ""
 
 
 # ---- names of systems and their folders: a cascade is called by the last part of its recogniser's name, as others may be; and a

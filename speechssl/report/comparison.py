@@ -111,7 +111,8 @@ def corpus_section(c: Compilation, number: int) -> Section:
     tables = [t for t in tables_of(c) if t.title not in in_grids]
     results, order = arrange(rows_of(c.compared)), {s: i for i, s in enumerate(c.compared.systems)}
     listed = replace(results, series=tuple(sorted(results.series, key=lambda s: order[s.system])))
-    grids = [grid_of(listed, name, f"{metric_name(name)}, {corpus}", c.compared.synthetic) for name in results.metrics]
+    more = " ".join(filter(None, [c.compared.synthetic, c.compared.seen]))
+    grids = [grid_of(listed, name, f"{metric_name(name)}, {corpus}", more) for name in results.metrics]
     explorers = []
     if metric in SPOKEN:
         paths = {f.path: predictions_path(f) for f in c.compared.scores}

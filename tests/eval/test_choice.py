@@ -164,9 +164,7 @@ def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):
 def test_another_system_of_the_same_name_is_refused(corpus, tmp_path):
     run([Listener(facts={"choice_units": "a"})], corpus, tmp_path / "out")
     other = Listener(facts={"choice_units": "b"})
-    message = (
-        r"made by listener \(choice_units a\), which is not listener of enc \(choice_units b\); evaluate"
-    )
+    message = r"made by listener \(choice_units a\), which is not listener of enc \(choice_units b\); evaluate"
     refused(message, run, [other], corpus, tmp_path / "out", ["pink@5"])
     assert not other.encoded
 

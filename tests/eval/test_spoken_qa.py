@@ -41,7 +41,8 @@ from speechssl.eval.spoken_qa import (
 )
 from speechssl.io import write_json
 from speechssl.report.build import write_report
-from speechssl.report.config import Report
+from speechssl.report.comparison import run_comparison
+from speechssl.report.config import Compare, Report
 from speechssl.report.figures import arrange
 from speechssl.results import Row, append_rows, read_rows, results_table
 from speechssl.textlm import character_tokenizer
@@ -392,6 +393,38 @@ def test_another_system_of_the_same_name_is_refused_and_everything_stays_about_t
     evaluated(1, "renamed")  # the same models: nothing is made again
     assert {r.encoder for r in read_rows(out / "results.jsonl")} == {"renamed"}
     assert {p: c for p, c in contents(out).items() if "predictions" in p} == {p: c for p, c in before.items() if "predictions" in p}
+
+
+@pytest.mark.parametrize(
+    ("card", "seen", "sentence"),
+    [
+        ({"data": "DATA"}, "trained", "Trained on this very split: cascade-ctc."),
+        ({"data": "x", "start_data": ["y", "DATA"]}, "trained", "Trained on this very split: cascade-ctc."),
+        ({"data": "x", "eval_data": "DATA"}, "chosen", "Checkpoint or settings chosen on this split: cascade-ctc."),
+        ({"units": {"corpus": "DATA"}}, "trained", "Trained on this very split: cascade-ctc."),  # cards until November 2026
+        ({"corpus": {"manifests": {"train": "DATA", "test": "y"}}}, "trained", "Trained on this very split: cascade-ctc."),
+        ({"corpus": {"manifests": {"train": "x", "test": "DATA"}}, "options": {"split": "train"}}, "", ""),
+        ({"data": "DATA", "weights": "other"}, "", ""),
+        ({"data": "x"}, "", ""),
+    ],
+)
+def test_what_was_trained_on_the_very_split_is_named_everywhere(corpus, tmp_path, capsys, card, seen, sentence):
+    data, out = data_hash(corpus, "test"), tmp_path / "out"
+    card = json.loads(json.dumps({"weights": "0123"} | card).replace("DATA", data))
+    write_json(tmp_path / "models/ctc/card.json", card)
+    systems = [Engine(name="cascade-ctc", text=True, asr="0123"), Oracle(name="dual")]
+    conditions = [CLEAN, parse_condition("pink@5")]
+    setup = Setup(out, Distorter(0), parts=(tmp_path / "models",))
+    append_results(out, evaluate(systems, load_corpus(corpus, "test"), conditions, setup))
+    told = capsys.readouterr().err
+    assert told.count("cascade-ctc: ") == told.count(f"{corpus / 'test'}; it may score less") == bool(seen)
+    rows = read_rows(out / "results.jsonl")
+    assert {(r.system, r.seen) for r in rows} == {("cascade-ctc", seen), ("dual", "")}
+    printed = results_table(rows)
+    write_report(Report(out=out, corpus=corpus, examples=1, conditions=("clean",)))
+    tables = run_comparison(Compare(results=(out,), out=tmp_path / "compare"))
+    for text in (printed, tables, (out / "report.html").read_text(), (tmp_path / "compare/compare.html").read_text()):
+        assert sentence in text and ("this very split" in text or "chosen on this split" in text) == bool(seen)
 
 
 def test_seeds_of_simulated_errors_are_of_one_system():
