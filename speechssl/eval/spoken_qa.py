@@ -602,8 +602,9 @@ def import_predictions(o: Predictions) -> str:
     """Score the predictions of another system, append the rows, and return the table of everything in `o.out`/results.jsonl.
 
     The file is JSON with one value a question: a text (SQuAD's format), a pair [start, end] in seconds, or an object with `text`,
-    `start` and `end`, any of them left out; null or "" is no answer. Questions without a prediction count as not answered. Raises
-    InputError for a file that does not hold predictions, or one of a question that the split does not ask.
+    `start` and `end`, any of them left out; null or "" is no answer. Scores are over all questions that have an answer: those with
+    no answer given and those that are not in the file are counted apart, and count 0. Raises InputError for a file that does not
+    hold predictions, or one of a question that the split does not ask.
     """
     if Path(o.name).name != o.name:  # a folder is called so
         raise InputError(f"{o.name!r} cannot be the name of a system; give a --name without slashes")
@@ -611,7 +612,8 @@ def import_predictions(o: Predictions) -> str:
     answers = _imported_answers(o.file, data)
     system = SimpleNamespace(name=o.name, card={IMPORTED: hash_files([o.file])})
     predictions: dict[str, Any] = {"made_from": system.card[IMPORTED], "data": data_hash(o.corpus, o.split), "seed": o.seed}
-    predictions |= {"card": system.card, "answers": answers, "transcripts": {}, "failed": {}}
+    counts = count_answers(load_json(o.file), answers, data)
+    predictions |= {"card": system.card, "counts": counts, "answers": answers, "transcripts": {}, "failed": {}}
     path = prediction_path(o.out, system, where)
     for other in sorted(path.parent.glob("*.json")):  # of other conditions by other files
         stored = read_json(other)
@@ -622,10 +624,19 @@ def import_predictions(o: Predictions) -> str:
     write_json(path, predictions)
     scored = score_questions(predictions, data)
     append_rows(o.out / "results.jsonl", rows_of(scored, METRICS, {}, data, where, system, o.seed, ""))
-    write_lines(o.out, o.name, where, question_lines(scored, data, {}), data, predictions, encoder="")
-    left = sum(q.id not in answers for q in data.answerable)
-    counts = f"{len(answers):,} answers of {o.name}; {left:,} questions have none and count as not answered\n"
-    return counts + results_table(read_rows(o.out / "results.jsonl"))
+    write_lines(o.out, o.name, where, question_lines(scored, data, {}), data, predictions, encoder="", counts=counts)
+    parts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    said = f"{o.name}: {parts}; scores are over all {len(data.answerable):,} questions, of which all but the answered count 0\n"
+    return said + results_table(read_rows(o.out / "results.jsonl"))
+
+
+def count_answers(given: Mapping[str, Any], answers: Mapping[str, Any], data: Corpus) -> dict[str, int]:
+    """Of the questions that have an answer: how many a file answers, how many it says nothing of or null, and how many it lacks.
+
+    given: what the file holds, by question.
+    """
+    answered, there = len(answers), sum(q.id in given for q in data.answerable)
+    return {"answered": answered, "with no answer given": there - answered, "not in the file": len(data.answerable) - there}
 
 
 def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:

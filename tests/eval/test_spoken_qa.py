@@ -39,7 +39,7 @@ from speechssl.eval.spoken_qa import (
     run_evaluation,
     score_questions,
 )
-from speechssl.io import write_json
+from speechssl.io import read_json, write_json
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
 from speechssl.report.config import Compare, Report
@@ -500,17 +500,38 @@ def scores(annotated, tmp_path, predictions, name="mine", condition="clean"):
 def test_texts_are_scored_by_text(annotated, tmp_path):
     printed, found = scores(annotated, tmp_path, {"a": "The red boat!", "c": "", "b": "two dogs"})
     assert found == {("mine", "em"): (50, 2), ("mine", "f1"): (pytest.approx(100 * (1 + 2 / 3) / 2), 2)}
-    assert printed.startswith("2 answers of mine; 0 questions have none")
+    assert printed.startswith("mine: 2 answered, 0 with no answer given, 0 not in the file; scores are over all 2 questions")
 
 
 def test_times_are_scored_by_time_and_both_by_both(annotated, tmp_path):
     printed, found = scores(annotated, tmp_path, {"b": [1.0, 2.0]})
-    assert found == {("mine", "ff1"): (50, 2), ("mine", "aos"): (50, 2)} and "1 questions have none" in printed
+    assert found == {("mine", "ff1"): (50, 2), ("mine", "aos"): (50, 2)}
+    assert "1 answered, 0 with no answer given, 1 not in the file" in printed
     _, found = scores(annotated, tmp_path, {"a": {"text": "boat", "start": 0.5, "end": 1}}, "both")
     assert {metric: value for (name, metric), (value, _) in found.items() if name == "both"} == {
         **{"ff1": 50, "aos": 50, "em": 0},
         "f1": pytest.approx(100 / 3),
     }
+
+
+@pytest.mark.parametrize(
+    ("predictions", "counts"),
+    [
+        ({"a": "red boat", "b": None}, (1, 1, 0)),
+        ({"a": "red boat", "b": ""}, (1, 1, 0)),
+        ({"a": "red boat"}, (1, 0, 1)),
+        ({"b": None}, (0, 1, 1)),
+        ({"c": "x"}, (0, 0, 2)),  # a question that has no answer is not asked
+        ({"a": "x", "b": "y", "c": "z"}, (2, 0, 0)),
+    ],
+)
+def test_no_answer_given_and_not_in_the_file_are_counted_apart(annotated, tmp_path, predictions, counts):
+    printed, found = scores(annotated, tmp_path, predictions)
+    names = ("answered", "with no answer given", "not in the file")
+    text = ", ".join(f"{count} {name}" for count, name in zip(counts, names, strict=True))
+    assert printed.startswith(f"mine: {text}; scores are over all 2 questions, ") and {n for _, n in found.values()} <= {2}
+    for name in ("predictions/mine/clean.json", "scores/mine/clean.card.json"):
+        assert read_json(tmp_path / "out" / name)["counts"] == dict(zip(names, counts, strict=True))
 
 
 def test_a_name_is_no_path_and_other_predictions_of_the_same_name_are_not_replaced(annotated, tmp_path):
@@ -553,7 +574,7 @@ def test_a_question_that_is_answered_twice_is_named(annotated, tmp_path):
     predictions = Predictions(corpus=annotated, out=tmp_path / "out", file=tmp_path / "twice.json", name="mine", split="dev")
     refused(r"twice.json is not whole JSON \(it has a twice\); correct it", import_predictions, predictions)
     (tmp_path / "twice.json").write_text('{"a": "boat"}', "utf-8-sig")  # as Windows writes it
-    assert "1 answers of mine" in import_predictions(predictions)
+    assert "mine: 1 answered" in import_predictions(predictions)
 
 
 # ---- from the command line, on corpora that are text only
