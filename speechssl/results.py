@@ -37,6 +37,8 @@ AGAINST_ITSELF = ("unit_error",)  # metrics of an encoder against its own clean 
 UNITS = {"si_sdr": "dB", "si_sdri": "dB", "pesq": "", "min_dcf": "", "ratio_cached": "×", "perplexity": "", "nats": "nats"}
 
 
+# for wherever a system is said to need no transcript
+UNITS_FROM = "the units that ship learned from parallel readings of known text, through Whisper's clusters"
 SEEN = {"trained": "Trained on this very split", "chosen": "Checkpoint or settings chosen on this split"}
 
 

@@ -31,7 +31,17 @@ from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.scores import TYPES, read_lines
 from speechssl.io import hash_bytes, read_json
-from speechssl.results import Table, condition_name, counted_range, interval_text, listed, metric_name, seconds_range, seen_sentence
+from speechssl.results import (
+    UNITS_FROM,
+    Table,
+    condition_name,
+    counted_range,
+    interval_text,
+    listed,
+    metric_name,
+    seconds_range,
+    seen_sentence,
+)
 from speechssl.signal import ACTIVE, SNR_OVER
 from speechssl.stats import (
     RESAMPLES,
@@ -745,7 +755,7 @@ def crossing_table(compilation: Compilation) -> Table:
     note = (
         f"The {errors} at which the cascade falls to the system without a transcript, on a fitted curve that never rises, with the "
         f"middle 95 % of the resamples; given where points were measured within {100 * NEAR:.0f} points of {errors} on both sides. "
-        "Who is ahead is told from the points."
+        f"Who is ahead is told from the points. Without a transcript: of what is asked about; {UNITS_FROM}."
     )
     columns = ("without a transcript", f"{errors} is varied by", "points", f"{errors} measured", "they cross at")
     return Table("where the lines cross", columns, tuple(rows), note)

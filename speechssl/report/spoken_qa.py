@@ -41,6 +41,7 @@ from speechssl.results import (
     METRICS,
     MUTED,
     RULE,
+    UNITS_FROM,
     Table,
     counted_range,
     full_condition,
@@ -57,7 +58,9 @@ ABREAST = 3  # panels of the crossing figure
 SIMULATED = "cascade-simulated"
 DUAL_PAPER = "https://arxiv.org/abs/2203.04911"
 METHODS = {  # by what the names of its systems begin with
-    "dual": Method("", "dual", DUAL_PAPER, " finds the answer in discrete units of the speech, without a transcript."),
+    "dual": Method(
+        "", "dual", DUAL_PAPER, f" finds the answer in discrete units of the speech, without a transcript ({UNITS_FROM})."
+    ),
     "cascade": Method(
         "A ", "cascade", DUAL_PAPER, " recognises the speech first and finds the answer in the words of its transcript."
     ),
