@@ -198,7 +198,7 @@ def _draw_place(ax: Axes, x: Crossing, at: float, foot: float, colour: str) -> N
     ax.plot([100 * at] * 2, [0, 200], color=colour, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
     ax.plot([low, high], [foot, foot], color=colour, linewidth=3, solid_capstyle="round")
     share = "" if x.share is None else f", {100 * x.share:.0f} % of resamples"
-    beside = {"color": MUTED, "fontsize": 7.5, "textcoords": "offset points"}
+    beside: dict[str, Any] = {"color": MUTED, "fontsize": 7.5, "textcoords": "offset points"}
     right = high < ax.get_xlim()[1] / 2
     place, shift = ((high, foot), (6, -2.5)) if right else ((low, foot), (-6, -2.5))
     ax.annotate(f"{100 * at:.1f} %{share}", place, shift, ha="left" if right else "right", **beside)
