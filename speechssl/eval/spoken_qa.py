@@ -449,9 +449,12 @@ def check_names(systems: Sequence[Any], out: Path, models: str = "") -> None:
         if dict(other.card) != dict(system.card):
             names = (named_after(s)["recogniser"] or s.name for s in (other, system))
             raise InputError(f"{' and '.join(names)} would both be called {system.name}; evaluate them one by one into two folders")
+    known = out / "results.jsonl"
+    rows = read_rows(known) if known.is_file() else ()
     for system in first.values():
-        parts = named_after(system)
-        for path in sorted((out / "predictions" / system.name).glob("*.json")):
+        parts, named = named_after(system), [r for r in rows if r.system == system.name]
+        paths = sorted((out / "predictions" / system.name).glob("*.json"))
+        for path in paths:
             stored = read_json(path)
             for part, new in parts.items():
                 old = stored.get(part, new)
@@ -462,13 +465,16 @@ def check_names(systems: Sequence[Any], out: Path, models: str = "") -> None:
                         f"{new or 'that of the models'} would have the same name {system.name}; evaluate it into another folder"
                     )
             if part := differing_part(stored.get("card"), system.card):
-                known = out / "results.jsonl"
-                named = [r.encoder for r in read_rows(known) if r.system == system.name] if known.is_file() else []
                 before, now = (
                     f"{system.name}{f' of {whose}' if whose else ''} ({part} {shown_part(card.get(part))})"
-                    for whose, card in ((named[-1] if named else "", stored["card"]), (models, system.card))
+                    for whose, card in ((named[-1].encoder if named else "", stored["card"]), (models, system.card))
                 )
                 raise InputError(f"{path} was made by {before}, which is not {now}; evaluate this one into another folder")
+        for row in () if paths else named:  # whose predictions were removed
+            card = dict(system.card) | ({"seed": row.seed} if "seed" in system.card else {})
+            if row.card != hash_json(card):
+                whose = f" of {row.encoder}" if row.encoder else ""
+                raise InputError(f"{known} has rows of another {system.name}{whose}; evaluate this one into another folder")
 
 
 def differing_part(old: Any, new: Mapping[str, Any]) -> str:

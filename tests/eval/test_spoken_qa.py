@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -390,6 +391,9 @@ def test_another_system_of_the_same_name_is_refused_and_everything_stays_about_t
         with pytest.raises(InputError, match=rf"made by dual of ours \(text_qa 1\), which is not dual of {models} \(text_qa 2\); "):
             evaluated(2, models)
         assert contents(out) == before
+    shutil.move(out / "predictions", tmp_path / "away")
+    refused("results.jsonl has rows of another dual of ours; evaluate this one into another folder", evaluated, 2, "theirs")
+    shutil.move(tmp_path / "away", out / "predictions")
     evaluated(1, "renamed")  # the same models: nothing is made again
     assert {r.encoder for r in read_rows(out / "results.jsonl")} == {"renamed"}
     assert {p: c for p, c in contents(out).items() if "predictions" in p} == {p: c for p, c in before.items() if "predictions" in p}
