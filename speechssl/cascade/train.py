@@ -32,7 +32,7 @@ from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadS
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, load_text
 from speechssl.config import settings
-from speechssl.data.records import Corpus, Span, corpus_card, data_hash, first_passages, load_corpus
+from speechssl.data.records import Corpus, Span, corpus_card, data_facts, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, load_reader
@@ -113,7 +113,8 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
         with main_first():
             if is_main():
                 card = corpus_card(corpus)
-                recogniser.save(out, {"options": settings(options), "training": result, "corpus": card} | licences(corpus))
+                facts = {"options": settings(options), "training": result, "corpus": card}
+                recogniser.save(out, facts | licences(corpus) | data_facts(inputs))
                 shutil.rmtree(out / "features")
         return recogniser
 
@@ -335,7 +336,7 @@ def train_text(
         card |= {"subwords": options.subwords, "characters": options.characters, "left_out": len(left_out)}
         card |= {"passages": len(data.passages)}
         card |= {"shift": shifted} if shift else {}
-        card |= ({"start": begun} if start else {}) | licences(corpus, options.text_encoder, start)
+        card |= ({"start": begun} if start else {}) | licences(corpus, options.text_encoder, start) | data_facts(sources, start)
         fit_spans(
             model, examples, layout, options, out, card, word_evaluation(corpus, model, layout, TextCodec(tokenizer), options)
         )
