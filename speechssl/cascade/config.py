@@ -129,8 +129,8 @@ class TrainNgram:
     dev_split: str = option("dev", "its split")
     dev_passages: Count = option(20, "number of its passages that are recognised, with their questions")
     beam: Count = option(15, "prefixes kept after each frame")
-    lm_weights: tuple[float, ...] = option((0.5, 1.0, 1.5, 2.0, 3.0, 4.0), "weights that are tried, in nats for log10 P", least=1)
-    word_scores: tuple[float, ...] = option((-1.0, 0.0, 1.0), "scores of a word that are tried, in nats", least=1)
+    lm_weights: tuple[float, ...] = option((0.5, 1.0, 1.5, 2.0, 3.0), "weights that are tried, in nats for log10 P", least=1)
+    word_scores: tuple[float, ...] = option((-1.0, 0.0, 1.0, 2.0), "scores of a word that are tried, in nats", least=1)
 
     def run(self) -> None:
         from speechssl.cascade.train import choose_ngram

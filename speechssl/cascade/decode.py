@@ -16,6 +16,7 @@ import gzip
 import itertools
 import math
 import re
+import zipfile
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,8 +24,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 from torch import Tensor
 
 from speechssl.cascade.model import BLANK, CtcVocabulary
@@ -159,24 +158,31 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     return NgramModel(words, tuple(map(Ngrams, keys, *logs)))
 
 
+LEVELS = 256  # to which logarithms are rounded on disk, as KenLM does with 8 bits
+
+
 def save_ngrams(model: NgramModel, path: Path) -> None:
-    """Write a model as safetensors: the arrays of every length, and the words in the metadata."""
-    arrays = {}
+    """Write a model as compressed arrays: keys as differences, logarithms rounded to LEVELS quantiles of theirs."""
+    arrays = {"words": np.array("\n".join(model.words))}
     for n, ngrams in enumerate(model.ngrams, 1):
-        arrays |= {f"{n}.keys": ngrams.keys, f"{n}.log_probs": ngrams.log_probs, f"{n}.backoffs": ngrams.backoffs}
+        arrays[f"{n}.keys"] = np.diff(ngrams.keys, prepend=0).astype(np.uint32)
+        for name, values in (("log_probs", ngrams.log_probs), ("backoffs", ngrams.backoffs)):
+            levels = np.unique(np.quantile(values, np.linspace(0, 1, LEVELS), method="nearest")).astype(np.float32)
+            nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, values)
+            arrays[f"{n}.{name}"], arrays[f"{n}.{name}.levels"] = nearest.astype(np.uint8), levels
     with replacing(path) as temporary:
-        save_file(arrays, temporary, {"words": "\n".join(model.words)})
+        np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
 
 
 def load_ngrams(path: Path) -> NgramModel:
     """Read what `save_ngrams` wrote. Raises InputError for a file that is missing or damaged."""
     try:
-        with safe_open(path, "numpy") as file:
-            words = tuple(file.metadata()["words"].split("\n"))
-            lengths = range(1, len(file.keys()) // 3 + 1)
-            names = ("keys", "log_probs", "backoffs")
-            ngrams = [Ngrams(*(file.get_tensor(f"{n}.{name}") for name in names)) for n in lengths]
-    except (OSError, SafetensorError, KeyError, TypeError) as error:
+        with np.load(path, allow_pickle=False) as file:
+            words, ngrams = tuple(str(file["words"]).split("\n")), []
+            for n in range(1, len(file.files) // 5 + 1):
+                logs = (file[f"{n}.{name}.levels"][file[f"{n}.{name}"]] for name in ("log_probs", "backoffs"))
+                ngrams.append(Ngrams(np.cumsum(file[f"{n}.keys"], dtype=np.int64), *logs))
+    except (OSError, ValueError, KeyError, IndexError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         reason = f"{path} is not a whole n-gram model ({' '.join(str(error).split())})"
         raise InputError(f"{reason}; make it again: `speechssl train ngram`") from error
     return NgramModel(words, tuple(ngrams))
@@ -294,7 +300,7 @@ class BeamOptions:
     threshold: float = 25.0  # nats below the best prefix at which others are dropped
 
 
-NGRAM_FOLDER, NGRAM_FILE = "ngram", "ngrams.safetensors"  # in the folder of a CTC head
+NGRAM_FOLDER, NGRAM_FILE = "ngram", "ngrams.npz"  # in the folder of a CTC head
 NGRAM_THRESHOLD = 12.0  # nats; on MiniSQA dev as good as 25 and three times as fast
 
 

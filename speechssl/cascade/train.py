@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from speechssl.cascade.decode import (
     save_ngrams,
     train_ngram,
 )
-from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
+from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape, greedy_decode
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, load_text
 from speechssl.config import settings
@@ -52,7 +53,7 @@ from speechssl.dual.train import (
 from speechssl.encoders.load import SpeechEncoder
 from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import hash_json, stage
+from speechssl.io import hash_files, hash_json, stage
 from speechssl.metrics import word_error_rate
 from speechssl.processes import is_main, main_first
 from speechssl.text import error_metric, language_of
@@ -168,7 +169,7 @@ def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
     Raises InputError where no text can be spelt by the head, or dev has no recordings with texts.
     """
     recogniser, dev_corpus = CtcRecogniser.load(o.ctc, encoder), o.dev or o.corpus
-    inputs = {"data": data_hash(o.corpus, o.split), "dev": data_hash(dev_corpus, o.dev_split), **recogniser.card}
+    inputs = {"data": data_hash(o.corpus, o.split), "dev_data": data_hash(dev_corpus, o.dev_split), **recogniser.card}
     choices = {"order": o.order, "passages": o.passages, "dev_passages": o.dev_passages, "beam": o.beam}
     choices |= {"lm_weights": list(o.lm_weights), "word_scores": list(o.word_scores)}
     with stage(o.ctc / NGRAM_FOLDER, inputs, choices) as step:
@@ -186,8 +187,8 @@ def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
             raise InputError(f"{dev_corpus / o.dev_split} has no recording with a text to choose weights on; name another --dev")
 
         def error_rate(decoder: BeamDecoder | None) -> float:
-            recogniser.decoder = decoder
-            written = [recogniser.transcript(log_probs).text for log_probs in outputs]
+            decode = decoder.decode if decoder else partial(greedy_decode, vocabulary=vocabulary)
+            written = [decode(log_probs) for log_probs in outputs]
             return 100 * word_error_rate(texts, written, dev.language).rate
 
         tried = []
@@ -196,7 +197,8 @@ def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
                 options = BeamOptions(o.beam, lm_weight, word_score, NGRAM_THRESHOLD)
                 tried.append((error_rate(BeamDecoder(model, vocabulary, options)), asdict(options)))
         wer, chosen = min(tried, key=lambda row: row[0])
-        save_ngrams(model, o.ctc / NGRAM_FOLDER / NGRAM_FILE)
+        path = o.ctc / NGRAM_FOLDER / NGRAM_FILE
+        save_ngrams(model, path)
         return step.finish(
             {
                 "what": "n-gram",
@@ -208,6 +210,7 @@ def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
                 "recordings": len(texts),
                 "wer": wer,
                 "wer_greedy": error_rate(None),
+                "weights": hash_files([path]),
                 "tried": [{"lm_weight": t["lm_weight"], "word_score": t["word_score"], "wer": rate} for rate, t in tried],
             }
             | inputs
