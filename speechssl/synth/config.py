@@ -25,12 +25,8 @@ class MiniSqa:
 
     out: Path = argument("folder to make")
     language: str = option("en", "language: en or zh")
-    passages: Whole | None = option(
-        None, "number of training passages, about 30 s each (default: 2000; with --held-out: 0)"
-    )
-    dev_passages: Whole | None = option(
-        None, "number of development passages (default: 80; with --held-out: 0)"
-    )
+    passages: Whole | None = option(None, "number of training passages, about 30 s each (default: 2000; with --held-out: 0)")
+    dev_passages: Whole | None = option(None, "number of development passages (default: 80; with --held-out: 0)")
     test_passages: Whole = option(140, "number of test passages")
     held_out: bool = option(
         False,

@@ -7,8 +7,9 @@ frozen with the models that were trained on it. A held-out corpus has another vo
 `mandarin_held_out.yaml`): no word of its names and values and none of its sentence patterns occurs in the ordinary one.
 
 **Speech.** A passage is read by one speaker sentence by sentence with short pauses; each of its questions by another speaker of the
-same split. In the test of espeak-ng passages, questions and the pairs of their voices are dealt out evenly. With `reference=True` every training passage is read a second time by one neutral voice, with time anchors between the
-two readings: what a perfect voice converter would give (the teacher of ContentVec, arXiv 2204.09224, section 3.1).
+same split. In the test of espeak-ng passages, questions and the pairs of their voices are dealt out evenly. With `reference=True`
+every training passage is read a second time by one neutral voice, with time anchors between the two readings: what a perfect voice
+converter would give (the teacher of ContentVec, arXiv 2204.09224, section 3.1).
 """
 
 from __future__ import annotations
