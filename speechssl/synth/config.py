@@ -15,7 +15,7 @@ TASKS = ("pr", "asr", "ks", "qbe", "sid", "asv", "sd", "ic", "sf", "style", "se"
 class MiniSqa:
     """make the synthetic spoken-QA corpus (needs speechssl[synth])
 
-    Passages and questions of a text generator, spoken by many voices of espeak-ng; train, dev and test have different voices.
+    Passages and questions of a text generator, spoken by voices of espeak-ng: 48 in train, 8 others in dev, 16 others in test.
     Finished work is kept; a killed run resumes with the same command.
 
       speechssl prepare minisqa corpus
