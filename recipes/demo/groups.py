@@ -33,9 +33,8 @@ def main(exp: Path, *others: str) -> None:
     note += f"Of the held-out test {shares['words']} % of the words are unknown to training, and all its sentence patterns."
     if not others:
         note += " No other synthesiser is installed here (Debian packages festival or flite)."
-    table = Table(
-        "FF1 by what is heard: the synthesiser of training, noise, new words, another synthesiser", ("system", *groups), tuple(lines), note
-    )
+    title = "FF1 by what is heard: the synthesiser of training, noise, new words, another synthesiser"
+    table = Table(title, ("system", *groups), tuple(lines), note)
     write_json(exp / "groups.json", table.values, checked=True)
     print(markdown([table]))
 

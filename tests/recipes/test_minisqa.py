@@ -138,7 +138,8 @@ def test_what_is_chosen_among_holds_what_ships() -> None:
 
 
 def test_demo_runs_on_a_few_passages(tmp_path: Path, quick: str) -> None:
-    run("demo/run.sh", PATH=quick, EXP=str(tmp_path), PASSAGES="1", OTHER_PASSAGES="1", HELD_OUT_PASSAGES="1", SPHINX_PASSAGES="1", SEED="5")
+    few = dict.fromkeys(("PASSAGES", "OTHER_PASSAGES", "HELD_OUT_PASSAGES", "SPHINX_PASSAGES"), "1")
+    run("demo/run.sh", PATH=quick, EXP=str(tmp_path), SEED="5", **few)
     groups = read_json(tmp_path / "groups.json")
     others = {other for other in ("festival", "flite") if (tmp_path / other / "report.html").is_file()}
     new = "espeak-ng, held-out words"
