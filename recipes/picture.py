@@ -7,12 +7,14 @@ import re
 import sys
 from pathlib import Path
 
+from matplotlib.axes import Axes
+
 from speechssl.io import read_json
 from speechssl.report.figures import MARKERS, PALETTE
 from speechssl.results import save_figure, styled
 
-SYSTEMS = ("dual", "cascade-ctc", "speechbert")  # in the order of pages, and so in their colours
-WHISPERS = ("cascade-whisper-tiny.en", "cascade-whisper-base")  # beside their own WER
+SYSTEMS = ("dual", "cascade-ctc", "speechbert", "cascade-ctc-greedy")  # in the order of their colours
+OWN_ERRORS = ("cascade-ctc-greedy", "cascade-whisper-tiny.en", "cascade-whisper-base")  # beside their own WER
 Scores = dict[tuple[str, str, str], dict[str, float]]  # by system, metric and condition
 
 
@@ -27,30 +29,20 @@ def scores_of(models: Path) -> Scores:
 
 
 def draw(scores: Scores, out: Path) -> None:
-    wer = {where: score["value"] for (system, metric, where), score in scores.items() if (system, metric) == ("cascade-ctc", "wer")}
-    levels = sorted(float(found[1]) for where in wer if (found := re.fullmatch(r"pink (\S+) dB", where)))
-    by_level = [*(f"pink {level:g} dB" for level in levels), "clean"]
+    """FF1 by the SNR of pink noise on the left; on the right by the errors of cascade-ctc, or of the recogniser's own."""
     with styled(svg_hashsalt="results", svg_fonttype="path", font_size=10) as figure_class:
         figure = figure_class(figsize=(9, 3.4), facecolor="white", layout="constrained")
         by_snr, by_errors = figure.subplots(1, 2, sharey=True)
+        levels = conditions_by_snr(scores)
         for slot, system in enumerate(SYSTEMS):
-            style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "capsize": 3, "label": system}
-            for axes, conditions, places, line in (
-                (by_snr, by_level, [i + 0.08 * (slot - 1) for i in range(len(by_level))], "-"),
-                (by_errors, sorted(wer, key=wer.__getitem__), sorted(wer.values()), "none"),
-            ):
-                cells = [scores[system, "ff1", where] for where in conditions]
-                values = [cell["value"] for cell in cells]
-                errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
-                axes.errorbar(places, values, errors, linestyle=line, **style)
-        for slot, system in enumerate(WHISPERS, len(SYSTEMS)):
-            style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "capsize": 3, "label": system, "linestyle": "none"}
-            where = sorted(c for (s, metric, c) in scores if (s, metric) == (system, "ff1"))
-            cells = [scores[system, "ff1", c] for c in where]
-            errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
-            places, values = ([scores[system, metric, c]["value"] for c in where] for metric in ("wer", "ff1"))
-            by_errors.errorbar(places, values, errors, **style)
-        by_snr.set_xticks(range(len(by_level)), [*(f"{level:g}" for level in levels), "clean"])
+            places = [i + 0.08 * (slot - 1) for i in range(len(levels))]
+            plot(by_snr, places, [scores[system, "ff1", where] for where in levels], slot, system, "-")
+        for slot, system in enumerate((*SYSTEMS, *OWN_ERRORS[1:])):
+            errors_of = system if system in OWN_ERRORS else "cascade-ctc"
+            measured = [c for (s, metric, c) in scores if (s, metric) == (system, "ff1") and (errors_of, "wer", c) in scores]
+            places = [scores[errors_of, "wer", where]["value"] for where in measured]
+            plot(by_errors, places, [scores[system, "ff1", where] for where in measured], slot, system, "none")
+        by_snr.set_xticks(range(len(levels)), [*(level.removeprefix("pink ").removesuffix(" dB") for level in levels)])
         by_snr.set_xlabel("← more noise\N{EM SPACE}SNR of pink noise (dB)\N{EM SPACE}less noise →")
         by_snr.set_ylabel("FF1 (%)")
         by_snr.set_ylim(0, 100)
@@ -59,6 +51,24 @@ def draw(scores: Scores, out: Path) -> None:
         by_errors.set_xlim(0, max(100, max(most) // 10 * 10 + 10))
         figure.legend(*by_errors.get_legend_handles_labels(), loc="outside upper center", ncols=3)
         save_figure(figure, out)
+
+
+def conditions_by_snr(scores: Scores) -> list[str]:
+    """Pink noise from the loudest to the faintest, then clean speech, as far as cascade-ctc was measured."""
+    noisy = (
+        re.fullmatch(r"pink (\S+) dB", where) for (system, metric, where) in scores if (system, metric) == ("cascade-ctc", "wer")
+    )
+    return [*(f"pink {level:g} dB" for level in sorted(float(match[1]) for match in noisy if match)), "clean"]
+
+
+def plot(axes: Axes, places: list[float], cells: list[dict], slot: int, label: str, line: str) -> None:
+    """Points with their intervals, in the order of their places."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    cells = [cells[i] for i in order]
+    values = [cell["value"] for cell in cells]
+    errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
+    style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "capsize": 3, "label": label, "linestyle": line}
+    axes.errorbar([places[i] for i in order], values, errors, **style)
 
 
 if __name__ == "__main__":

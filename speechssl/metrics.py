@@ -23,7 +23,8 @@ Interval = tuple[float, float]  # start, end in seconds
 
 
 def frame_f1(predicted: Interval | None, gold: Sequence[Interval]) -> float:
-    """FF1: the harmonic mean of overlap / predicted length and overlap / gold length (DUAL, arXiv 2203.04911).
+    """FF1: the harmonic mean of overlap / predicted length and overlap / gold length, in seconds. The frame F1 of DUAL (arXiv
+    2203.04911) without frames: those of a recogniser and of units need not be equally long.
 
     predicted None: no answer. An empty prediction (start == end) overlaps nothing and scores 0.
     Raises ValueError for a time that is not finite, a prediction that ends before it starts, or an empty gold interval.

@@ -37,6 +37,11 @@ AGAINST_ITSELF = ("unit_error",)  # metrics of an encoder against its own clean 
 UNITS = {"si_sdr": "dB", "si_sdri": "dB", "pesq": "", "min_dcf": "", "ratio_cached": "×", "perplexity": "", "nats": "nats"}
 
 
+# for wherever a system is said to need no transcript
+UNITS_FROM = "the units that ship learned from parallel readings of known text, through Whisper's clusters"
+SEEN = {"trained": "Trained on this very split", "chosen": "Checkpoint or settings chosen on this split"}
+
+
 class HasSnr(Protocol):
     """A condition, or a row of one."""
 
@@ -70,6 +75,7 @@ class Row:
     drawn: str = ""  # "voice", "passage", "recording", "query"; of folds and means all that were drawn, joined by ", "
     groups: int = 0
     snr_over: str = ""  # "signal" where the SNR is over the whole signal, pauses and all; "": over active speech, or there is none
+    seen: str = ""  # one of SEEN: what the system has seen of what it is evaluated on; "": nothing that is known
 
     @classmethod
     def of(
@@ -165,8 +171,10 @@ def append_rows(
 
 
 def _signed(values: dict[str, Any]) -> dict[str, Any]:
-    """A row with the hash of all that it says, by which a changed one is noticed. `snr_over` stands where it says something."""
-    values = {name: value for name, value in values.items() if name != "snr_over" or value}
+    """A row with the hash of all that it says, by which a changed one is noticed. `snr_over` and `seen` stand where they say
+    something.
+    """
+    values = {name: value for name, value in values.items() if name not in ("snr_over", "seen") or value}
     return values | {"hash": hash_json(values)}
 
 
@@ -372,7 +380,15 @@ def results_table(rows: Iterable[Row]) -> str:
             lines.append((" ".join(filter(None, system)), *texts))
         head = f"{metric} ({unit(metric)})" if unit(metric) else metric
         tables.append(Table("", (head, *(condition_name(*c) for c in columns)), tuple(lines)).text)
-    return "\n\n".join(filter(None, [*tables, drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)]))
+    drawn = drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)
+    return "\n\n".join(filter(None, [*tables, drawn, seen_sentence((row.system, row.seen) for row in rows)]))
+
+
+def seen_sentence(systems: Iterable[tuple[str, str]]) -> str:
+    """Which systems have seen what they are evaluated on, "" where none has. systems: their names, and what of `SEEN`."""
+    systems = list(systems)
+    names = {seen: dict.fromkeys(name for name, has_seen in systems if has_seen == seen) for seen in SEEN}
+    return " ".join(f"{SEEN[seen]}: {', '.join(of)}." for seen, of in names.items() if of)
 
 
 # ---- what stands in cells

@@ -159,7 +159,7 @@ def load_systems(
         from speechssl.speechbert.system import load_speechbert  # its alignment takes half a second to import
 
         # words begin and end where the CTC head finds them, or (a bound) where the manifest has them
-        return load_speechbert(folder, shared, None if name == "speechbert-aligned" else recogniser("ctc"), bf16)
+        return load_speechbert(folder, shared, None if name == "speechbert-aligned" else recogniser("ctc-greedy"), bf16)
 
     return [load(name) for name in names]
 

@@ -86,23 +86,27 @@ class FrameGrid:
 
 @dataclass(frozen=True)
 class RunLength:
-    """Units with consecutive duplicates merged. units: (U,) int; lengths: (U,) int >= 1, in frames."""
+    """Units with consecutive duplicates merged. units: (U,) int; lengths: (U,) int >= 1, in frames.
+
+    seconds: of the recording, to whose end the last unit goes; None: not known, the least that gives so many frames.
+    """
 
     units: np.ndarray
     lengths: np.ndarray
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.units.shape != self.lengths.shape or self.units.ndim != 1 or (self.lengths < 1).any():
             raise ValueError("units and lengths must be vectors of one size, every length at least 1")
 
     @classmethod
-    def of_frames(cls, frames: np.ndarray) -> RunLength:
-        """Merge equal neighbours. frames: (T,) int."""
+    def of_frames(cls, frames: np.ndarray, seconds: float | None = None) -> RunLength:
+        """Merge equal neighbours. frames: (T,) int; seconds: of the recording."""
         frames = np.asarray(frames)
         if len(frames) == 0:
-            return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+            return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), seconds)
         starts = np.flatnonzero(np.r_[True, frames[1:] != frames[:-1]])
-        return cls(frames[starts], np.diff(np.r_[starts, len(frames)]))
+        return cls(frames[starts], np.diff(np.r_[starts, len(frames)]), seconds)
 
     def __len__(self) -> int:
         return len(self.units)
@@ -142,24 +146,28 @@ def units_of_interval(grid: FrameGrid, runs: RunLength, start: float, end: float
     high = max(grid.sample(end), low + 1)
     first, last = (runs.unit_at(grid.frame_at(sample, runs.frames)) for sample in (low, high - 1))
 
+    borders = unit_samples(grid, runs)
+
     def f1(span: tuple[int, int]) -> float:
-        left, right = _samples_of_units(grid, runs, *span)
+        left, right = int(borders[span[0]]), int(borders[span[1] + 1])
         return 2 * max(min(right, high) - max(left, low), 0) / (right - left + high - low)
 
     spans = [(i, j) for i in (first, first + 1) for j in (last, last - 1) if i <= j]  # of equals, the containing one
     return max(spans, key=f1)
 
 
-def _samples_of_units(grid: FrameGrid, runs: RunLength, first: int, last: int) -> tuple[int, int]:
-    """The samples [left, right) owned by units first..last."""
-    borders = runs.borders
-    end = int(borders[last + 1])
-    return grid.first_sample(int(borders[first])), grid.samples_for(end) if end == runs.frames else grid.first_sample(end)
+def unit_samples(grid: FrameGrid, runs: RunLength) -> np.ndarray:
+    """(U + 1,) the first sample that every unit owns, and where the last unit ends, which is where the recording does."""
+    samples = runs.borders * grid.hop + grid.offset
+    samples[0] = 0
+    end = grid.samples_for(runs.frames) if runs.seconds is None else grid.sample(runs.seconds)
+    samples[-1] = max(end, samples[-2] + 1)  # a padded recording may end before its last frame begins
+    return samples
 
 
 def interval_of_units(grid: FrameGrid, runs: RunLength, first: int, last: int) -> tuple[float, float]:
     """Seconds [start, end) owned by units first..last, both inclusive: the inverse of `units_of_interval`."""
     if not 0 <= first <= last < len(runs):
         raise ValueError(f"units {first}..{last} are not among {len(runs)} units")
-    start, end = _samples_of_units(grid, runs, first, last)
-    return start / grid.sample_rate, end / grid.sample_rate
+    borders = unit_samples(grid, runs)
+    return float(borders[first] / grid.sample_rate), float(borders[last + 1] / grid.sample_rate)

@@ -127,6 +127,24 @@ def test_units_tile_the_seconds(runs: RunLength) -> None:
     assert pieces[-1][1] == HUBERT.samples_for(runs.frames) / HUBERT.sample_rate
 
 
+@given(grids, run_lengths, st.integers(0, 10_000))
+def test_the_last_unit_ends_where_the_recording_does(grid: FrameGrid, runs: RunLength, beyond: int) -> None:
+    samples = grid.samples_for(runs.frames) + beyond % grid.hop  # all lengths that give so many frames
+    assert grid.frames(samples) == runs.frames
+    runs = RunLength(runs.units, runs.lengths, samples / grid.sample_rate)
+    last = len(runs) - 1
+    start, end = interval_of_units(grid, runs, last, last)
+    assert grid.sample(end) == samples and start < end
+    assert units_of_interval(grid, runs, start, end) == (last, last)
+    if last:
+        assert interval_of_units(grid, runs, last - 1, last - 1)[1] == start
+
+
+def test_the_last_unit_of_a_padded_recording_is_not_empty() -> None:
+    runs = RunLength(np.array([1, 2]), np.array([3, 1]), 900 / 16_000)  # the last frame begins at sample 1,000
+    assert interval_of_units(HUBERT, runs, 1, 1) == (1000 / 16_000, 1001 / 16_000)
+
+
 def test_what_is_refused() -> None:
     assert HUBERT.samples_for(0) == HUBERT.frames(0) == HUBERT.frames(399) == 0
     with pytest.raises(ValueError, match="no frames"):

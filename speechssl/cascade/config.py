@@ -109,6 +109,40 @@ class TrainCtc:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainNgram:
+    """train the word n-gram that a CTC head decodes with, and choose its weight
+
+    The n-gram is trained on the texts of the training split. The weight of the language model and the score of a word are those
+    with the lowest word error rate on recordings of dev. The n-gram is kept in CTC/ngram; cascade-ctc decodes with it from then
+    on, and cascade-ctc-greedy without it.
+
+      speechssl train ngram corpus people-en/encoder exp/ctc
+    """
+
+    corpus: Path = argument("prepared corpus, whose training texts the n-gram knows")
+    encoder: str = argument(ENCODERS)
+    ctc: Path = argument("folder of `speechssl train ctc`")
+    order: Count = option(4, "longest n-gram, in words (Mandarin: characters)")
+    split: str = option("train", "split whose texts are used")
+    passages: Count | None = option(None, "only the first N passages of the split and their questions; default: all")
+    dev: Path | None = option(None, "corpus of the recordings that choose the weights; default: CORPUS")
+    dev_split: str = option("dev", "its split")
+    dev_passages: Count = option(20, "number of its passages that are recognised, with their questions")
+    beam: Count = option(15, "prefixes kept after each frame")
+    lm_weights: tuple[float, ...] = option((0.5, 1.0, 1.5, 2.0, 3.0, 4.0), "weights that are tried, in nats for log10 P", least=1)
+    word_scores: tuple[float, ...] = option((-1.0, 0.0, 1.0), "scores of a word that are tried, in nats", least=1)
+
+    def run(self) -> None:
+        from speechssl.cascade.train import choose_ngram
+        from speechssl.encoders.load import load_encoder
+
+        card = choose_ngram(self, load_encoder(self.encoder))
+        found = f"WER {card['wer']:.1f} % on {card['recordings']} recordings of {card['dev']['split']}"
+        decoding = f"weight {card['decoding']['lm_weight']:g}, word score {card['decoding']['word_score']:g}"
+        print(f"{self.ctc}/ngram: {self.order}-gram, {decoding}; {found}, {card['wer_greedy']:.1f} % without it")
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainTextQa:
     """train the cascade's text QA on the words of the corpus
 

@@ -11,9 +11,9 @@ import importlib.metadata
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -257,19 +257,60 @@ def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
     return path_spans(path[0], scores[0])
 
 
-def timed_words(spans: Iterable[TokenSpan], symbols: Sequence[str], separator: str, grid: FrameGrid) -> list[TimedWord]:
-    """Join symbols to words with times in seconds and the geometric mean of the frames' probabilities as confidence."""
-    if separator:
-        groups = itertools.groupby(spans, key=lambda span: symbols[span.token] == separator)
-        words = [list(group) for between, group in groups if not between]
-    else:
-        words = [[span] for span in spans]
+def timed_words(
+    spans: Iterable[TokenSpan], symbols: Sequence[str], separator: str, grid: FrameGrid, from_separator: bool = False
+) -> list[TimedWord]:
+    """Join symbols to words with times in seconds and the geometric mean of the frames' probabilities as confidence.
+
+    from_separator: a word begins with the separator before it. A head that was trained on separators writes them where the next
+    word begins, and the first letter of that word two frames later.
+    """
+    words, starts, between = list[list[TokenSpan]](), list[int](), None
+    for span in spans:
+        if separator and symbols[span.token] == separator:
+            between = span
+            continue
+        if not separator or not words or between is not None:
+            words.append([])
+            starts.append(between.start if from_separator and between is not None else span.start)
+        words[-1].append(span)
+        between = None
     words_timed = []
-    for word in words:
+    for word, first in zip(words, starts, strict=True):
         confidence = math.exp(sum(span.score * len(span) for span in word) / sum(len(span) for span in word))
-        start, end = grid.seconds(word[0].start), grid.seconds(word[-1].end)
+        start, end = grid.seconds(first), grid.seconds(word[-1].end)
         words_timed.append(TimedWord("".join(symbols[span.token] for span in word), start, end, min(confidence, 1.0)))
     return words_timed
+
+
+class Decoder(Protocol):
+    """Anything that finds a text in log-probabilities."""
+
+    def decode(self, log_probs: Tensor) -> str:
+        """The text of (T, V) log-probabilities."""
+        ...
+
+
+LONGEST_PIECE = 3000  # frames that are decoded at once, a minute
+
+
+def pieces_at_blanks(log_probs: Tensor, longest: int = LONGEST_PIECE) -> list[tuple[int, int]]:
+    """Tile (T, V) log-probabilities with pieces of at most `longest` frames.
+
+    Every cut is in the middle of the longest run of blanks in the second half of the longest piece that may begin at the cut
+    before it.
+    """
+    blank = (log_probs.argmax(-1) == BLANK).tolist()
+    cuts = [0]
+    while len(blank) - cuts[-1] > longest:
+        at = cuts[-1] + longest // 2
+        runs = []
+        for is_blank, group in itertools.groupby(blank[at : cuts[-1] + longest]):
+            length = len(list(group))
+            runs.append((length if is_blank else 0, at + length // 2))
+            at += length
+        cuts.append(max(runs)[1])
+    return list(itertools.pairwise([*cuts, len(blank)]))
 
 
 class CtcRecogniser:
@@ -287,9 +328,10 @@ class CtcRecogniser:
             raise ValueError("give a layer for a head of one hidden state, and none for a head that weighs several")
         self.encoder, self.head, self.vocabulary, self.name, self.layer = encoder, head.eval(), vocabulary, name, layer
         self.card: Mapping[str, Any] = {"asr": None}  # of one that was loaded: the hash of its weights
+        self.decoder: Decoder | None = None  # None: greedy decoding
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
-        """Greedy decoding, with the times of the words on the likeliest path.
+        """Decode greedily or by `decoder`; words have the times of the likeliest path of their text.
 
         samples: (N,) float32 at 16 kHz; audio shorter than a frame gives no words.
         """
@@ -298,8 +340,22 @@ class CtcRecogniser:
     def transcript(self, log_probs: Tensor) -> Transcript:
         """As `transcribe`. log_probs: (T, V)."""
         symbols, separator = self.vocabulary.symbols, self.vocabulary.separator
-        words = timed_words(greedy_spans(log_probs), symbols, separator, self.encoder.grid)
+        spans = greedy_spans(log_probs) if self.decoder is None else self._decoded_spans(log_probs)
+        words = timed_words(spans, symbols, separator, self.encoder.grid, from_separator=True)
         return Transcript(tuple(words), " " if separator else "")
+
+    def _decoded_spans(self, log_probs: Tensor) -> list[TokenSpan]:
+        """The symbols of the text that `decoder` gives, piece by piece of a long recording. log_probs: (T, V)."""
+        assert self.decoder is not None
+        spans: list[TokenSpan] = []
+        for start, end in pieces_at_blanks(log_probs):
+            piece = log_probs[start:end]
+            aligned = align_spans(piece, self.vocabulary.encode(self.decoder.decode(piece)))
+            between = self.vocabulary.symbols.index(self.vocabulary.separator) if self.vocabulary.separator else None
+            if spans and aligned and between is not None and aligned[0].token != between:
+                spans.append(TokenSpan(between, start + aligned[0].start, start + aligned[0].start, 0.0))
+            spans += [replace(span, start=start + span.start, end=start + span.end) for span in aligned]
+        return spans
 
     @torch.inference_mode()
     def log_probs(self, samples: np.ndarray) -> Tensor:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from speechssl.cascade.confusions import MOST, ConfusionModel, Edit, read_confusions, spelt_words
 from speechssl.cascade.data import Recogniser, Record, TimedWord, Transcript
+from speechssl.cascade.decode import NGRAM_FILE, NGRAM_FOLDER, BeamDecoder
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.cascade.readers import TextQa
 from speechssl.data.records import Span
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.io import hash_files
+from speechssl.io import hash_files, read_json
 from speechssl.text import joiner, language_of, pieces
 
 TEXT_SYSTEMS = ("text", "cascade-given")
@@ -125,19 +129,35 @@ def is_ctc_head(engine: str) -> bool:
     return engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists())
 
 
+GREEDY = "-greedy"  # ends the name of a CTC head that decodes without its n-gram
+
+
 def load_recogniser(models: Path, engine: str, encoder: Any, language: str | None = None) -> Recogniser:
-    """engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`; `pocketsphinx`; or the folder or hub id of a Hugging
-    Face recogniser. language: of the speech, for Whisper. Raises InputError for a head that is missing or of another
-    encoder.
+    """Load a recogniser by its name.
+
+    engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`, which decodes with its n-gram, or greedily with
+    `-greedy` behind the name; `pocketsphinx`; or the folder or hub id of a Hugging Face recogniser. language: of the speech, for
+    Whisper. A head without an n-gram decodes greedily, and stderr says so.
+    Raises InputError for a head that is missing or of another encoder.
     """
     if is_ctc_head(engine):
-        if not (models / engine).is_dir():
+        folder = models / engine.removesuffix(GREEDY)
+        if not folder.is_dir():
             raise InputError(
-                f"{models} has no {engine}/; train one (speechssl train ctc), or name another recogniser (pocketsphinx, or a "
+                f"{models} has no {folder.name}/; train one (speechssl train ctc), or name another recogniser (pocketsphinx, or a "
                 "model of Hugging Face)"
             )
-        recogniser = CtcRecogniser.load(models / engine, encoder)
+        recogniser, ngram = CtcRecogniser.load(folder, encoder), folder / NGRAM_FOLDER
         recogniser.name = engine
+        if engine.endswith(GREEDY):
+            recogniser.card = {**recogniser.card, "decoding": "greedy"}
+        elif ngram.is_dir():
+            recogniser.decoder = BeamDecoder.load(ngram, recogniser.vocabulary)
+            recogniser.card = {**recogniser.card, "decoding": read_json(ngram / "card.json")["decoding"]}
+            recogniser.card |= {"ngram": hash_files([ngram / NGRAM_FILE])}
+        else:
+            recogniser.card = {**recogniser.card, "decoding": "greedy"}
+            tqdm.write(f"{folder} has no n-gram and decodes greedily; `speechssl train ngram` makes one", file=sys.stderr)
         return recogniser
     from speechssl.cascade.engines import HuggingFaceRecogniser, PocketSphinxRecogniser
 

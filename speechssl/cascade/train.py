@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,26 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from speechssl.audio import read_audio
-from speechssl.cascade.config import CtcOptions
+from speechssl.cascade.config import CtcOptions, TrainNgram
 from speechssl.cascade.data import Record, text_examples
+from speechssl.cascade.decode import (
+    NGRAM_FILE,
+    NGRAM_FOLDER,
+    NGRAM_THRESHOLD,
+    BeamDecoder,
+    BeamOptions,
+    save_ngrams,
+    train_ngram,
+)
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, load_text
 from speechssl.config import settings
-from speechssl.data.records import Corpus, Span, corpus_card, data_hash, first_passages, load_corpus
+from speechssl.data.records import Corpus, Span, corpus_card, data_facts, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, load_reader
@@ -103,7 +113,8 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
         with main_first():
             if is_main():
                 card = corpus_card(corpus)
-                recogniser.save(out, {"options": settings(options), "training": result, "corpus": card} | licences(corpus))
+                facts = {"options": settings(options), "training": result, "corpus": card}
+                recogniser.save(out, facts | licences(corpus) | data_facts(inputs))
                 shutil.rmtree(out / "features")
         return recogniser
 
@@ -149,6 +160,73 @@ def recognition(recogniser: CtcRecogniser, data: Corpus, options: CtcOptions, fo
         return word_error_rate([r.text for r in records], [transcribed(r) for r in records], data.language).rate
 
     return Evaluation(options.evaluation, error_metric(data.language), len(records), score, lower=True)
+
+
+def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
+    """Train (once) an n-gram on the texts of a split, and choose its weights on recordings of dev; returns its card.
+
+    Raises InputError where no text can be spelt by the head, or dev has no recordings with texts.
+    """
+    recogniser, dev_corpus = CtcRecogniser.load(o.ctc, encoder), o.dev or o.corpus
+    inputs = {"data": data_hash(o.corpus, o.split), "dev": data_hash(dev_corpus, o.dev_split), **recogniser.card}
+    choices = {"order": o.order, "passages": o.passages, "dev_passages": o.dev_passages, "beam": o.beam}
+    choices |= {"lm_weights": list(o.lm_weights), "word_scores": list(o.word_scores)}
+    with stage(o.ctc / NGRAM_FOLDER, inputs, choices) as step:
+        if step.done:
+            return step.card
+        vocabulary = recogniser.vocabulary
+        data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+        model = train_ngram((spell(record.text, vocabulary) for record in data.records), o.order)
+        dev = first_passages(load_corpus(dev_corpus, o.dev_split), o.dev_passages)
+        texts, outputs = [], []
+        for record in tqdm([r for r in dev.records if r.audio and r.text.strip()], desc="recognising dev", unit="recording"):
+            texts.append(record.text)
+            outputs.append(recogniser.log_probs(read_audio(dev.path(record))))
+        if not texts:
+            raise InputError(f"{dev_corpus / o.dev_split} has no recording with a text to choose weights on; name another --dev")
+
+        def error_rate(decoder: BeamDecoder | None) -> float:
+            recogniser.decoder = decoder
+            written = [recogniser.transcript(log_probs).text for log_probs in outputs]
+            return 100 * word_error_rate(texts, written, dev.language).rate
+
+        tried = []
+        for lm_weight in tqdm(o.lm_weights, desc="choosing weights", unit="weight"):
+            for word_score in o.word_scores:
+                options = BeamOptions(o.beam, lm_weight, word_score, NGRAM_THRESHOLD)
+                tried.append((error_rate(BeamDecoder(model, vocabulary, options)), asdict(options)))
+        wer, chosen = min(tried, key=lambda row: row[0])
+        save_ngrams(model, o.ctc / NGRAM_FOLDER / NGRAM_FILE)
+        return step.finish(
+            {
+                "what": "n-gram",
+                "corpus": corpus_card(o.corpus),
+                "words": len(model.words),
+                "ngrams": [len(ngrams.keys) for ngrams in model.ngrams],
+                "decoding": chosen,
+                "dev": {"corpus": corpus_card(dev_corpus), "split": o.dev_split, "passages": o.dev_passages},
+                "recordings": len(texts),
+                "wer": wer,
+                "wer_greedy": error_rate(None),
+                "tried": [{"lm_weight": t["lm_weight"], "word_score": t["word_score"], "wer": rate} for rate, t in tried],
+            }
+            | inputs
+            | licences(o.corpus)
+        )
+
+
+def spell(text: str, vocabulary: CtcVocabulary) -> str:
+    """A text in the symbols of a head: small letters where it has no capitals, without what it cannot write.
+
+    Words stay separated by spaces; where the head separates none, every character is a word.
+    """
+    known = set(vocabulary.symbols)
+    if not any(symbol.lower() != symbol for symbol in known):
+        text = text.lower()
+    if not vocabulary.separator:
+        return " ".join(character for character in text if character in known)
+    words = ("".join(c for c in word if c in known - {vocabulary.separator}) for word in text.split())
+    return " ".join(word for word in words if word.strip("'"))
 
 
 class _HeadTraining(nn.Module):
@@ -258,7 +336,7 @@ def train_text(
         card |= {"subwords": options.subwords, "characters": options.characters, "left_out": len(left_out)}
         card |= {"passages": len(data.passages)}
         card |= {"shift": shifted} if shift else {}
-        card |= ({"start": begun} if start else {}) | licences(corpus, options.text_encoder, start)
+        card |= ({"start": begun} if start else {}) | licences(corpus, options.text_encoder, start) | data_facts(sources, start)
         fit_spans(
             model, examples, layout, options, out, card, word_evaluation(corpus, model, layout, TextCodec(tokenizer), options)
         )

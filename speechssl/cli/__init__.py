@@ -101,6 +101,7 @@ VERBS = {  # what is typed -> the dataclass of its options, as room:name in the 
     "train dual": "dual:TrainDual",
     "train text-qa": "cascade:TrainTextQa",
     "train ctc": "cascade:TrainCtc",
+    "train ngram": "cascade:TrainNgram",
     "train speechbert": "speechbert:TrainSpeechBert",
     "train transfer-speechbert": "speechbert:TransferSpeechBert",
     "train choice": "multiple_choice:TrainChoice",

@@ -295,6 +295,29 @@ def data_hash(root: Path | str, split: str) -> str:
     return hash_files(sorted(p for p in (Path(root) / split).glob("*.jsonl") if not p.name.startswith(".")))  # not what a kill left
 
 
+def data_facts(made_from: Mapping[str, Any], start: Path | None = None) -> dict[str, Any]:
+    """What the card of a model says of its data, by their hashes. made_from: with `data`, the split that it was trained on, and
+    `eval_data`, that which chose its checkpoint, where there was one. start: the model that it goes on from.
+    """
+    facts = {name: made_from[name] for name in ("data", "eval_data") if name in made_from}
+    earlier = sorted(training_data(read_json(start / "card.json"))) if start else []
+    return facts | ({"start_data": earlier} if earlier else {})
+
+
+def training_data(card: Mapping[str, Any]) -> set[str]:
+    """Hashes of the splits that a model was trained on, by its card: as `data_facts` has them, and of older cards the split of the
+    units or of the corpus that they name.
+    """
+    found = {card.get("data"), *(card.get("start_data") or ())}
+    units, options = card.get("units"), card.get("options")
+    found |= {units.get("corpus")} if isinstance(units, dict) else set()
+    split = options.get("split", "train") if isinstance(options, dict) else "train"
+    for corpus in (card.get("corpus"), card.get("start_corpus")):
+        manifests = corpus.get("manifests") if isinstance(corpus, dict) else None
+        found |= {manifests.get(split)} if isinstance(manifests, dict) else set()
+    return {value for value in found if isinstance(value, str)}
+
+
 def corpus_card(root: Path | str) -> dict[str, Any]:
     """The card of a corpus; of one without a card its name. Raises InputError for a card that is not JSON."""
     card = Path(root) / "card.json"

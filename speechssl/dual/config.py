@@ -79,8 +79,9 @@ class QaOptions:
 class TrainDual:
     """train DUAL's reader on extracted units
 
-    A text encoder is trained to find the answer to a question in the units of a passage, without a transcript. UNITS is the output
-    of `speechssl units extract` with --split train. Its card records encoder and codebook, so no speech encoder is loaded. A killed
+    A text encoder is trained to find the answer to a question in the units of a passage, without a transcript (the units that ship
+    learned from parallel readings of known text, through Whisper's clusters). UNITS is the output of `speechssl units extract`
+    with --split train. Its card records encoder and codebook, so no speech encoder is loaded. A killed
     run resumes with the same command. --eval-every needs the units of --eval-split in UNITS as well.
 
       speechssl train dual corpus units exp/dual

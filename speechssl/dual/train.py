@@ -21,7 +21,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from speechssl.config import EvalOptions, settings
-from speechssl.data.records import Corpus, Question, corpus_card, data_hash, first_passages, load_corpus
+from speechssl.data.records import Corpus, Question, corpus_card, data_facts, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, answer_times, check_times, codebooks_of, unit_examples, unit_source
 from speechssl.dual.model import SpanModel, load_reader, save_reader
@@ -226,7 +226,7 @@ def train_dual(
         card = {"what": "DUAL reader", "assignment": assignment, "units": source, "left_out": len(left_out)}
         card |= {"codebooks": list(codebooks)} if codebooks[1:] else {}
         card |= {"corpus": corpus_card(corpus), "passages": len(data.passages)} | ({"start": begun} if start else {})
-        card |= licences(corpus, None if assignment == "scratch" else options.text_encoder, start)
+        card |= licences(corpus, None if assignment == "scratch" else options.text_encoder, start) | data_facts(made_from, start)
         fit_spans(model, examples, layout, options, out, card, unit_evaluation(corpus, units, source, grid, model, layout, options))
 
 

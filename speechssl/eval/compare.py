@@ -6,10 +6,12 @@ and of conditions are paired, and so is the word error rate that a score is set 
 
 Where the lines cross: every point is one system in one condition, its word error rate and the difference D of its score and that of
 the system without a transcript in the same condition. A curve that never rises is fitted to D over WER (isotonic regression,
-straight between points); the lines cross where it reaches 0. Where it comes to 0 and stays there (nobody answers any more) they do
-not. The points of a family have one source of errors: `noise` one recogniser in several conditions, `simulated` the reference text
-and simulated errors, `recognisers` several in clean speech, `all` all of them. The interval holds 95 % of the resamples; one in
-which the lines do not cross counts as crossing beyond that end of the range, and an end of the interval that lies there is None.
+straight between points); the lines cross where it reaches 0, which is given where points were measured within NEAR on both sides.
+Where it comes to 0 and stays there (nobody answers any more) they do not. Who is ahead without a crossing is told from the points,
+not from the curve. The points of a family have one source of errors: `noise` one recogniser in several conditions, `simulated` the
+reference text and simulated errors, `recognisers` several in clean speech, `all` all of them. The interval holds 95 % of the
+resamples; one in which the lines do not cross counts as crossing beyond that end of the range, and an end of the interval that lies
+there is None.
 """
 
 from __future__ import annotations
@@ -29,7 +31,17 @@ from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.scores import TYPES, read_lines
 from speechssl.io import hash_bytes, read_json
-from speechssl.results import Table, condition_name, counted_range, interval_text, metric_name, seconds_range
+from speechssl.results import (
+    UNITS_FROM,
+    Table,
+    condition_name,
+    counted_range,
+    interval_text,
+    listed,
+    metric_name,
+    seconds_range,
+    seen_sentence,
+)
 from speechssl.signal import ACTIVE, SNR_OVER
 from speechssl.stats import (
     RESAMPLES,
@@ -52,6 +64,7 @@ WER = "wer"
 PASSAGE = "passage"
 SIMULATED, REFERENCE = "cascade-simulated", "text"  # systems that read the reference, with errors and without
 DRAWS = 2000  # resamples that the curve is fitted to
+NEAR = 0.15  # WER, on either side of a crossing, within which something was measured
 Where = tuple[str, float | None]  # condition and its SNR in dB
 CLEAN: Where = ("clean", None)
 
@@ -175,6 +188,11 @@ class Compared:
     def synthetic(self) -> str:
         """What tables say where a synthesiser spoke some of the corpus."""
         return synthetic_sentence(self.card.get("synthetic") or "")
+
+    @property
+    def seen(self) -> str:
+        """What tables say where systems were trained on what they are compared on."""
+        return seen_sentence((s.system, s.card.get("seen", "")) for s in self.scores)
 
     def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
         return self.estimates.get((system, condition, metric or self.metric))
@@ -358,13 +376,17 @@ class Point:
     cascade: Estimate
     textless: Estimate
 
+    @property
+    def difference(self) -> float:
+        return self.cascade.value - self.textless.value
+
 
 @dataclass(frozen=True)
 class Crossing:
-    """at, low, high: WER, a fraction; None: beyond what was measured. low_wer, high_wer: the range.
+    """at, low, high: WER, a fraction; None: beyond what was measured, or not near it. low_wer, high_wer: the range.
 
+    between: the WER of the points that are nearest to the zero of the curve, left and right; None where it has none.
     share: of resamples that cross; None where there are none (one voice or passage), and low and high are then at.
-    ahead: "cascade" or "textless" where the other is nowhere ahead, "neither" where they are equal throughout, "" where they cross.
     """
 
     textless: str
@@ -374,7 +396,15 @@ class Crossing:
     low: float | None
     high: float | None
     share: float | None
-    ahead: str
+    between: tuple[float, float] | None
+
+    @property
+    def ahead(self) -> str:
+        """By the measured points: "cascade" or "textless" where the other is nowhere ahead, "neither" where they are equal
+        throughout, "" where both are ahead somewhere.
+        """
+        cascade, textless = (any(p.difference * sign > 0 for p in self.points) for sign in (1, -1))
+        return "" if cascade and textless else "cascade" if cascade else "textless" if textless else "neither"
 
     @property
     def low_wer(self) -> float:
@@ -408,7 +438,10 @@ def crossings(c: Compared) -> list[Crossing]:
         wer = np.array([p.wer.value for p in points])
         if len(set(wer)) < 2:
             continue
-        at, ahead = zero(wer, np.array([p.cascade.value - p.textless.value for p in points]))
+        at, _ = zero(wer, np.array([p.difference for p in points]))
+        between = None if at is None else (float(wer[wer <= at].max()), float(wer[wer >= at].min()))
+        if at is not None and between and max(at - between[0], between[1] - at) > NEAR + 1e-9:
+            at = None
         low, high, share = at, at, None
         wers = np.stack([p.wer.drawn[:DRAWS] for p in points], axis=1)
         differences = np.stack([(p.cascade.drawn - p.textless.drawn)[:DRAWS] for p in points], axis=1)
@@ -418,9 +451,9 @@ def crossings(c: Compared) -> list[Crossing]:
             beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
             places = np.sort([beyond[side] if x is None else x for x, side in drawn])
             ends = (places[int(0.025 * len(places))], places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1])
-            low, high = (float(end) if np.isfinite(end) else None for end in ends)
+            low, high = (float(end) if at is not None and np.isfinite(end) else None for end in ends)
             share = sum(not side for _, side in drawn) / len(drawn)
-        crossings.append(Crossing(textless, family, tuple(points), at, low, high, share, ahead))
+        crossings.append(Crossing(textless, family, tuple(points), at, low, high, share, between))
     return crossings
 
 
@@ -611,17 +644,24 @@ def family_name(family: str) -> str:
 
 
 def crossing_text(x: Crossing) -> str:
-    if x.at is None:
-        if x.ahead == "neither":
-            return f"{NEVER}: they are equal throughout"
-        ahead, other = (x.textless, "the cascade") if x.ahead == "textless" else ("the cascade", x.textless)
-        level = any(p.cascade.value == p.textless.value for p in x.points)
-        return f"{NEVER}: {other} is nowhere ahead" if level else f"{NEVER}: {ahead} is ahead throughout"
-    if x.share is None:
-        return f"{100 * x.at:.1f} %"
-    low = "below the range" if x.low is None else f"{100 * x.low:.1f}"
-    high = "above the range" if x.high is None else f"{100 * x.high:.1f}"
-    return f"{100 * x.at:.1f} % [{low}, {high}]"
+    """Where they cross, or why no place is given, and in how many resamples they do."""
+    share = "" if x.share is None else f"; {100 * x.share:.0f} % of the resamples cross"
+    if x.at is not None:
+        low = "below the range" if x.low is None else f"{100 * x.low:.1f}"
+        high = "above the range" if x.high is None else f"{100 * x.high:.1f}"
+        return f"{100 * x.at:.1f} %{f' [{low}, {high}]' if share else ''}{share}"
+    if x.between:
+        left, right = (f"{100 * wer:.1f}" for wer in x.between)
+        return f"they cross where nothing was measured nearby: the nearest points have {left} and {right} %{share}"
+    if not x.ahead:
+        first, second = ([f"{100 * p.wer.value:.1f}" for p in x.points if p.difference * sign > 0] for sign in (1, -1))
+        some = f"the cascade is ahead at {listed(first)} %, {x.textless} at {listed(second)} %"
+        return f"they do not cross once and for all: {some}{share}"
+    if x.ahead == "neither":
+        return f"{NEVER}: they are equal throughout{share}"
+    ahead, other = (x.textless, "the cascade") if x.ahead == "textless" else ("the cascade", x.textless)
+    level = any(p.difference == 0 for p in x.points)
+    return f"{NEVER}: {f'{other} is nowhere ahead' if level else f'{ahead} is ahead throughout'}{share}"
 
 
 def other_noise(tests: Sequence[PairedTest]) -> str:
@@ -649,7 +689,7 @@ def tables_of(compilation: Compilation) -> list[Table]:
         *(binned_table(compared, *key, bins) for key, bins in compilation.bins.items()),
         *(analysis_table(compared, analysis) for analysis in compilation.analyses),
     ]
-    corpus, synthetic = compared.corpus, compared.synthetic
+    corpus, synthetic = compared.corpus, " ".join(filter(None, [compared.synthetic, compared.seen]))
     return [replace(t, title=f"{corpus}: {t.title}", note=f"{t.note} {synthetic}".strip()) for t in tables if t.rows]
 
 
@@ -711,13 +751,13 @@ def crossing_table(compilation: Compilation) -> Table:
     errors, rows = compilation.compared.errors, []
     for x in compilation.crossings:
         measured = f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
-        share = "–" if x.share is None else f"{100 * x.share:.0f} %"
-        rows.append((x.textless, family_name(x.family), len(x.points), measured, crossing_text(x), share))
+        rows.append((x.textless, family_name(x.family), len(x.points), measured, crossing_text(x)))
     note = (
-        f"The {errors} at which the cascade falls to the system without a transcript, on a fitted curve that never "
-        "rises, with the middle 95 % of the resamples; the last column says in how many the lines cross in the range measured."
+        f"The {errors} at which the cascade falls to the system without a transcript, on a fitted curve that never rises, with the "
+        f"middle 95 % of the resamples; given where points were measured within {100 * NEAR:.0f} points of {errors} on both sides. "
+        f"Who is ahead is told from the points. Without a transcript: of what is asked about; {UNITS_FROM}."
     )
-    columns = ("without a transcript", f"{errors} is varied by", "points", f"{errors} measured", "they cross at", "in resamples")
+    columns = ("without a transcript", f"{errors} is varied by", "points", f"{errors} measured", "they cross at")
     return Table("where the lines cross", columns, tuple(rows), note)
 
 
@@ -788,6 +828,8 @@ def as_json(compilation: Compilation) -> dict[str, Any]:
                 "low": None if x.share is None else x.low,
                 "high": None if x.share is None else x.high,
                 "share": x.share,
+                "ahead": x.ahead,
+                "between": x.between,
                 "text": crossing_text(x),
                 "wer_measured": [x.low_wer, x.high_wer],
                 "points": points,
@@ -803,6 +845,7 @@ def as_json(compilation: Compilation) -> dict[str, Any]:
         errors.append(analysis._asdict() | changed)
     corpus_facts = {name: compared.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")}
     return corpus_facts | {
+        "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
         "metric": compared.metric,
         "error_rate": compared.errors,
         "drawn": compared.drawn,

@@ -185,6 +185,7 @@ class Predictions:
 
     FILE is JSON, question id -> answer: a text (the format of SQuAD's scorer), [start, end] in seconds, or {"text", "start",
     "end"}. Text gives EM and F1, seconds give FF1 and AOS; a question without an answer, or with one of the other form, counts 0.
+    How many are answered, have no answer (null or "") and are not in the file is printed and kept.
     Writes predictions and rows to OUT, for `report` and `compare`.
 
       speechssl evaluate predictions corpus exp/mine predictions.json --name my-system --split dev

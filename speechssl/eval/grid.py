@@ -262,7 +262,7 @@ def units_task(
 def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
     """The tasks that a system of spoken question answering is scored by.
 
-    Its answers: frame F1 of the questions whose answers have times; their voice is that of the passage, and a question scores 0
+    Its answers: FF1 of the questions whose answers have times; their voice is that of the passage, and a question scores 0
     where it or its passage could not be encoded. Of a cascade its transcripts, too: the word error rate over the passages that are
     asked about and have a text. Raises InputError where no question has an answer with times.
     """

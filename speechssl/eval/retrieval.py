@@ -217,7 +217,7 @@ def run_retrieval(o: Retrieval) -> str:
     folder = model_folder(o.models)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
-    append_results(o.out, evaluate_retrieval(loaded, data, conditions, Setup.of(o, models_name(folder))))
+    append_results(o.out, evaluate_retrieval(loaded, data, conditions, Setup.of(o, models_name(folder), folder)))
     return table_of_rows(o, conditions)
 
 

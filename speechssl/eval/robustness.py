@@ -132,9 +132,9 @@ less is (error rates). Everything below is in points, which are percent, or in p
 
 `removed` can be had for nothing by an encoder that is bad in clean speech too; `recovered` cannot: it is 100 where e in noise is as
 good as b in clean speech, and 0 where it is as good as b in noise. They agree where both are equally good in clean speech.
-Averages over tasks and conditions give every one of them the same weight. A share of a loss that may be 0 means nothing: tasks in
-which the interval of the baseline's loss reaches 0 are left out of averaged shares, and named. `pooled` needs no such choice: it is
-`removed` of the losses in points, added up over all tasks.
+Averages over tasks and conditions give every one of them the same weight, and are over all tasks: leaving out those in which the
+baseline loses little on test would make the shares too great. Where it loses nothing in one of them, the averaged shares are not
+defined, and the task is named. `pooled` is: it is `removed` of the losses in points, added up over all tasks.
 
 Relative robustness, for DUAL beside a cascade: 100 s(c) / s(clean), FF1 of a system under a condition over its own in clean speech.
 
@@ -262,12 +262,6 @@ def sign(task: Task) -> int:
     return -1 if task[1] in LOWER_IS_BETTER else 1
 
 
-def loses(grid: Grid, task: Task, settings: Sequence[Setting]) -> bool:
-    """Whether the baseline loses something for certain in every one of the conditions."""
-    losses = [loss(grid, task, grid.baseline, s).interval for s in settings]
-    return all(v.estimated and v.low > 0 for v in losses)
-
-
 # ---- what goes into degradation.json
 
 
@@ -345,11 +339,11 @@ def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
 
 def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, Any]:
     """Means over the tasks and these conditions, which are of one group and SNR."""
-    counted = [task for task in grid.averaged if loses(grid, task, settings)]
-    pairs, every = ([(t, s) for t in tasks for s in settings] for tasks in (counted, grid.averaged))
+    every = [(t, s) for t in grid.averaged for s in settings]
     other = encoder != grid.baseline
+    unhurt = dict.fromkeys(t for t, s in every if loss(grid, t, grid.baseline, s).value <= 0)
     share = {
-        name: numbers(mean_of([removed(grid, t, encoder, s, own_clean) for t, s in pairs])) if other and pairs else None
+        name: numbers(mean_of([removed(grid, t, encoder, s, own_clean) for t, s in every])) if other and not unhurt else None
         for name, own_clean in (("removed", True), ("recovered", False))
     }
     lost, lost_by_baseline = (mean_of([loss(grid, t, e, s) for t, s in every]) for e in (encoder, grid.baseline))
@@ -359,8 +353,8 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
         "group": settings[0].group,
         "snr_db": settings[0].snr_db,
         "conditions": [s.name for s in settings],
-        "tasks": [f"{name} {metric}" for name, metric in counted],
-        "left_out": [f"{name} {metric}" for name, metric in grid.averaged if (name, metric) not in counted],
+        "tasks": [f"{name} {metric}" for name, metric in grid.averaged],
+        "unhurt": [f"{name} {metric}" for name, metric in unhurt],
         "loss": numbers(lost),
         **share,
         "pooled": numbers(pooled) if other else None,
@@ -496,11 +490,11 @@ def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
             noise = condition_name(a["group"], a["snr_db"])
             shares.append((a["encoder"], noise, *(interval_text(n, missing="-") for n in intervals)))
     note = (
-        "Means over the tasks. removed: share of the baseline's loss, each against its own clean speech; recovered: both against "
+        "Means over all tasks. removed: share of the baseline's loss, each against its own clean speech; recovered: both against "
         "the baseline's clean speech; pooled: removed, of the losses in points added up. " + values["drawn"]
     ).strip()
-    if left := sorted({task for a in values["averages"] for task in a["left_out"]}):
-        note += f" Somewhere the baseline's loss was not certain, and the task left out of the shares: {', '.join(left)}."
+    if unhurt := sorted({task for a in values["averages"] for task in a["unhurt"]}):
+        note += f" Somewhere the baseline loses nothing, so that mean shares are not defined: {', '.join(unhurt)}."
     columns = ("encoder", "noise", "baseline loses", "it loses", "removed %", "recovered %", "pooled %")
 
     clean = [

@@ -97,7 +97,7 @@ def write_lines(
     lines: Sequence[Mapping[str, Any]],
     corpus: Corpus,
     predictions: Mapping[str, Any],
-    **facts: str,
+    **facts: Any,
 ) -> Path:
     """Write scores with their card; the file. lines: with `id`, `passage`, and scores in [0, 1] under their metrics.
 

@@ -7,11 +7,12 @@ condition. Noise does not change what is written: systems that read text, and ba
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +24,7 @@ from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.confusions import confusions_card, fit_confusions, write_confusions
 from speechssl.cascade.data import Recogniser, Transcript
-from speechssl.cascade.readers import reader_suffix
+from speechssl.cascade.readers import find_reader, reader_suffix
 from speechssl.cascade.system import SIMULATED, CascadeSystem, load_recogniser
 from speechssl.data.files import load_json
 from speechssl.data.records import (
@@ -36,6 +37,7 @@ from speechssl.data.records import (
     load_corpus,
     passage_units,
     synthetic_note,
+    training_data,
 )
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
@@ -47,7 +49,7 @@ from speechssl.metrics import WordErrors, exact_match, frame_f1, overlap_score, 
 from speechssl.multiple_choice.data import written
 from speechssl.multiple_choice.model import chosen, longest_options, score_choice
 from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQuestion, WrittenChoice, load_choice_systems
-from speechssl.results import Row, append_rows, published_choice, read_rows, results_table, seconds_range, snr_note
+from speechssl.results import SEEN, Row, append_rows, published_choice, read_rows, results_table, seconds_range, snr_note
 from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.systems import default_systems, load_systems
 from speechssl.text import answer_tokens, error_metric
@@ -63,6 +65,7 @@ CLEAN = parse_condition("clean")
 METRICS = ("ff1", "aos", "em", "f1")
 FIELDS = ("text", "start", "end")  # of an imported answer
 GIVEN = "given"  # the transcripts that the corpus brings along
+IMPORTED = "imported"  # in the card of a system that is not ours
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,11 @@ class Setup:
     distorter: Distorter
     workers: int = 2
     models: str = ""
+    parts: tuple[Path, ...] = ()  # folders of models, whose cards say what they were trained on
 
     @classmethod
-    def of(cls, o: Conditions, models: str) -> Setup:
-        return cls(o.out, Distorter(o.seed, o.voices, snr_over=o.snr_over), o.workers, models)
+    def of(cls, o: Conditions, models: str, *parts: Path) -> Setup:
+        return cls(o.out, Distorter(o.seed, o.voices, snr_over=o.snr_over), o.workers, models, parts)
 
 
 # ---- spoken question answering
@@ -100,7 +104,8 @@ def run_evaluation(o: Qa) -> str:
                 "(`speechssl evaluate confusions`) and give them with --errors"
             )
     loaded = load_systems(folder, names, o.bf16, errors=o.errors, seed=o.seed, reading=o.reading, language=data.language)
-    append_results(o.out, evaluate(loaded, data, conditions, Setup.of(o, o.label or models_name(folder))))
+    parts = [folder, *([find_reader(folder, o.reading.reader)] if o.reading.reader else [])]
+    append_results(o.out, evaluate(loaded, data, conditions, Setup.of(o, o.label or models_name(folder), *parts)))
     return table_of_rows(o, conditions)
 
 
@@ -183,7 +188,7 @@ def run_choice(o: Choice) -> str:
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded, folder = load_choice_systems(o.models, o.systems, o.bf16, data.language), Path(o.models)
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
-    append_results(o.out, evaluate_choice(loaded, data, conditions, Setup.of(o, name)))
+    append_results(o.out, evaluate_choice(loaded, data, conditions, Setup.of(o, name, model_folder(o.models))))
     note = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
     published = published_choice(str(corpus_card(o.corpus).get("corpus", "")), o.split)
     return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), note, published]))
@@ -345,8 +350,12 @@ def evaluate_systems(
     score: of a system and its predictions. kind: what else a file says of itself.
     """
     out, distorter = setup.out, setup.distorter
-    check_names([system for _, systems in rounds for system in systems], out)
+    check_names([system for _, systems in rounds for system in systems], out, setup.models)
     data = data_hash(corpus.root, corpus.split)
+    seen = {s.name: have_seen(data, s, setup.parts) for _, systems in rounds for s in systems}
+    for name, what in seen.items():
+        if what:
+            print(f"{name}: {SEEN[what].lower()}, {corpus.root / corpus.split}; it may score less on other data", file=sys.stderr)
 
     def read(name: str) -> np.ndarray:
         if isinstance(path := recordings[name], InputError):
@@ -381,11 +390,32 @@ def evaluate_systems(
             scored = score(system, predictions)
             encoder, over = "" if isinstance(system, Baseline) else setup.models, predictions.get("snr_over", "")
             of_row = (corpus, condition, system, distorter.seed, encoder, over)
-            rows += rows_of(scored.scores, metrics, scored.transcripts, *of_row)
-            write_lines(out, system.name, condition, scored.lines, corpus, predictions, **scored.facts)
+            new = rows_of(scored.scores, metrics, scored.transcripts, *of_row)
+            rows += [replace(row, seen=seen[system.name]) for row in new]
+            facts = {**scored.facts, **({"seen": seen[system.name]} if seen[system.name] else {})}
+            write_lines(out, system.name, condition, scored.lines, corpus, predictions, **facts)
         return rows
 
     return [row for condition, systems in rounds for row in evaluate_in(condition, systems)]
+
+
+def have_seen(data: str, system: Any, parts: Sequence[Path]) -> str:
+    """What a system has seen of the data with this hash, one of `SEEN`, by the cards of those of its parts that lie in these
+    folders of models; "" where nothing is known.
+    """
+
+    def hashes(value: Any) -> set[str]:
+        inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+        return {value} if isinstance(value, str) else set().union(*map(hashes, inside))
+
+    own, chosen = hashes(dict(system.card)), False
+    for path in (p for part in parts for pattern in ("card.json", "*.card.json", "*/card.json") for p in part.glob(pattern)):
+        card = read_json(path)
+        if isinstance(card, dict) and own & hashes([card.get("weights"), card.get("hash")]):
+            if data in training_data(card):
+                return "trained"
+            chosen = chosen or card.get("eval_data") == data
+    return "chosen" if chosen else ""
 
 
 # ---- names of systems and their folders: a cascade is called by the last part of its recogniser's name, as others may be; and a
@@ -408,10 +438,10 @@ def named_after(system: Any) -> dict[str, str | None]:
     return {"recogniser": full if called else None, "reader": reader}
 
 
-def check_names(systems: Sequence[Any], out: Path) -> None:
+def check_names(systems: Sequence[Any], out: Path, models: str = "") -> None:
     """Raises InputError where different systems would share a folder of predictions in `out`, now or with an earlier evaluation.
 
-    Predictions that name no recogniser may be anybody's.
+    models: what rows call those of these systems. Predictions that name no recogniser, or have no card, may be anybody's.
     """
     first: dict[str, Any] = {}
     for system in systems:
@@ -419,9 +449,12 @@ def check_names(systems: Sequence[Any], out: Path) -> None:
         if dict(other.card) != dict(system.card):
             names = (named_after(s)["recogniser"] or s.name for s in (other, system))
             raise InputError(f"{' and '.join(names)} would both be called {system.name}; evaluate them one by one into two folders")
+    known = out / "results.jsonl"
+    rows = read_rows(known) if known.is_file() else ()
     for system in first.values():
-        parts = named_after(system)
-        for path in sorted((out / "predictions" / system.name).glob("*.json")):
+        parts, named = named_after(system), [r for r in rows if r.system == system.name]
+        paths = sorted((out / "predictions" / system.name).glob("*.json"))
+        for path in paths:
             stored = read_json(path)
             for part, new in parts.items():
                 old = stored.get(part, new)
@@ -431,6 +464,37 @@ def check_names(systems: Sequence[Any], out: Path) -> None:
                         f"{path} was made with {f'the {part} {old}' if old else 'that of the models'}, and "
                         f"{new or 'that of the models'} would have the same name {system.name}; evaluate it into another folder"
                     )
+            if part := differing_part(stored.get("card"), system.card):
+                before, now = (
+                    f"{system.name}{f' of {whose}' if whose else ''} ({part} {shown_part(card.get(part))})"
+                    for whose, card in ((named[-1].encoder if named else "", stored["card"]), (models, system.card))
+                )
+                raise InputError(f"{path} was made by {before}, which is not {now}; evaluate this one into another folder")
+        for row in () if paths else named:  # whose predictions were removed
+            card = dict(system.card) | ({"seed": row.seed} if "seed" in system.card else {})
+            if row.card != hash_json(card):
+                whose = f" of {row.encoder}" if row.encoder else ""
+                raise InputError(f"{known} has rows of another {system.name}{whose}; evaluate this one into another folder")
+
+
+def differing_part(old: Any, new: Mapping[str, Any]) -> str:
+    """In what the card in a file of predictions differs from that of a system of its name; "" where they are of one system, whose
+    simulated errors may have other seeds and whose recogniser may have been called by another path.
+    """
+    if not isinstance(old, Mapping):
+        return ""
+
+    def one_folder(a: Any, b: Any) -> bool:
+        return isinstance(a, str) and isinstance(b, str) and Path(a).exists() and Path(b).exists() and Path(a).samefile(b)
+
+    plain = json.loads(json.dumps(dict(new)))
+    parts = [part for part in {**plain, **old} if part != "seed" and old.get(part) != plain.get(part)]
+    return next((part for part in parts if not one_folder(old.get(part), plain.get(part))), "")
+
+
+def shown_part(value: Any) -> str:
+    """Of a card, for a sentence."""
+    return "of other values" if isinstance(value, (Mapping, list)) else "of none" if value is None else str(value)
 
 
 # ---- scores
@@ -544,26 +608,41 @@ def import_predictions(o: Predictions) -> str:
     """Score the predictions of another system, append the rows, and return the table of everything in `o.out`/results.jsonl.
 
     The file is JSON with one value a question: a text (SQuAD's format), a pair [start, end] in seconds, or an object with `text`,
-    `start` and `end`, any of them left out; null or "" is no answer. Questions without a prediction count as not answered. Raises
-    InputError for a file that does not hold predictions, or one of a question that the split does not ask.
+    `start` and `end`, any of them left out; null or "" is no answer. Scores are over all questions that have an answer: those with
+    no answer given and those that are not in the file are counted apart, and count 0. Raises InputError for a file that does not
+    hold predictions, or one of a question that the split does not ask.
     """
     if Path(o.name).name != o.name:  # a folder is called so
         raise InputError(f"{o.name!r} cannot be the name of a system; give a --name without slashes")
     data, where = load_corpus(o.corpus, o.split), parse_condition(o.condition)
     answers = _imported_answers(o.file, data)
-    system = SimpleNamespace(name=o.name, card={"imported": hash_files([o.file])})
-    predictions: dict[str, Any] = {"made_from": system.card["imported"], "data": data_hash(o.corpus, o.split), "seed": o.seed}
-    predictions |= {"answers": answers, "transcripts": {}, "failed": {}}
+    system = SimpleNamespace(name=o.name, card={IMPORTED: hash_files([o.file])})
+    predictions: dict[str, Any] = {"made_from": system.card[IMPORTED], "data": data_hash(o.corpus, o.split), "seed": o.seed}
+    counts = count_answers(load_json(o.file), answers, data)
+    predictions |= {"card": system.card, "counts": counts, "answers": answers, "transcripts": {}, "failed": {}}
     path = prediction_path(o.out, system, where)
-    if path.is_file() and read_json(path).get("made_from") != predictions["made_from"]:
-        raise InputError(f"{path} holds other predictions called {o.name}; give another --name or remove them")
+    for other in sorted(path.parent.glob("*.json")):  # of other conditions by other files
+        stored = read_json(other)
+        ours = IMPORTED not in stored.get("card", {IMPORTED: ""})
+        if ours or (other == path and stored.get("made_from") != predictions["made_from"]):
+            what = "answers of a system of `evaluate`" if ours else "other predictions"
+            raise InputError(f"{other} holds {what} called {o.name}; give another --name, or another folder")
     write_json(path, predictions)
     scored = score_questions(predictions, data)
     append_rows(o.out / "results.jsonl", rows_of(scored, METRICS, {}, data, where, system, o.seed, ""))
-    write_lines(o.out, o.name, where, question_lines(scored, data, {}), data, predictions, encoder="")
-    left = sum(q.id not in answers for q in data.answerable)
-    counts = f"{len(answers):,} answers of {o.name}; {left:,} questions have none and count as not answered\n"
-    return counts + results_table(read_rows(o.out / "results.jsonl"))
+    write_lines(o.out, o.name, where, question_lines(scored, data, {}), data, predictions, encoder="", counts=counts)
+    parts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    said = f"{o.name}: {parts}; scores are over all {len(data.answerable):,} questions, of which all but the answered count 0\n"
+    return said + results_table(read_rows(o.out / "results.jsonl"))
+
+
+def count_answers(given: Mapping[str, Any], answers: Mapping[str, Any], data: Corpus) -> dict[str, int]:
+    """Of the questions that have an answer: how many a file answers, how many it says nothing of or null, and how many it lacks.
+
+    given: what the file holds, by question.
+    """
+    answered, there = len(answers), sum(q.id in given for q in data.answerable)
+    return {"answered": answered, "with no answer given": there - answered, "not in the file": len(data.answerable) - there}
 
 
 def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:

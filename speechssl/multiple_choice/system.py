@@ -152,7 +152,7 @@ def load_choice_systems(
             systems.append(SpokenChoice(name, encode, lambda runs: runs.units, reader, system_card))
         elif name == "speechbert":
             part, reader, card = load(folder, "speechbert")
-            system = load_speechbert(folder / "speechbert", encoder, load_recogniser(folder, "ctc", encoder), bf16)
+            system = load_speechbert(folder / "speechbert", encoder, load_recogniser(folder, "ctc-greedy", encoder), bf16)
             if not isinstance(card.get("speechbert"), dict) or card["speechbert"].get("words") != system.card["words"]:
                 raise InputError(f"{part} was trained on other audio words than {folder / 'speechbert'} makes; train it again")
             reader.model.embedding = CodeEmbedding(reader.model.embedding)

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from speechssl.config import settings
-from speechssl.data.records import Corpus, corpus_card, data_hash, load_corpus
+from speechssl.data.records import Corpus, corpus_card, data_facts, data_hash, load_corpus
 from speechssl.dual.data import Layout, codebooks_of, unit_source
 from speechssl.dual.model import load_reader
 from speechssl.dual.train import (
@@ -113,7 +113,7 @@ def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: s
         read: Read = lambda data: (None, *text_examples(data, codec, layout, source))  # noqa: E731
         return Begun(model, layout, read, card | licences(corpus, options.text_encoder, start))
 
-    _train(corpus, out, options, {"source": source} | start_of(out, options.text_encoder, start), begin)
+    _train(corpus, out, options, {"source": source} | start_of(out, options.text_encoder, start), begin, start)
 
 
 def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, start: Path, options: ChoiceOptions) -> None:
@@ -139,7 +139,7 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
 
         return Begun(model, layout, read, card | licences(corpus, start=start))
 
-    _train(corpus, out, options, {"speechbert": speechbert_card}, begin)
+    _train(corpus, out, options, {"speechbert": speechbert_card}, begin, start)
 
 
 def _train(
@@ -148,8 +148,9 @@ def _train(
     options: ChoiceOptions,
     inputs: dict[str, Any],
     begin: Callable[[Corpus], Begun],
+    start: Path | None = None,
 ) -> None:
-    """inputs: what is trained on beside the split, for `made_from.json`."""
+    """inputs: what is trained on beside the split, for `made_from.json`. start: the reader that it goes on from."""
     check_share(options.batch)
     if options.combine not in COMBINATIONS:
         raise InputError(f"there is no combination {options.combine!r}; choose one of {', '.join(COMBINATIONS)}")
@@ -171,7 +172,7 @@ def _train(
             evaluation = choice_evaluation(corpus, options, model, layout, read)
             batches = ChoiceBatches(examples, layout, options.batch, options.windows, options.training.seed, options.noise)
             card |= {"corpus": corpus_card(corpus), "left_out": len(left_out)}
-            card |= {"combine": options.combine, "examples": len(examples)}
+            card |= {"combine": options.combine, "examples": len(examples)} | data_facts(inputs, start)
             fit_reader(model, batches, layout, options, out, card, evaluation)
         for name in ("codes", "eval-codes"):  # of audio words
             shutil.rmtree(out / name, ignore_errors=True)

@@ -35,7 +35,7 @@ from speechssl.report.spoken_qa import Answers, Breakdown, error_table, explorer
 from speechssl.report.superb import MAIN, Artefacts, of_superb, read_artefacts, superb_section
 from speechssl.report.text_side import TITLE as TEXT_SIDE
 from speechssl.report.text_side import Lectures, read_lectures, text_side_section
-from speechssl.results import Row, Table, full_condition, published_table, read_rows, table_of, unit
+from speechssl.results import Row, Table, full_condition, published_table, read_rows, seen_sentence, table_of, unit
 from speechssl.signal import ACTIVE
 from speechssl.text_side.runs import CONDITION
 from speechssl.units.features import UnitExtractor, extractor_of
@@ -186,6 +186,7 @@ def write_report(o: Report) -> None:
     """
     out, split = o.out, o.split or evaluated_split(o.out)
     rows = read_rows(out / "results.jsonl")
+    seen = seen_sentence((row.system, row.seen) for row in rows)
     artefacts, lectures, tables = read_artefacts(out, rows), read_lectures(out, rows), stored_tables(o)
     details = {  # where, when and with what the page was made
         "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
@@ -216,7 +217,7 @@ def write_report(o: Report) -> None:
         tables,
         details,
         artefacts=artefacts,
-        synthetic=synthetic_note(o.corpus) if o.corpus else "",
+        synthetic=" ".join(filter(None, [synthetic_note(o.corpus) if o.corpus else "", seen])),
         lectures=lectures,
         predicted=questions.predicted,
         listening=questions.listening,

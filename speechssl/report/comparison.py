@@ -47,7 +47,8 @@ TITLE = "Systems beside each other"
 CAPTION = (
     "Each point is a cascade: along, how often its recogniser errs; up, what is left of the answer. Lines are fitted and never "
     "rise. The system without a transcript has a level line beside errors in clean speech, and in noise its own score in the same "
-    "noise, joined by dashes. At the foot: where a line falls below it, with the interval."
+    "noise, joined by dashes. At the foot: where a line falls below it, with the interval and the share of resamples that cross. A "
+    "line stops where it would fall below it with nothing measured nearby."
 )
 FEW = 15  # paired tests that the terminal shows
 NAMES = {"simulated": "Simulated errors", "recognisers": "Recognisers, clean speech"}
@@ -110,7 +111,8 @@ def corpus_section(c: Compilation, number: int) -> Section:
     tables = [t for t in tables_of(c) if t.title not in in_grids]
     results, order = arrange(rows_of(c.compared)), {s: i for i, s in enumerate(c.compared.systems)}
     listed = replace(results, series=tuple(sorted(results.series, key=lambda s: order[s.system])))
-    grids = [grid_of(listed, name, f"{metric_name(name)}, {corpus}", c.compared.synthetic) for name in results.metrics]
+    more = " ".join(filter(None, [c.compared.synthetic, c.compared.seen]))
+    grids = [grid_of(listed, name, f"{metric_name(name)}, {corpus}", more) for name in results.metrics]
     explorers = []
     if metric in SPOKEN:
         paths = {f.path: predictions_path(f) for f in c.compared.scores}
@@ -137,7 +139,7 @@ def _summary(c: Compilation) -> str:
     by_family = {x.family: x for x in reversed(c.crossings)}
     if x := by_family.get("simulated") or by_family.get("all") or next(iter(by_family.values()), None):
         where = crossing_text(x)
-        if x.at is not None:
+        if x.at is not None:  # else the text is a sentence
             where = f"the cascade falls to {x.textless} at a {c.compared.errors} of {where}"
         parts.append(f"{c.compared.corpus}, {c.compared.errors} varied by {family_name(x.family)}: {where}.")
     if c.tests:
@@ -165,6 +167,7 @@ def crossing_figure(crossings: Sequence[Crossing], metric: str, errors: str, nam
     textless = Series("", "", crossings[0].textless, 0)
     with panels_in(1, 1, 3.3, entries=[textless, *series.values()], below=0.5) as (figure, ((ax,),)):
         far = 100 * max(crossing.high_wer for crossing in drawn) * 1.06
+        ax.set_xlim(-0.012 * far, far)
         for crossing in drawn:
             _draw_textless(ax, crossing.points, textless)
         for place, crossing in enumerate(drawn):
@@ -173,7 +176,6 @@ def crossing_figure(crossings: Sequence[Crossing], metric: str, errors: str, nam
                 _draw_place(ax, crossing, crossing.at, 1.6 + 2.4 * place, series[crossing.family].colour)
         estimates = [estimate for crossing in drawn for p in crossing.points for estimate in (p.cascade, p.textless)]
         highest = max(estimate.interval.percent.high for estimate in estimates)
-        ax.set_xlim(-0.012 * far, far)
         ax.set_ylim(0, min(108.0, max(10.0, 10.0 * (int(highest * 1.04 / 10) + 1))))
         ax.set_xlabel(f"{errors} of the cascade's recogniser (%)")
         ax.set_ylabel(f"{metric_name(metric)} (%)")
@@ -185,7 +187,8 @@ def crossing_figure(crossings: Sequence[Crossing], metric: str, errors: str, nam
             places.append(f"{100 * p.wer.value:.1f}: {100 * p.cascade.value:.1f} and {100 * p.textless.value:.1f}")
         columns = f"{errors}, cascade and {crossing.textless}"
         label = series[crossing.family].label
-        parts.append(f"{label}: they cross at {crossing_text(crossing)}; {columns}: {', '.join(places)}")
+        crossed = "" if crossing.at is None else "they cross at "
+        parts.append(f"{label}: {crossed}{crossing_text(crossing)}; {columns}: {', '.join(places)}")
     return Drawing(svg, f"{metric_name(metric)} against the {errors}, in percent. {'. '.join(parts)}.")
 
 
@@ -194,12 +197,20 @@ def _draw_place(ax: Axes, x: Crossing, at: float, foot: float, colour: str) -> N
     low, high = 100 * (x.low_wer if x.low is None else x.low), 100 * (x.high_wer if x.high is None else x.high)
     ax.plot([100 * at] * 2, [0, 200], color=colour, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
     ax.plot([low, high], [foot, foot], color=colour, linewidth=3, solid_capstyle="round")
-    ax.annotate(f"{100 * at:.1f} %", (high, foot), (6, -2.5), textcoords="offset points", fontsize=7.5, color=MUTED)
+    share = "" if x.share is None else f", {100 * x.share:.0f} % of resamples"
+    beside: dict[str, Any] = {"color": MUTED, "fontsize": 7.5, "textcoords": "offset points"}
+    right = high < ax.get_xlim()[1] / 2
+    place, shift = ((high, foot), (6, -2.5)) if right else ((low, foot), (-6, -2.5))
+    ax.annotate(f"{100 * at:.1f} %{share}", place, shift, ha="left" if right else "right", **beside)
 
 
 def _draw_family(ax: Axes, x: Crossing, series: Series) -> None:
     xs, ys = [100 * p.wer.value for p in x.points], [100 * p.cascade.value for p in x.points]
-    ax.plot(xs, falling(np.array(ys)), color=series.colour, linewidth=1.6)
+    line = list(zip(xs, falling(np.array(ys)), strict=True))
+    if x.between and x.at is None:
+        gap = sum(at <= 100 * x.between[0] for at in xs)
+        line.insert(gap, (np.nan, np.nan))
+    ax.plot(*zip(*line, strict=True), color=series.colour, linewidth=1.6)
     last_named = -APART
     for p, at, y in zip(x.points, xs, ys, strict=True):
         _bars(ax, p.wer, p.cascade, series)

@@ -50,7 +50,8 @@ class Compare:
     """compare systems: paired tests, F1 against WER and where systems cross, which answers are missed
 
     Reads folders that `evaluate` wrote, and pairs results on the same questions. Without --pairs every system that needs no
-    transcript is tested against every other system. A sweep of the word error rate is several conditions of one cascade, cascades
+    transcript (of what is asked about; the shipped units learned from readings of known text) is tested against every other
+    system. A sweep of the word error rate is several conditions of one cascade, cascades
     with several recognisers, or cascade-simulated@WER. Writes compare.json, tables.md and compare.html to --out.
 
       speechssl compare exp/mine exp/sweep --out exp/compare

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from speechssl.data.records import Corpus
-from speechssl.eval.compare import Scores
+from speechssl.eval.compare import NEAR, Scores
 from speechssl.eval.scores import ERRORS, TYPES
 from speechssl.report.figures import (
     CLEAN,
@@ -41,6 +41,7 @@ from speechssl.results import (
     METRICS,
     MUTED,
     RULE,
+    UNITS_FROM,
     Table,
     counted_range,
     full_condition,
@@ -57,7 +58,9 @@ ABREAST = 3  # panels of the crossing figure
 SIMULATED = "cascade-simulated"
 DUAL_PAPER = "https://arxiv.org/abs/2203.04911"
 METHODS = {  # by what the names of its systems begin with
-    "dual": Method("", "dual", DUAL_PAPER, " finds the answer in discrete units of the speech, without a transcript."),
+    "dual": Method(
+        "", "dual", DUAL_PAPER, f" finds the answer in discrete units of the speech, without a transcript ({UNITS_FROM})."
+    ),
     "cascade": Method(
         "A ", "cascade", DUAL_PAPER, " recognises the speech first and finds the answer in the words of its transcript."
     ),
@@ -322,11 +325,13 @@ def score_against_wer(results: Results, name: str = "wer-ff1") -> Drawing | None
 
 
 def _recogniser_panel(ax: Axes, results: Results, others: Sequence[Series], recognisers: Mapping[Series, float]) -> str:
-    """Every cascade where its WER is, joined from the best to the worst; the others level. Returns the numbers, in words."""
+    """Every cascade where its WER is, neighbours joined; the others level. Returns the numbers, in words."""
     near, far = _error_axis(recognisers.values())
     ordered = sorted(recognisers, key=lambda s: recognisers[s])
     points = [(s, recognisers[s], cell) for s in ordered if (cell := results.get(s, "ff1", CLEAN))]
-    ax.plot([x for _, x, _ in points], [cell.value for _, _, cell in points], color=MUTED, linewidth=1.0, zorder=1)
+    for (_, x, cell), (_, following, other) in pairwise(points):
+        if following - x <= 200 * NEAR:  # farther apart, a line would show scores where nothing was measured
+            ax.plot([x, following], [cell.value, other.value], color=MUTED, linewidth=1.0, zorder=1)
     for series, x, cell in points:
         _draw_line(ax, [x], [cell], series)
     level = [(s, cell) for s in others if (cell := results.get(s, "ff1", CLEAN))]

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.config import settings
-from speechssl.data.records import Corpus, corpus_card, data_hash, first_passages, load_corpus
+from speechssl.data.records import Corpus, corpus_card, data_facts, data_hash, first_passages, load_corpus
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import check_times
 from speechssl.dual.model import SpanModel, load_reader
@@ -191,7 +191,7 @@ def train_speechbert(
         facts = {"audio_words": len(codes), "examples": len(examples), "left_out": len(left_out), "training": results}
         facts |= {"trained_parameters": trained_parameters(reader)} if options.spans else {}
         card = made_from | text_card | facts | {"options": settings(options), "corpus": corpus_card(corpus)}
-        card |= licences(corpus, options.qa.text_encoder, start)
+        card |= licences(corpus, options.qa.text_encoder, start) | data_facts(made_from, start)
         with main_first():
             if is_main():
                 merged(reader.encoder)

@@ -432,7 +432,9 @@ def few_shot(lm: Model, listed: Listed, o: ProbeOptions) -> tuple[Items, list[st
     """(the place of the word that is asked for among those of the prompt, that of the unit that the model finds likeliest).
 
     A prompt shows `shots` readings of each of `ways` words in a random order, each followed by the unit that stands for the word in
-    this prompt, which is drawn, and then another reading. Raises InputError for too few words or voices.
+    this prompt, and then another reading. These units are drawn from those that no reading in the prompt begins or ends with (where
+    there are too few, the rarest there), for a unit does not follow itself: runs are one symbol, and no model would predict it.
+    Raises InputError for too few words or voices.
     """
     readings: dict[str, list[np.ndarray]] = {}
     for word, units in listed:
@@ -448,15 +450,17 @@ def few_shot(lm: Model, listed: Listed, o: ProbeOptions) -> tuple[Items, list[st
     prompts, gold, marks, targets = [], [], [], []
     for _ in range(o.queries):
         chosen = [words[i] for i in rng.permutation(len(words))[: o.ways]]
-        signs = rng.choice(lm.symbols, size=o.ways, replace=False)
         right = int(rng.integers(o.ways))
-        shown, query = [], np.zeros(0, np.int64)
+        shown, query = list[tuple[int, np.ndarray]](), np.zeros(0, np.int64)
         for way, word in enumerate(chosen):
             order = rng.permutation(len(readings[word]))
-            shown += [np.append(readings[word][i], signs[way]) for i in order[: o.shots]]
+            shown += [(way, readings[word][i]) for i in order[: o.shots]]
             if way == right:
                 query = readings[word][order[o.shots]]
-        prompts.append(np.concatenate([*(shown[i] for i in rng.permutation(len(shown))), query]))
+        edges = Counter(int(reading[at]) for _, reading in [*shown, (right, query)] for at in (0, -1) if len(reading))
+        signs = np.array(sorted(rng.permutation(lm.symbols).tolist(), key=lambda unit: edges[unit])[: o.ways])
+        parts = [np.append(shown[i][1], signs[shown[i][0]]) for i in rng.permutation(len(shown))]
+        prompts.append(np.concatenate([*parts, query]))
         gold.append(right)
         marks.append(signs)
         targets.append(chosen[right])

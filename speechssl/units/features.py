@@ -253,15 +253,15 @@ class UnitExtractor:
 
     def units(self, samples: np.ndarray) -> RunLength:
         """(N,) float32 at 16 kHz -> run-length units."""
-        return RunLength.of_frames(self.frames(samples))
+        return RunLength.of_frames(self.frames(samples), len(samples) / SAMPLE_RATE)
 
     def units_of_many(self, recordings: Sequence[np.ndarray]) -> list[RunLength | ValueError]:
         """`units`, or what `units` would raise, of recordings that fit a batch of the encoder."""
 
         units: list[RunLength | ValueError] = []
-        for features in self.features.of_many(recordings):
+        for samples, features in zip(recordings, self.features.of_many(recordings), strict=True):
             try:
-                units.append(RunLength.of_frames(self.codebook.assign(checked(features))))
+                units.append(RunLength.of_frames(self.codebook.assign(checked(features)), len(samples) / SAMPLE_RATE))
             except ValueError as error:
                 units.append(error)
         return units

@@ -36,7 +36,7 @@ from speechssl.io import check_inside, read_json, read_lines, write_json
 from speechssl.results import INK, RULE, save_figure, styled
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
-from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
+from speechssl.timing import FrameGrid, RunLength, interval_of_units, unit_samples, units_of_interval
 from speechssl.units.config import EvaluateOptions
 from speechssl.units.features import UnitExtractor, load_extractor
 from speechssl.units.fit import check_spectral
@@ -783,10 +783,7 @@ def log_mel(samples: np.ndarray, first: int = 0, last: int | None = None) -> np.
 
 def unit_blocks(runs: RunLength, grid: FrameGrid, span: tuple[float, float] = (0.0, math.inf)) -> Iterator[Block]:
     """Every run within the span with the seconds it owns."""
-    borders = runs.borders
-    samples = np.where(borders > 0, borders * grid.hop + grid.offset, 0)
-    samples[-1] = grid.samples_for(runs.frames)
-    seconds = samples / grid.sample_rate
+    seconds = unit_samples(grid, runs) / grid.sample_rate
     for index in np.flatnonzero((seconds[1:] > span[0]) & (seconds[:-1] < span[1])):
         unit = int(runs.units[index])
         yield str(unit), float(seconds[index]), float(seconds[index + 1]), colour(unit)

@@ -105,7 +105,7 @@ def decode(content: bytes) -> Part:
 
     units, lengths = (arrays(table[name]) for name in ("units", "lengths"))
     rows = zip(*columns, units, lengths, strict=True)
-    return Part([UtteranceUnits(i, s, RunLength(u, n), a) for i, s, a, u, n in rows], card)
+    return Part([UtteranceUnits(i, s, RunLength(u, n, s), a) for i, s, a, u, n in rows], card)
 
 
 def part_card(path: Path) -> dict[str, Any] | None:
@@ -179,16 +179,16 @@ def load_units(folder: Path | str) -> dict[str, RunLength]:
     """Unit sequences by id, as arrays of int32 that cannot be written. They lie in a nameless file of this process, so that their
     number is bounded by the disk; what is read often the system keeps in memory. Raises InputError as `iterate_units` does.
     """
-    places: dict[str, tuple[int, int]] = {}
+    places: dict[str, tuple[int, int, float]] = {}
     at = 0
     with tempfile.TemporaryFile() as file:
         for utterance in iterate_units(folder):
             size = len(utterance.runs)
-            places[utterance.id], at = (at, size), at + 2 * size
+            places[utterance.id], at = (at, size, utterance.seconds), at + 2 * size
             np.stack([utterance.runs.units, utterance.runs.lengths]).astype(np.int32).tofile(file)
         file.flush()
         values = np.memmap(file, np.int32, "r") if at else np.zeros(0, np.int32)
     return {
-        name: RunLength(values[first : first + size], values[first + size : first + 2 * size])
-        for name, (first, size) in places.items()
+        name: RunLength(values[first : first + size], values[first + size : first + 2 * size], seconds)
+        for name, (first, size, seconds) in places.items()
     }

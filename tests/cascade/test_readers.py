@@ -19,7 +19,7 @@ from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa,
 from speechssl.cascade.train import train_text
 from speechssl.cli import main
 from speechssl.config import TEXT_FAMILIES, TrainingOptions
-from speechssl.data.records import Answer, Passage, Question, Span, write_records
+from speechssl.data.records import Answer, Passage, Question, Span, data_hash, training_data, write_records
 from speechssl.dual.config import QaOptions
 from speechssl.errors import InputError
 from speechssl.eval.config import Qa
@@ -371,3 +371,5 @@ def test_finished_text_qa_is_trained_further(checkpoint, corpus, tmp_path, chang
     assert same_files(tmp_path / "whole", tmp_path / "more", "model.safetensors", "config.json", "made_from.json")
     assert (tmp_path / "more/model.safetensors").read_bytes() != short
     assert read_json(tmp_path / "more/card.json")["training"]["steps"] == 4
+    card = read_json(tmp_path / "more/card.json")
+    assert training_data(card) == {data_hash(corpus, "test")} == {card["data"]} and ("start_data" in card) == ("start" in changes)

@@ -12,7 +12,7 @@ from speechssl.cascade import train
 from speechssl.cascade.model import CtcRecogniser, CtcVocabulary
 from speechssl.cascade.train import CropBatches, CtcOptions, train_ctc
 from speechssl.config import EvalOptions, TrainingOptions
-from speechssl.data.records import load_corpus
+from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.train import best_of
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
@@ -41,6 +41,7 @@ def test_a_head_is_trained_once_and_fits_its_encoder(corpus, encoder, tmp_path):
     made = train_ctc(corpus, encoder, tmp_path / "ctc", options())
     card = json.loads((tmp_path / "ctc/card.json").read_text())
     assert card["licences"]["trained_on"] and card["licences"]["contains"] == []
+    assert card["data"] == data_hash(corpus, "train")
     assert made.vocabulary.symbols[1:4] == ("|", "'", "a") and card["training"]["steps"] == 2 and card["layer"] == 1
     assert not (tmp_path / "ctc/features").exists()
     with untouched(tmp_path / "ctc"):

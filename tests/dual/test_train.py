@@ -65,6 +65,7 @@ def test_a_reader_is_trained_once_and_says_from_what(corpus, tmp_path):
     assert (layout.cls, layout.size, model.embedding.num_embeddings) == (K, 16, K + 3)
     assert (layout.start_weight, layout.end_weight) == (0.4, 0.6)
     assert card["licences"]["trained_on"] and card["licences"]["contains"]
+    assert card["data"] == data_hash(corpus, "train") and "eval_data" not in card
     assert card["assignment"] == "most-frequent" and card["units"]["codebook"] == "b" and card["examples"] == 3
     with untouched(out):
         dual(corpus, tmp_path)
@@ -239,6 +240,7 @@ def test_the_reader_is_the_checkpoint_that_answers_held_out_questions_best(dev, 
     best = card["training"]["best"]
     assert list(found) == [1, 2, 3, 4, 5, 6] and len(set(found.values())) > 2  # it learns
     assert best["score"] == pytest.approx(max(found.values()), abs=1e-5) and best["items"] == 3
+    assert (card["data"], card["eval_data"]) == (data_hash(dev, "train"), data_hash(dev, "dev"))
     assert best["step"] == min(step for step, score in found.items() if score == max(found.values()))
     model.load_state_dict(load_file(out / f"checkpoints/checkpoint-{best['step']}/model.safetensors"))
     data, units = load_corpus(dev, "dev"), load_units(tmp_path / "units/dev")

@@ -161,6 +161,14 @@ def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):
     refused("choose another folder for multiple choice", run, [Listener()], corpus, tmp_path / "out")
 
 
+def test_another_system_of_the_same_name_is_refused(corpus, tmp_path):
+    run([Listener(facts={"choice_units": "a"})], corpus, tmp_path / "out")
+    other = Listener(facts={"choice_units": "b"})
+    message = r"made by listener \(choice_units a\), which is not listener of enc \(choice_units b\); evaluate"
+    refused(message, run, [other], corpus, tmp_path / "out", ["pink@5"])
+    assert not other.encoded
+
+
 def test_a_text_only_corpus_is_refused_to_listeners_and_read_by_the_others(tmp_path):
     corpus = make(tmp_path / "text", False)
     refused(r"none of the 22 recordings .*text only; prepare the corpus with --speak", run, [Listener()], corpus, tmp_path / "out")

@@ -66,7 +66,7 @@ def write_sweep(folder, of_lines=None, **changes):
 
     of_lines: fields that every line gets.
     """
-    for errors in (0, 20, 60, 80):
+    for errors in (0, 30, 50, 80):
         system = "text" if errors == 0 else f"cascade-simulated@{errors}"
         write(folder, system, [x | (of_lines or {}) for x in scored(0.9 - errors / 100, errors, errors)], **changes)
     write(folder, "dual", [x | (of_lines or {}) for x in scored(0.5, 1)], **changes)
@@ -125,7 +125,7 @@ def test_p_values_are_adjusted_over_all_corpora(tmp_path):
 
 def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep):
     (c,) = compare(read_results([sweep]))
-    others = ["text", "cascade-simulated@20", "cascade-simulated@60", "cascade-simulated@80"]
+    others = ["text", "cascade-simulated@30", "cascade-simulated@50", "cascade-simulated@80"]
     assert [(t.first, t.second) for t in paired_tests([c])[0]] == [("dual", other) for other in others]
     assert c.textless == ["dual"] and c.recognisers == []
 
@@ -171,8 +171,8 @@ def test_lines_that_cross_are_found_where_they_do(sweep):
     (x,) = crossings(c)
     assert x.family == "simulated" and x.at == pytest.approx(0.4, abs=0.04)
     assert x.low < x.at < x.high and x.share == 1 and x.high - x.low < 0.15
-    assert [p.wer.value for p in x.points] == [0, 0.2, 0.6, 0.8]
-    assert "% [" in crossing_text(x)
+    assert [p.wer.value for p in x.points] == [0, 0.3, 0.5, 0.8]
+    assert "% [" in crossing_text(x) and crossing_text(x).endswith("; 100 % of the resamples cross")
 
 
 @pytest.mark.slow
@@ -194,7 +194,50 @@ def test_noise_costs_both_systems_and_is_compared_condition_by_condition(tmp_pat
     found = {x.family: x for x in crossings(compare(read_results([tmp_path]))[0])}
     assert list(found) == ["noise, cascade-ctc", "recognisers", "all"]
     assert found["noise, cascade-ctc"].at == pytest.approx(0.3)
-    assert found["recognisers"].at == pytest.approx(0.3)  # from +0.2 at 10 % to -0.2 at 50 %
+    recognisers = found["recognisers"]  # from +0.2 at 10 % to -0.2 at 50 %
+    assert (recognisers.at, recognisers.between) == (None, (0.1, 0.5))
+
+
+def write_points(folder, points):
+    """points: WER in percent, score of a cascade and of DUAL in the same noise."""
+    for errors, cascade, dual in points:
+        write(folder, "cascade-ctc", [line(i, cascade, errors) for i in range(QUESTIONS)], ("pink", float(-errors)))
+        write(folder, "dual", [line(i, dual) for i in range(QUESTIONS)], ("pink", float(-errors)))
+
+
+@pytest.mark.parametrize(("left", "right", "given"), [(10, 40, True), (9, 41, False), (10, 41, False), (8, 92, False)])
+def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both_sides(tmp_path, left, right, given):
+    width = (right - left) / 100
+    write_points(tmp_path, [(left, 0.5 + width / 2, 0.5), (right, 0.5 - width / 2, 0.5)])  # they meet in the middle
+    printed, tables, page, (corpus,) = comparison(tmp_path / "out", tmp_path)
+    (x,) = corpus["crossings"]
+    assert x["between"] == [left / 100, right / 100] and x["share"] == 1
+    if given:
+        assert (x["low"], x["at"], x["high"]) == pytest.approx([(left + right) / 200] * 3)
+        text = f"{(left + right) / 2:.1f} % [{(left + right) / 2:.1f}, {(left + right) / 2:.1f}]; 100 % of the resamples cross"
+    else:
+        assert (x["at"], x["low"], x["high"]) == (None, None, None)
+        text = f"they cross where nothing was measured nearby: the nearest points have {left}.0 and {right}.0 %"
+    assert x["text"].startswith(text) and all(text in where for where in (printed, tables))
+    assert page.count(text) == 3  # the summary, the table, and the words of the figure
+    assert (f">{(left + right) / 2:.1f} %, 100 % of resamples<" in page) == given
+
+
+@pytest.mark.parametrize(
+    ("points", "ahead", "words"),
+    [
+        ([(10, 0.5, 0.9), (30, 0.3, 0.8), (92, 0.035, 0.0)], "", "the cascade is ahead at 92.0 %, dual at 10.0 and 30.0 %"),
+        ([(10, 0.5, 0.9), (30, 0.3, 0.8), (92, 0.0, 0.1)], "textless", "dual is ahead throughout"),
+        ([(10, 0.5, 0.9), (30, 0.3, 0.3)], "textless", "the cascade is nowhere ahead"),
+        ([(10, 0.9, 0.5), (30, 0.3, 0.4), (40, 0.4, 0.3)], "", "the cascade is ahead at 10.0 and 40.0 %, dual at 30.0 %"),
+        ([(10, 0.9, 0.5), (30, 0.4, 0.4)], "cascade", "dual is nowhere ahead"),
+        ([(10, 0.5, 0.5), (30, 0.4, 0.4)], "neither", "they are equal throughout"),
+    ],
+)
+def test_who_is_ahead_is_told_from_the_points_and_not_from_the_curve(tmp_path, points, ahead, words):
+    write_points(tmp_path, points)
+    (x,) = crossings(compare(read_results([tmp_path]))[0])
+    assert (x.at, x.ahead) == (None, ahead) and words in crossing_text(x)
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,11 @@ class Table:
     name: str = "tfidf-units"
     needs_audio: bool = True
     encoded: list = field(default_factory=list)
+    models: str = "a"
 
     @property
     def card(self):
-        return {"name": self.name}
+        return {"name": self.name, "dual": self.models}
 
     def encode(self, record, samples):
         assert (samples is not None) == self.needs_audio
@@ -114,6 +115,8 @@ def test_text_is_read_in_clean_speech_alone_and_finished_work_is_kept(corpus, tm
     again = Table()
     assert run([again], corpus, tmp_path / "out", ["clean", "pink@5"]) and not again.encoded
     refused("bm25-text read text, which noise does not change", run, [reads], corpus, tmp_path / "out", ["pink@5"])
+    other = r"made by tfidf-units \(dual a\), which is not tfidf-units \(dual b\); evaluate this one into another folder"
+    refused(other, run, [Table(models="b")], corpus, tmp_path / "out", ["pink@10"])
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,19 +33,22 @@ from speechssl.eval.spoken_qa import (
     Setup,
     append_results,
     by_length,
+    differing_part,
     evaluate,
     fit_on_corpus,
     import_predictions,
     run_evaluation,
     score_questions,
 )
+from speechssl.io import read_json, write_json
 from speechssl.report.build import write_report
-from speechssl.report.config import Report
+from speechssl.report.comparison import run_comparison
+from speechssl.report.config import Compare, Report
 from speechssl.report.figures import arrange
 from speechssl.results import Row, append_rows, read_rows, results_table
 from speechssl.textlm import character_tokenizer
 
-from ..files import change_lines, read_lines, refused, write_corpus, write_lines
+from ..files import change_lines, contents, read_lines, refused, write_corpus, write_lines
 
 CLEAN = parse_condition("clean")
 ANSWERS = {
@@ -358,12 +362,79 @@ def test_predictions_with_a_recogniser_of_another_full_name_are_not_overwritten(
         with pytest.raises(InputError, match=r"clean\.json was made with the recogniser mine/base-960h, and other/base-960h would"):
             run([other], corpus, tmp_path / "out", [condition])
     assert path.read_bytes() == before and not other.encoded and len(list(path.parent.iterdir())) == 1
-    for same in (engine("mine/base-960h", weights=1), engine(str(tmp_path / "mine/base-960h"))):  # trained again; another path
-        run([same], corpus, tmp_path / "out")
-        assert same.encoded
-    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "recogniser"}))
+    same = engine(str(tmp_path / "mine/base-960h"))  # by another path
+    run([same], corpus, tmp_path / "out")
+    assert same.encoded
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in ("recogniser", "card")}))
     run([other], corpus, tmp_path / "out")  # of an earlier version, which printed nothing
     assert other.encoded
+
+
+@pytest.mark.parametrize("conditions", [["clean"], ["pink@5"], ["clean", "pink@5"]])
+def test_another_system_of_the_same_name_is_refused_and_everything_stays_about_the_first(corpus, tmp_path, conditions):
+    """A second `dual` of other models would leave its own predictions and scores beside the rows of both."""
+    out = tmp_path / "out"
+
+    def evaluated(weights, models):
+        rows = evaluate(
+            [Engine(name="dual", asr="units", weights=weights)],
+            load_corpus(corpus, "test"),
+            [parse_condition(c) for c in conditions],
+            Setup(out, Distorter(0), models=models),
+        )
+        append_results(out, rows)
+        return rows
+
+    evaluated(1, "ours")
+    before = contents(out)
+    for models in ("theirs", "ours"):  # trained again is another one, too
+        with pytest.raises(InputError, match=rf"made by dual of ours \(text_qa 1\), which is not dual of {models} \(text_qa 2\); "):
+            evaluated(2, models)
+        assert contents(out) == before
+    shutil.move(out / "predictions", tmp_path / "away")
+    refused("results.jsonl has rows of another dual of ours; evaluate this one into another folder", evaluated, 2, "theirs")
+    shutil.move(tmp_path / "away", out / "predictions")
+    evaluated(1, "renamed")  # the same models: nothing is made again
+    assert {r.encoder for r in read_rows(out / "results.jsonl")} == {"renamed"}
+    assert {p: c for p, c in contents(out).items() if "predictions" in p} == {p: c for p, c in before.items() if "predictions" in p}
+
+
+@pytest.mark.parametrize(
+    ("card", "seen", "sentence"),
+    [
+        ({"data": "DATA"}, "trained", "Trained on this very split: cascade-ctc."),
+        ({"data": "x", "start_data": ["y", "DATA"]}, "trained", "Trained on this very split: cascade-ctc."),
+        ({"data": "x", "eval_data": "DATA"}, "chosen", "Checkpoint or settings chosen on this split: cascade-ctc."),
+        ({"units": {"corpus": "DATA"}}, "trained", "Trained on this very split: cascade-ctc."),  # cards until November 2026
+        ({"corpus": {"manifests": {"train": "DATA", "test": "y"}}}, "trained", "Trained on this very split: cascade-ctc."),
+        ({"corpus": {"manifests": {"train": "x", "test": "DATA"}}, "options": {"split": "train"}}, "", ""),
+        ({"data": "DATA", "weights": "other"}, "", ""),
+        ({"data": "x"}, "", ""),
+    ],
+)
+def test_what_was_trained_on_the_very_split_is_named_everywhere(corpus, tmp_path, capsys, card, seen, sentence):
+    data, out = data_hash(corpus, "test"), tmp_path / "out"
+    card = json.loads(json.dumps({"weights": "0123"} | card).replace("DATA", data))
+    write_json(tmp_path / "models/ctc/card.json", card)
+    systems = [Engine(name="cascade-ctc", text=True, asr="0123"), Oracle(name="dual")]
+    conditions = [CLEAN, parse_condition("pink@5")]
+    setup = Setup(out, Distorter(0), parts=(tmp_path / "models",))
+    append_results(out, evaluate(systems, load_corpus(corpus, "test"), conditions, setup))
+    told = capsys.readouterr().err
+    assert told.count("cascade-ctc: ") == told.count(f"{corpus / 'test'}; it may score less") == bool(seen)
+    rows = read_rows(out / "results.jsonl")
+    assert {(r.system, r.seen) for r in rows} == {("cascade-ctc", seen), ("dual", "")}
+    printed = results_table(rows)
+    write_report(Report(out=out, corpus=corpus, examples=1, conditions=("clean",)))
+    tables = run_comparison(Compare(results=(out,), out=tmp_path / "compare"))
+    for text in (printed, tables, (out / "report.html").read_text(), (tmp_path / "compare/compare.html").read_text()):
+        assert sentence in text and ("this very split" in text or "chosen on this split" in text) == bool(seen)
+
+
+def test_seeds_of_simulated_errors_are_of_one_system():
+    assert differing_part({"errors": "a", "seed": 0}, {"errors": "a", "seed": 1}) == ""
+    assert differing_part({"errors": "a", "seed": 0}, {"errors": "b", "seed": 0}) == "errors"
+    assert differing_part({"dual": "a"}, {"dual": "a", "bf16": True}) == differing_part({"dual": "a", "bf16": True}, {"dual": "a"})
 
 
 def test_a_head_of_the_models_and_a_folder_of_its_name_are_two_recognisers(corpus, tmp_path):
@@ -422,27 +493,49 @@ def annotated(tmp_path):
     return root
 
 
-def scores(annotated, tmp_path, predictions, name="mine"):
+def scores(annotated, tmp_path, predictions, name="mine", condition="clean"):
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(predictions))
-    printed = import_predictions(Predictions(corpus=annotated, out=tmp_path / "out", file=file, name=name, split="dev"))
+    options = Predictions(corpus=annotated, out=tmp_path / "out", file=file, name=name, split="dev", condition=condition)
+    printed = import_predictions(options)
     return printed, {(r.system, r.metric): (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")}
 
 
 def test_texts_are_scored_by_text(annotated, tmp_path):
     printed, found = scores(annotated, tmp_path, {"a": "The red boat!", "c": "", "b": "two dogs"})
     assert found == {("mine", "em"): (50, 2), ("mine", "f1"): (pytest.approx(100 * (1 + 2 / 3) / 2), 2)}
-    assert printed.startswith("2 answers of mine; 0 questions have none")
+    assert printed.startswith("mine: 2 answered, 0 with no answer given, 0 not in the file; scores are over all 2 questions")
 
 
 def test_times_are_scored_by_time_and_both_by_both(annotated, tmp_path):
     printed, found = scores(annotated, tmp_path, {"b": [1.0, 2.0]})
-    assert found == {("mine", "ff1"): (50, 2), ("mine", "aos"): (50, 2)} and "1 questions have none" in printed
+    assert found == {("mine", "ff1"): (50, 2), ("mine", "aos"): (50, 2)}
+    assert "1 answered, 0 with no answer given, 1 not in the file" in printed
     _, found = scores(annotated, tmp_path, {"a": {"text": "boat", "start": 0.5, "end": 1}}, "both")
     assert {metric: value for (name, metric), (value, _) in found.items() if name == "both"} == {
         **{"ff1": 50, "aos": 50, "em": 0},
         "f1": pytest.approx(100 / 3),
     }
+
+
+@pytest.mark.parametrize(
+    ("predictions", "counts"),
+    [
+        ({"a": "red boat", "b": None}, (1, 1, 0)),
+        ({"a": "red boat", "b": ""}, (1, 1, 0)),
+        ({"a": "red boat"}, (1, 0, 1)),
+        ({"b": None}, (0, 1, 1)),
+        ({"c": "x"}, (0, 0, 2)),  # a question that has no answer is not asked
+        ({"a": "x", "b": "y", "c": "z"}, (2, 0, 0)),
+    ],
+)
+def test_no_answer_given_and_not_in_the_file_are_counted_apart(annotated, tmp_path, predictions, counts):
+    printed, found = scores(annotated, tmp_path, predictions)
+    names = ("answered", "with no answer given", "not in the file")
+    text = ", ".join(f"{count} {name}" for count, name in zip(counts, names, strict=True))
+    assert printed.startswith(f"mine: {text}; scores are over all 2 questions, ") and {n for _, n in found.values()} <= {2}
+    for name in ("predictions/mine/clean.json", "scores/mine/clean.card.json"):
+        assert read_json(tmp_path / "out" / name)["counts"] == dict(zip(names, counts, strict=True))
 
 
 def test_a_name_is_no_path_and_other_predictions_of_the_same_name_are_not_replaced(annotated, tmp_path):
@@ -452,6 +545,12 @@ def test_a_name_is_no_path_and_other_predictions_of_the_same_name_are_not_replac
     scores(annotated, tmp_path, {"a": "boat"})
     scores(annotated, tmp_path, {"a": "boat"})
     refused("holds other predictions called mine; give another --name", scores, annotated, tmp_path, {"a": "boats"})
+    write_json(tmp_path / "out/predictions/dual/clean.json", {"card": {"dual": "0123"}, "answers": {}})
+    before = contents(tmp_path / "out")
+    for condition in ("clean", "pink@5"):
+        call = (annotated, tmp_path, {"a": "boats"}, "dual", condition)
+        refused("clean.json holds answers of a system of `evaluate` called dual; give another --name", scores, *call)
+    assert contents(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize(
@@ -479,7 +578,7 @@ def test_a_question_that_is_answered_twice_is_named(annotated, tmp_path):
     predictions = Predictions(corpus=annotated, out=tmp_path / "out", file=tmp_path / "twice.json", name="mine", split="dev")
     refused(r"twice.json is not whole JSON \(it has a twice\); correct it", import_predictions, predictions)
     (tmp_path / "twice.json").write_text('{"a": "boat"}', "utf-8-sig")  # as Windows writes it
-    assert "1 answers of mine" in import_predictions(predictions)
+    assert "mine: 1 answered" in import_predictions(predictions)
 
 
 # ---- from the command line, on corpora that are text only

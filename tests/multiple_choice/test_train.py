@@ -106,7 +106,7 @@ def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
     card = load_choice(tmp_path / "out")[2]
     assert (card["what"], card["source"], card["combine"]) == ("multiple choice on words", "given", "log-sum-exp")
     assert (card["examples"], card["left_out"], card["corpus"]) == (8, 0, {"corpus": "toy"})
-    assert card["licences"]["trained_on"] == ["toy, licence not known"]
+    assert card["licences"]["trained_on"] == ["toy, licence not known"] and card["data"] == data_hash(corpus, "train")
     with untouched(tmp_path / "out"):
         train_choice_text(corpus, tmp_path / "out", options(combine="log-sum-exp"), "given")
     for change, source, named in (({"windows": 1}, "given", "windows"), ({}, "text", "source")):

@@ -224,6 +224,27 @@ def test_few_shot_asks_for_the_unit_behind_the_same_word() -> None:
         few_shot(Copies(), LISTED, ProbeOptions(ways=4, shots=2))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_units_that_stand_for_words_are_distinct_and_follow_no_equal_unit(seed: int) -> None:
+    class Likes:
+        """Finds the greatest of all units likeliest."""
+
+        symbols = 9  # of which two begin or end a reading
+
+        def next_units(self, prompts: list[np.ndarray]) -> np.ndarray:
+            self.prompts = prompts
+            return np.tile(np.arange(10.0), (len(prompts), 1))
+
+    readings = [(f"{word}{voice}", word, voice) for word in "ab" for voice in "xyz"]
+    listed = [(replace(LISTED[0][0], id=i, word=word, voice=voice), np.array([ord(word) % 3, 4, 2])) for i, word, voice in readings]
+    likes = Likes()
+    few_shot(likes, listed, ProbeOptions(ways=2, shots=2, queries=50, seed=seed))  # type: ignore[arg-type]
+    for prompt in likes.prompts:
+        assert (prompt[1:] != prompt[:-1]).all()
+        signs = {(tuple(prompt[i : i + 3].tolist()), int(prompt[i + 3])) for i in range(0, 16, 4)}
+        assert len(signs) == 2 and len({sign for _, sign in signs}) == 2
+
+
 @pytest.fixture
 def spoken(save_units: Any, tmp_path: Path) -> Path:
     save_units({"r": RunLength(np.array([0, 1, 2, 0, 1, 2]), np.ones(6, int))}, {"codebook": "b"})

@@ -5,8 +5,8 @@ import pytest
 
 
 def same(a, b):
-    """Whether two RunLengths hold the same units as often."""
-    return np.array_equal(a.units, b.units) and np.array_equal(a.lengths, b.lengths)
+    """Whether two RunLengths hold the same units as often, of recordings of one length."""
+    return np.array_equal(a.units, b.units) and np.array_equal(a.lengths, b.lengths) and a.seconds == b.seconds
 
 
 @pytest.fixture

@@ -105,6 +105,7 @@ def test_units_are_the_nearest_centroids_of_the_layer(encoder, codebook_for):
     assert np.array_equal(extractor.frames(samples), nearest)
     units = extractor.units(samples)
     assert np.array_equal(units.expand(), nearest) and units.frames == extractor.grid.frames(9_000)
+    assert units.seconds == 9_000 / 16_000
     assert len(set(nearest)) > 2
 
 

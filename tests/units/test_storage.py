@@ -24,7 +24,8 @@ ROWS = st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.floats(0, 1e
 
 def utterances(rows):
     return [
-        UtteranceUnits(name, seconds, RunLength.of_frames(np.array(frames, np.int64)), "0123") for name, seconds, frames in rows
+        UtteranceUnits(name, seconds, RunLength.of_frames(np.array(frames, np.int64), seconds), "0123")
+        for name, seconds, frames in rows
     ]
 
 
