@@ -38,6 +38,9 @@ trap 'kill -- -$beside 2> /dev/null || true; rm -rf "$kept"' EXIT
 
 speechssl prepare minisqa "$EXP/corpus" --passages 0 --dev-passages 0 --test-passages "${PASSAGES:-30}" --seed "$SEED"
 speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $SYSTEMS $FAST
+# words and sentences that the models did not learn from
+speechssl prepare minisqa "$EXP/held-out/corpus" --held-out --test-passages "${HELD_OUT_PASSAGES:-10}" --seed "$SEED"
+speechssl evaluate qa "$EXP/held-out/corpus" "$EXP/held-out" --systems $SYSTEMS $FAST --conditions clean
 speechssl evaluate qa "$EXP/corpus" "$EXP" --systems cascade-pocketsphinx $FAST --conditions clean pink@5 --passages "${SPHINX_PASSAGES:-6}"
 
 # recognisers of real speech, where they are on this machine (`speechssl models get whisper-base`); they take seconds a recording

@@ -12,6 +12,7 @@ MODELS=$EXP/models
 
 stage "1 corpus: text from a generator, speech by espeak-ng"
 speechssl prepare minisqa "$EXP/corpus" $(with corpus)
+speechssl prepare minisqa "$EXP/held-out/corpus" --held-out $(with held-out) # a test of new words and sentences
 
 stage "2 HuBERT, iteration 1: predict MFCC clusters"
 speechssl pretrain hubert "$EXP/corpus" "$EXP/hubert-1" $(with hubert-1)
@@ -52,6 +53,7 @@ speechssl train speechbert "$EXP/corpus" "$MODELS/encoder" "$MODELS/speechbert" 
 
 stage "8 evaluation on unseen voices, passages and values"
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with evaluate)
+speechssl evaluate qa "$EXP/held-out/corpus" "$EXP/held-out" --models "$MODELS" $(with evaluate)
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with assignments) # and the two of equal steps
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with pocketsphinx)
 WHISPERS=$(python recipes/whispers.py $(setting whispers))
@@ -70,4 +72,4 @@ speechssl compare "$EXP" "$EXP/sweep" --out "$EXP/compare" $(with compare)
 
 stage "10 report"
 python recipes/minisqa/tables.py "$EXP"
-speechssl report "$EXP" "$EXP/corpus" --models "$MODELS" --tables "$EXP"/tables/units.json "$EXP"/tables/assignments.json
+speechssl report "$EXP" "$EXP/corpus" --models "$MODELS" --tables "$EXP"/tables/{held-out,units,assignments}.json

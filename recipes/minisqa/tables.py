@@ -1,6 +1,8 @@
-"""The two further tables of the recipe, for the page (JSON) and for README.md (printed): unit quality, and the five assignments.
+"""The further tables of the recipe, for the page (JSON) and for README.md (printed): the held-out test, unit quality, and the five
+assignments.
 
-python recipes/minisqa/tables.py EXP      reads EXP/quality/*.json and EXP/results.jsonl, writes EXP/tables/*.json
+python recipes/minisqa/tables.py EXP      reads EXP/quality/*.json, EXP/results.jsonl and
+                                          EXP/held-out/results.jsonl, writes EXP/tables/*.json
 """
 
 import sys
@@ -70,8 +72,8 @@ def assignments(exp: Path) -> Table:
     return Table("Five ways of giving units to a text encoder", columns, tuple(rows), note)
 
 
-def scores(exp: Path) -> Table:
-    """Systems and metrics against conditions; only printed, for the page has it."""
+def scores(exp: Path, title: str = "") -> Table:
+    """Systems and metrics against conditions."""
     rows = [r for r in read_rows(exp / "results.jsonl") if r.system not in ASSIGNMENTS]
     conditions = list(dict.fromkeys((r.condition, r.snr_db) for r in rows))
     cells = {(r.system, r.metric, (r.condition, r.snr_db)): r for r in rows}
@@ -79,7 +81,14 @@ def scores(exp: Path) -> Table:
     lines = dict.fromkeys((r.metric, r.system) for r in sorted(rows, key=lambda r: order.index(r.metric)))
     table = tuple((m.upper(), system, *(interval_text(cells.get((system, m, c))) for c in conditions)) for m, system in lines)
     columns = ("", "system", *(condition_name(*c) for c in conditions))
-    return Table("", columns, table, f"Percent. {drawn_sentence(map(drawn, rows))}")
+    return Table(title, columns, table, f"Percent. {drawn_sentence(map(drawn, rows))}")
+
+
+def held_out(exp: Path) -> Table:
+    """The scores on words and sentences that training does not have; the title says how many."""
+    shares = read_json(exp / "held-out/corpus/card.json")["unknown_words"]["test"]
+    unknown = f"{shares['words']} % of the words and {shares['answers']} % of the answers"
+    return scores(exp / "held-out", f"MiniSQA held-out: {unknown} are unknown to training")
 
 
 def drawn(row: Row) -> tuple[str, str, int]:
@@ -87,8 +96,8 @@ def drawn(row: Row) -> tuple[str, str, int]:
 
 
 def main(exp: Path) -> None:
-    print(scores(exp).markdown)
-    for name, table in (("units", unit_quality(exp)), ("assignments", assignments(exp))):
+    print(scores(exp).markdown)  # the page has it
+    for name, table in (("held-out", held_out(exp)), ("units", unit_quality(exp)), ("assignments", assignments(exp))):
         write_json(exp / "tables" / f"{name}.json", table.values, checked=True)
         print(f"\n{table.markdown}")
 

@@ -21,6 +21,7 @@ READERS="plain pinyin zero-shot"
 stage "1 corpus: ODSQA with its companions, or Mandarin of a text generator and espeak-ng"
 if [ -n "$(setting synthetic)" ]; then
   speechssl prepare minisqa "$EXP/corpus" $(with corpus)
+  speechssl prepare minisqa "$EXP/held-out/corpus" --held-out $(with held-out) # a test of new words and sentences
   if [ -n "$SOURCE" ]; then
     speechssl prepare odsqa "$SOURCE" "$EXP/odsqa" $(with odsqa)
     echo "$CONFIG trains on synthetic Mandarin (MiniSQA) only; on ODSQA its readers are evaluated across corpora"
@@ -121,6 +122,13 @@ if [ -d "$EXP/odsqa" ]; then # beside the synthetic corpus
     evaluate "$EXP/odsqa" "$split" cascade-given
     evaluated="$evaluated $split"
   done
+fi
+if [ -n "$(setting synthetic)" ]; then
+  for reader in $READERS; do
+    speechssl evaluate qa "$EXP/held-out/corpus" "$EXP/held-out/$reader" --models "$EXP/models/$reader" \
+      --systems $([ "$reader" != plain ] || echo dual) $(setting cascades) $(setting written) $(with evaluate)
+  done
+  evaluated="$evaluated held-out"
 fi
 
 stage "8 what pinyin is worth: the errors of the CTC head, simulated at several rates, and a paired test at each"

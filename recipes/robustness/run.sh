@@ -89,5 +89,7 @@ else
   for condition in clean pink@20 pink@10 pink@5 pink@0 reverb; do
     speechssl evaluate qa "$CORPUS" "$EXP/shipped" --models "$EXP/minisqa-en-robust" --conditions "$condition" $(with shipped)
   done
-  python recipes/ship.py scores "$EXP/minisqa-en-robust" "$EXP/shipped"
+  speechssl prepare minisqa "$EXP/held-out/corpus" --held-out # a test of new words and sentences
+  speechssl evaluate qa "$EXP/held-out/corpus" "$EXP/held-out" --models "$EXP/minisqa-en-robust" --conditions clean $(with shipped)
+  python recipes/ship.py scores "$EXP/minisqa-en-robust" "$EXP/shipped" "held-out words=$EXP/held-out"
 fi

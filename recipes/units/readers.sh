@@ -26,6 +26,7 @@ for part in $(setting readers) festival; do # a section each: a synthesiser, and
   fi
 done
 [ ! -d "$EXP/kokoro" ] || learn+=("$EXP/kokoro")
+speechssl prepare minisqa "$EXP/readers/held-out" --held-out $(with readers-held-out) # a test of new words and sentences
 copies=$(setting copies) distorted=$(setting distorted)
 [ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}" --distort "$(setting distort)" \
   ${copies:+--copies $copies} ${distorted:+--distorted "$distorted"}
@@ -81,8 +82,9 @@ SHIPPED=$EXP/shipped/people-en
 stage "7 test: clean, noise, another synthesiser"
 test() { speechssl evaluate qa "$EXP/readers/$1" "$EXP/readers/test-$1" --models "$SHIPPED" $(with test) --conditions "${@:2}"; }
 test espeak $(setting noise) ${KITCHEN:+"$KITCHEN@5"}
+test held-out clean
 [ ! -d "$EXP/readers/festival/test" ] || test festival clean
-scored=("$EXP/readers/test-espeak")
+scored=("$EXP/readers/test-espeak" "held-out words=$EXP/readers/test-held-out")
 [ ! -d "$EXP/readers/test-festival" ] || scored+=("festival=$EXP/readers/test-festival")
 WHISPERS=$(python recipes/whispers.py $(setting whispers)) # recognisers of real speech, on the first passages: they take seconds each
 if [ -n "$WHISPERS" ]; then

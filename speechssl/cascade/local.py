@@ -16,7 +16,7 @@ import yaml
 from speechssl.io import WEIGHTS, found_checkpoint, models_root, read_json
 from speechssl.text import language_of
 
-SYNTHETIC = "minisqa"  # a corpus whose questions nobody asked
+SYNTHETIC = ("minisqa", "minisqa held-out")  # corpora whose questions nobody asked
 TOKENISERS = ("vocab.txt", "vocab.json", "tokenizer.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
 QUESTION_WORDS = {"en": "whose", "zh": "谁"}  # that only vocabularies of the language have whole
 NAMES = {"en": "english", "zh": "chinese"}  # as a Whisper that was fine-tuned has its language
@@ -125,7 +125,7 @@ def _recogniser(folder: Path, config: Any, language: str) -> tuple[Any, ...] | N
 def _reader(folder: Path, config: Any, language: str) -> tuple[Any, ...] | None:
     kind, card = (config.get("architectures") or [""])[0], _card(folder)
     if "symbols" in config:  # trained here
-        is_reader = card.get("what") == "text QA" and (card.get("corpus") or {}).get("corpus") != SYNTHETIC
+        is_reader = card.get("what") == "text QA" and (card.get("corpus") or {}).get("corpus") not in SYNTHETIC
     else:
         is_reader = "ForQuestionAnswering" in kind and not NO_TEXT.search(config.get("model_type", ""))
     languages = known_languages(folder) if is_reader else set()

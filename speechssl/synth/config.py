@@ -15,18 +15,23 @@ TASKS = ("pr", "asr", "ks", "qbe", "sid", "asv", "sd", "ic", "sf", "style", "se"
 class MiniSqa:
     """make the synthetic spoken-QA corpus (needs speechssl[synth])
 
-    Passages and questions of a text generator, spoken by many voices of espeak-ng; train, dev and test have different voices.
+    Passages and questions of a text generator, spoken by voices of espeak-ng: 48 in train, 8 others in dev, 16 others in test.
     Finished work is kept; a killed run resumes with the same command.
 
       speechssl prepare minisqa corpus
       speechssl prepare minisqa small --language zh --passages 100 --dev-passages 10 --test-passages 10
+      speechssl prepare minisqa new-words --held-out
     """
 
     out: Path = argument("folder to make")
     language: str = option("en", "language: en or zh")
-    passages: Whole = option(2000, "number of training passages, about 30 s each")
-    dev_passages: Whole = option(80, "number of development passages")
+    passages: Whole | None = option(None, "number of training passages, about 30 s each (default: 2000; with --held-out: 0)")
+    dev_passages: Whole | None = option(None, "number of development passages (default: 80; with --held-out: 0)")
     test_passages: Whole = option(140, "number of test passages")
+    held_out: bool = option(
+        False,
+        "make a test of names, values and sentences that the ordinary corpus does not have, and print the share of unknown words",
+    )
     questions: Count = option(5, "questions per passage")
     unanswerable: Share = option(0.1, "share of questions that the passage does not answer")
     reference: bool = option(False, "record the training passages a second time with one neutral voice")
@@ -39,13 +44,25 @@ class MiniSqa:
     def run(self) -> None:
         from speechssl.synth.minisqa import MiniSqaSettings, prepare
 
-        counts = {"train": self.passages, "dev": self.dev_passages, "test": self.test_passages}
+        usual = {"train": 0, "dev": 0} if self.held_out else {"train": 2000, "dev": 80}
+        given = {"train": self.passages, "dev": self.dev_passages, "test": self.test_passages}
+        counts = usual | {split: n for split, n in given.items() if n is not None}
         settings = MiniSqaSettings(
-            self.language, counts, self.seed, self.questions, self.unanswerable, self.reference, self.synthesiser
+            language=self.language,
+            passages=counts,
+            seed=self.seed,
+            questions=self.questions,
+            unanswerable=self.unanswerable,
+            reference=self.reference,
+            synthesiser=self.synthesiser,
+            held_out=self.held_out,
         )
-        prepare(self.out, settings, self.workers)
+        card = prepare(self.out, settings, self.workers)
         sizes = ", ".join(f"{n} {split} passage{'s' * (n != 1)}" for split, n in counts.items() if n)
-        print(f"{self.out}: MiniSQA {self.language}, {sizes}")
+        print(f"{self.out}: MiniSQA{' held-out' * self.held_out} {self.language}, {sizes}")
+        for split, shares in card.get("unknown_words", {}).items():
+            percentages = ", ".join(f"{share} % of the {kind}" for kind, share in shares.items())
+            print(f"unknown to the training texts of MiniSQA, in {split}: {percentages}")
 
 
 @dataclass(frozen=True, kw_only=True)

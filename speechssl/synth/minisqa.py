@@ -3,11 +3,13 @@
 **Text.** A passage states some relations of two or three people, among neutral sentences. Every question that has an answer also
 has two kinds of decoy: another person with the same relation, and another fact about the same person. So neither the
 name nor the relation alone finds the answer. What a language says, and how, is data: `english.yaml`, `mandarin.yaml`. The text is
-frozen with the models that were trained on it.
+frozen with the models that were trained on it. A held-out corpus has another vocabulary (`english_held_out.yaml`,
+`mandarin_held_out.yaml`): no word of its names and values and none of its sentence patterns occurs in the ordinary one.
 
 **Speech.** A passage is read by one speaker sentence by sentence with short pauses; each of its questions by another speaker of the
-same split. With `reference=True` every training passage is read a second time by one neutral voice, with time anchors between the
-two readings: what a perfect voice converter would give (the teacher of ContentVec, arXiv 2204.09224, section 3.1).
+same split. In the test of espeak-ng passages, questions and the pairs of their voices are dealt out evenly. With `reference=True`
+every training passage is read a second time by one neutral voice, with time anchors between the two readings: what a perfect voice
+converter would give (the teacher of ContentVec, arXiv 2204.09224, section 3.1).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import itertools
 import random
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import cycle
@@ -35,6 +37,7 @@ from speechssl.synth.synthesisers import Voice, speak, voices
 
 LANGUAGES = {"en": "en-us", "zh": "cmn"}  # code -> espeak-ng's name
 VOCABULARIES = {"en": "english.yaml", "zh": "mandarin.yaml"}
+HELD_OUT = {"en": "english_held_out.yaml", "zh": "mandarin_held_out.yaml"}
 SPLITS = {"train": range(70), "dev": range(70, 80), "test": range(80, 100)}  # the hash percentiles a split owns
 PERSON = "person"  # the value type that also names the people of a passage
 
@@ -102,7 +105,13 @@ class _Fact:
 
 
 def generate_passage(
-    language: str, split: str, index: int, seed: int, questions: int = 5, unanswerable: float = 0.1
+    language: str,
+    split: str,
+    index: int,
+    seed: int,
+    questions: int = 5,
+    unanswerable: float = 0.1,
+    held_out: bool = False,
 ) -> TextPassage:
     """The passage number `index` of a split: the same one for the same arguments, on every machine and in any order.
 
@@ -115,18 +124,19 @@ def generate_passage(
         raise ValueError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
     if index < 0 or questions < 0 or not 0 <= unanswerable <= 1:
         raise ValueError(f"index={index}, questions={questions}, unanswerable={unanswerable}: need >= 0, >= 0, 0 to 1")
-    words, key = load_language(language), f"minisqa/{language}/{split}/{seed}/{index}"
+    words = load_language(language, held_out)
+    key = f"minisqa{'-held-out' * held_out}/{language}/{split}/{seed}/{index}"
     facts, sentences = _draft(random.Random(key), words, split)
     drawn = _questions(random.Random(f"{key}/questions"), words, split, facts, sentences, unanswerable)
     return TextPassage(index, sentences, tuple(itertools.islice(drawn, questions)))
 
 
 @cache
-def load_language(code: str) -> Language:
+def load_language(code: str, held_out: bool = False) -> Language:
     """The vocabulary and templates of a language. Raises ValueError for an unknown code."""
     if code not in LANGUAGES:
         raise ValueError(f"unknown language {code!r}; known: {', '.join(LANGUAGES)}")
-    texts = vocabulary(VOCABULARIES[code])
+    texts = vocabulary((HELD_OUT if held_out else VOCABULARIES)[code])
     words = {name: listed(text) for name, text in texts["words"].items()}
     values = {
         kind: tuple(tuple(words.get(slot, (slot,)) for slot in pattern) for pattern in patterns)
@@ -134,6 +144,44 @@ def load_language(code: str) -> Language:
     }
     relations = [Relation(name, r["of"], listed(r["facts"]), listed(r["questions"])) for name, r in texts["relations"].items()]
     return Language(texts["joiner"], values, tuple(relations), listed(texts["fillers"]))
+
+
+@cache
+def known_words(code: str) -> frozenset[str]:
+    """All words that the ordinary corpus of a language has: of its values, facts, questions and fillers."""
+    language = load_language(code)
+    values = language.values.values()
+    texts = [part for patterns in values for pattern in patterns for slot in pattern for part in slot]
+    for relation in language.relations:
+        texts += (re.sub(r"\{\w+\}", " ", text) for text in (*relation.facts, *relation.questions))
+    return frozenset(word for text in (*texts, *language.fillers) for word in words_of(text, language.joiner))
+
+
+def words_of(text: str, joiner: str) -> list[str]:
+    """The words of a text; its characters where the language has no spaces."""
+    return text.split() if joiner else [character for character in text if not character.isspace()]
+
+
+def unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[str, float]:
+    """Which percentage of the words, of the different words and of the answers the ordinary corpus does not know.
+
+    An answer counts if it has at least one such word. Words are characters where the language has no spaces.
+    """
+    joiner, known = load_language(code).joiner, known_words(code)
+    words: list[str] = []
+    answers: list[bool] = []
+    for passage in passages:
+        for text in (*passage.sentences, *(question.text for question in passage.questions)):
+            words += words_of(text, joiner)
+        given = (question.answer for question in passage.questions if question.answer)
+        answers += (not known.issuperset(words_of(answer, joiner)) for answer in given)
+    unit = "words" if joiner else "characters"
+    unknown = {
+        unit: [word not in known for word in words],
+        f"different {unit}": [word not in known for word in set(words)],
+        "answers": answers,
+    }
+    return {kind: round(100 * sum(found) / len(found), 1) for kind, found in unknown.items() if found}
 
 
 def lexicon() -> list[tuple[str, str]]:
@@ -241,7 +289,7 @@ def _options(rng: random.Random, words: Language, split: str, fact: _Fact, facts
     return tuple(rng.sample(options, 4))
 
 
-VERSION = 2  # of the generator; part of the card, so that corpora of different generators are never mixed up
+VERSION = 3  # of the generator; part of the card, so that corpora of different generators are never mixed up
 PAUSE = 0.25  # seconds between sentences
 ESPEAK = "espeak-ng"
 
@@ -265,6 +313,25 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
     return tuple(Voice(f"{language}-{name.lower()}", tag, name, rate, pitch, spread) for name, rate, pitch, spread in ways)
 
 
+def assign_voices(settings: MiniSqaSettings, split: str, index: int) -> list[Voice]:
+    """The reader of a passage, and the voice of each of its questions, which is another one where there are two.
+
+    In the test of espeak-ng every voice reads as many passages (within one) and asks as many questions; over as many passages as
+    there are voices times others, every pair of passage voice and asker comes equally often. Elsewhere voices are drawn.
+    """
+    language, seed, questions = settings.language, settings.seed, settings.questions
+    voices = speakers(language, split, settings.synthesiser)
+    if split == "test" and settings.synthesiser == ESPEAK:
+        order = random.Random(f"speakers {language} {split} {seed}").sample(voices, k=len(voices))
+        turn, place = divmod(index, len(voices))
+        first = turn * questions  # how many of the others are through
+    else:
+        order = random.Random(f"speakers {language} {split} {index} {seed}").sample(voices, k=len(voices))
+        place = first = 0
+    others = [*order[place + 1 :], *order[:place]] or order
+    return [order[place], *(others[(first + number) % len(others)] for number in range(questions))]
+
+
 @dataclass(frozen=True)
 class MiniSqaSettings:
     """What decides the bytes of a corpus."""
@@ -276,6 +343,17 @@ class MiniSqaSettings:
     unanswerable: float = 0.1  # share of questions the passage does not answer
     reference: bool = False  # read the training passages a second time by the neutral voice
     synthesiser: str = ESPEAK
+    held_out: bool = False  # words and sentence patterns that the ordinary corpus does not have
+
+    @property
+    def name(self) -> str:
+        """What cards and tables call the corpus."""
+        return "minisqa held-out" if self.held_out else "minisqa"
+
+    def passage(self, split: str, index: int) -> TextPassage:
+        """The text of one passage."""
+        wanted = self.seed, self.questions, self.unanswerable, self.held_out
+        return generate_passage(self.language, split, index, *wanted)
 
     @property
     def command(self) -> str:
@@ -284,6 +362,7 @@ class MiniSqaSettings:
         counts = f"--passages {train} --dev-passages {dev} --test-passages {test}"
         other = f"--questions {self.questions} --unanswerable {self.unanswerable}" + " --reference" * self.reference
         other += f" --synthesiser {self.synthesiser}" if self.synthesiser != ESPEAK else ""
+        other += " --held-out" * self.held_out
         return f"speechssl prepare minisqa OUT --language {self.language} {counts} {other} --seed {self.seed}"
 
 
@@ -315,7 +394,9 @@ def prepare(out: Path | str, settings: MiniSqaSettings, workers: int = 1) -> dic
     decisive = asdict(settings)
     if settings.synthesiser == ESPEAK:
         del decisive["synthesiser"]
-    made_from = {"corpus": "minisqa", "version": VERSION, "settings": decisive}
+    if not settings.held_out:
+        del decisive["held_out"]
+    made_from = {"corpus": settings.name, "version": VERSION, "settings": decisive}
     with stage(out, made_from, record=CORPUS_RECORD, lasting=("*/audio",)) as step:
         if step.done:
             return dict(step.card)
@@ -337,32 +418,32 @@ def prepare(out: Path | str, settings: MiniSqaSettings, workers: int = 1) -> dic
             "synthetic": f"speech by {settings.synthesiser}",
             "licence": "Apache-2.0 (text of speechssl's generator)",
         }
+        if settings.held_out:
+            texts = {split: [settings.passage(split, i) for i in range(n)] for split, n in settings.passages.items() if n}
+            card["unknown_words"] = {split: unknown_words(settings.language, of_split) for split, of_split in texts.items()}
         return step.finish(made_from | card)
 
 
 def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings) -> None:
     """Speak one passage with its questions; the record file is written last and marks it as done."""
-    text = generate_passage(settings.language, split, index, settings.seed, settings.questions, settings.unanswerable)
-    rng = random.Random(f"speakers {settings.language} {split} {index} {settings.seed}")
-    voices = speakers(settings.language, split, settings.synthesiser)
-    readers = rng.sample(voices, k=len(voices))
+    text = settings.passage(split, index)
+    reader, *askers = assign_voices(settings, split, index)
     joiner = "" if settings.language == "zh" else " "
-    reading = _read(text.sentences, readers[0], joiner)
+    reading = _read(text.sentences, reader, joiner)
     name = f"{split}-{index:06d}"
     passage = Passage(
         id=name,
         audio=f"{split}/audio/{name}.flac",
         seconds=len(reading.samples) / SAMPLE_RATE,
         text=joiner.join(text.sentences),
-        speaker=readers[0].name,
+        speaker=reader.name,
         language=settings.language,
         words=reading.words,
         phones=reading.phones,
     )
     write_flac(out / passage.audio, reading.samples)
     record: dict[str, Any] = {"passage": compact(asdict(passage)), "questions": []}
-    for number, question in enumerate(text.questions):
-        voice = readers[1 + number % (len(readers) - 1)] if len(readers) > 1 else readers[0]
+    for number, (question, voice) in enumerate(zip(text.questions, askers, strict=True)):
         spoken = _read((question.text,), voice, joiner)
         answers: tuple[Answer, ...] = ()
         if question.answer is not None:  # from the beginning of its first word to the end of its last
@@ -391,7 +472,7 @@ def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings)
     if settings.reference and split == "train":
         # espeak-ng's own voice at this voice's rate, which is nobody's in the corpus: what a perfect voice converter would give;
         # anchors are [seconds in the passage, seconds in this reading]
-        voice = Voice("reference", readers[0].language, "", rate=readers[0].rate, pitch=50, range=50)
+        voice = Voice("reference", reader.language, "", rate=reader.rate, pitch=50, range=50)
         neutral, audio = _read(text.sentences, voice, joiner), f"train/reference/{name}.flac"
         write_flac(out / audio, neutral.samples)
         same = [p.text for p in reading.phones] == [p.text for p in neutral.phones]

@@ -35,7 +35,7 @@ from speechssl.signal import active_level, rms_level
 from speechssl.synth.minisqa import generate_passage, listed, load_language, occurrences, speakers, split_of, vocabulary
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
-VERSION = 1  # of the generator; part of the card
+VERSION = 2  # of the generator; part of the card
 
 # ---- a recording as it is drawn and as it is made
 

@@ -372,7 +372,7 @@ class SpokenWords:
     out: Path = argument("folder to make")
     split: str = option("train", "split of the corpus whose words are taken")
     words: Count = option(200, "number of words, each with its non-word")
-    voices: Count = option(4, "voices that speak each of them, 8 at most")
+    voices: Count = option(4, "voices that speak each of them, 16 at most")
     phones: Count = option(4, "fewest phones of a word")
     avoid: str | None = option(None, "text encoder whose vocabulary has real words that no non-word may sound like, such as minilm")
 

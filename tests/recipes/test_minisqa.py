@@ -37,7 +37,9 @@ def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path,
     assert {r.system for r in retrieved} == {"bm25-text", "bm25-ctc", "tfidf-ctc@4", "tfidf-units", "embeddings-units@20"}
     assert {(r.system, r.snr_db) for r in retrieved} >= {("tfidf-units", None), ("tfidf-units", 5)}
     assert {r.metric for r in retrieved} == {"r1", "r10", "mrr", "wer"}
-    assert "<html" in (tmp_path / "report.html").read_text()
+    assert {r.system for r in read_rows(tmp_path / "held-out/results.jsonl")} == {"dual", "cascade-ctc", "speechbert"}
+    new = read_json(tmp_path / "tables/held-out.json")
+    assert "of the words" in new["title"] and new["title"] in (tmp_path / "report.html").read_text()
     compared = read_json(tmp_path / "compare" / "compare.json")["corpora"][0]
     assert {c["system"] for c in compared["cells"]} >= {"dual", "cascade-ctc", "cascade-ctc-small", "text", "cascade-simulated@30"}
     assert "simulated" in {x["family"] for x in compared["crossings"]}  # recognisers of a few steps get every word wrong everywhere
@@ -136,13 +138,17 @@ def test_what_is_chosen_among_holds_what_ships() -> None:
 
 
 def test_demo_runs_on_a_few_passages(tmp_path: Path, quick: str) -> None:
-    run("demo/run.sh", PATH=quick, EXP=str(tmp_path), PASSAGES="1", OTHER_PASSAGES="1", SPHINX_PASSAGES="1", SEED="5")
+    few = dict.fromkeys(("PASSAGES", "OTHER_PASSAGES", "HELD_OUT_PASSAGES", "SPHINX_PASSAGES"), "1")
+    run("demo/run.sh", PATH=quick, EXP=str(tmp_path), SEED="5", **few)
     groups = read_json(tmp_path / "groups.json")
     others = {other for other in ("festival", "flite") if (tmp_path / other / "report.html").is_file()}
-    assert groups["columns"] == ["system", "espeak-ng", "espeak-ng, pink noise at 5 dB", *others] and len(groups["rows"]) == 4
+    new = "espeak-ng, held-out words"
+    assert groups["columns"] == ["system", "espeak-ng", "espeak-ng, pink noise at 5 dB", new, *others] and len(groups["rows"]) == 4
     assert len(others) == any(map(shutil.which, ("festival", "flite")))
     rows = read_rows(tmp_path / "results.jsonl")
     assert {r.system for r in rows} == {"dual", "cascade-ctc", "speechbert", "cascade-pocketsphinx"}
     assert {r.snr_db for r in rows if r.condition == "pink"} == {20, 10, 5, 0}
+    heard = {r.system for r in read_rows(tmp_path / "held-out/results.jsonl") if r.metric == "ff1"}
+    assert heard == {"dual", "cascade-ctc", "speechbert"} == {row[0] for row in groups["rows"] if row[3] != "–"}
     page = (tmp_path / "report.html").read_text()
     assert page.count("<audio") >= 4 and groups["title"] in page

@@ -38,14 +38,16 @@ def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path, 
         assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "cer"}
         assert next(r.value for r in rows if (r.system, r.metric) == ("text", "cer")) == 0
     assert all("<html" in (tmp_path / "test" / reader / "report.html").read_text() for reader in found)
-    assert shown.count("\n| text |") == 3 and len(read_json(tmp_path / "test/tables/readers.json")["rows"]) == 8
+    assert shown.count("\n| text |") == 6 and len(read_json(tmp_path / "test/tables/readers.json")["rows"]) == 8
+    new = read_rows(tmp_path / "held-out/plain/results.jsonl")
+    assert {r.system for r in new} == {"dual", "cascade-ctc", "text"}
     errors = read_json(tmp_path / "errors/tables/errors.json")["rows"]
     assert [row[0] for row in errors] == ["cascade-simulated@20"] and "–" not in errors[0]
     assert read_json(tmp_path / "models/pinyin/text-qa/card.json")["subwords"] == "pinyin"
     made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
     assert len(made) > 8
     shown = run(RUN, "recipes/odsqa/smoke.yaml", str(tmp_path), str(odsqa(tmp_path / "source")), PATH=quick).stdout
-    assert shown.count("\n| text |") == 3 and "evaluated across corpora" in shown
+    assert shown.count("\n| text |") == 6 and "evaluated across corpora" in shown
     rows = read_rows(tmp_path / "test-textq/plain/results.jsonl")
     assert {r.system for r in rows} == {"dual", "speechbert", "cascade-ctc", "cascade-given"}
     assert "Synthetic speech: 1 of 1 passages" in (tmp_path / "test-textq/plain/report.html").read_text()
@@ -66,7 +68,7 @@ def test_every_configuration_has_the_sections_that_the_script_asks_for(name: str
     if sections["recipe"].get("listen"):
         wanted |= {"units", "extract", "dual"}
     if sections["recipe"].get("synthetic"):
-        wanted |= {"corpus-en", "multilingual", "hubert"}
+        wanted |= {"corpus-en", "held-out", "multilingual", "hubert"}
     if "speechbert" in sections["recipe"]:
         wanted |= {"ctc", "speechbert"}
     if "simulated" in sections["recipe"]:

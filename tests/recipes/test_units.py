@@ -67,6 +67,7 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
     rows = {(row.system, row.condition) for row in read_rows(exp / "readers/test-espeak/results.jsonl")}
     assert rows == {("dual", "clean"), ("cascade-ctc", "clean"), ("speechbert", "clean")}
     scores = read_json(exp / "shipped/people-en/dual/card.json")["scores"]
+    assert scores.pop("dual ff1, held-out words")["n"] == 1
     assert {"dual ff1, clean"} == {name for name in scores if "ff1" in name and "festival" not in name}
     assert ("dual ff1, festival" in scores) == (shutil.which("festival") is not None)
     made = {p: p.stat().st_mtime_ns for p in [*models.rglob("*.safetensors"), *exp.glob("readers/**/results.jsonl")]}

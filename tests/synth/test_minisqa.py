@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from collections import Counter
 from dataclasses import asdict
 from functools import cache
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio
+from speechssl.cli import main
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.io import CHECKSUM, hash_json, read_json
@@ -21,6 +23,7 @@ from speechssl.synth.minisqa import (
     PAUSE,
     SPLITS,
     MiniSqaSettings,
+    assign_voices,
     generate_passage,
     load_language,
     occurrences,
@@ -39,40 +42,41 @@ each_language = pytest.mark.parametrize("code", CODES)
 
 
 @cache
-def universe(code, value_type):
+def universe(code, value_type, held_out=False):
     """Every value of a type, all splits together."""
-    words = load_language(code)
+    words = load_language(code, held_out)
     return {words.joiner.join(v) for pattern in words.values[value_type] for v in itertools.product(*pattern)}
 
 
 @cache
-def readers(code, kind):
+def readers(code, kind, held_out=False):
     """(relation, regular expression) for every template; kind is "facts" or "questions"."""
     name = r"(?P<name>\S+ \S+)" if code == "en" else r"(?P<name>\S{3})"
     return [
         (relation, re.compile(template.replace("{name}", name).replace("{value}", "(?P<value>.+)")))
-        for relation in load_language(code).relations
+        for relation in load_language(code, held_out).relations
         for template in getattr(relation, kind)
     ]
 
 
-def read_fact(code, sentence):
+def read_fact(code, sentence, held_out=False):
     """The one (name, relation, value) a sentence states, or None for a filler."""
     found = set()
-    for relation, pattern in readers(code, "facts"):
+    people = universe(code, "person", held_out)
+    for relation, pattern in readers(code, "facts", held_out):
         match = pattern.fullmatch(sentence)
-        if match and match["name"] in universe(code, "person") and match["value"] in universe(code, relation.value_type):
+        if match and match["name"] in people and match["value"] in universe(code, relation.value_type, held_out):
             found.add((match["name"], relation.name, match["value"]))
     assert len(found) <= 1, f"{sentence!r} can be read in several ways: {found}"
     return found.pop() if found else None
 
 
-def read_question(code, question):
+def read_question(code, question, held_out=False):
     """The (name, relation) a question asks for."""
     found = {
         (match["name"], relation.name)
-        for relation, pattern in readers(code, "questions")
-        if (match := pattern.fullmatch(question.text)) and match["name"] in universe(code, "person")
+        for relation, pattern in readers(code, "questions", held_out)
+        if (match := pattern.fullmatch(question.text)) and match["name"] in universe(code, "person", held_out)
     }
     assert len(found) == 1, f"{question.text!r} can be read in {len(found)} ways: {found}"
     return found.pop()
@@ -87,24 +91,30 @@ def read_question(code, question):
     [
         ("words", {"en": "4425f8796726f805", "zh": "51823de02415be68"}),
         ("passages", {"en": "b39bcf90df08d5cd", "zh": "fd8dfa15a63cd52b"}),
+        ("held-out", {"en": "dfcc19e9c7fc5d40", "zh": "1c1357e253a8133a"}),
     ],
 )
-def test_the_text_is_what_the_shipped_models_were_trained_on(code, of, known):
+def test_the_text_is_what_was_trained_and_measured_on(code, of, known):
     made = asdict(load_language(code))
-    if of == "passages":
-        made = [asdict(generate_passage(code, split, i, i % 3, 7, 0.2)) for split in SPLITS for i in range(40)]
+    if of != "words":
+        which = [(split, i, i % 3, 7, 0.2, of == "held-out") for split in SPLITS for i in range(40)]
+        made = [asdict(generate_passage(code, *one)) for one in which]
     assert hash_json(made) == known[code]
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(st.sampled_from(CODES), st.sampled_from(tuple(SPLITS)), st.fixed_dictionaries(WHICH | ASKED))
-def test_an_answer_stands_where_it_should_and_nowhere_else_among_decoys_or_is_left_out(language, split, options):
-    passage = generate_passage(language, split, **options)
-    assert passage.sentences == generate_passage(language, split, options["index"], options["seed"]).sentences
-    joiner = load_language(language).joiner
-    facts = [fact for sentence in passage.sentences if (fact := read_fact(language, sentence))]
+@given(st.sampled_from(CODES), st.sampled_from(tuple(SPLITS)), st.fixed_dictionaries(WHICH | ASKED), st.booleans())
+def test_an_answer_stands_where_it_should_and_nowhere_else_among_decoys_or_is_left_out(language, split, options, held_out):
+    passage = generate_passage(language, split, **options, held_out=held_out)
+    again = generate_passage(language, split, options["index"], options["seed"], held_out=held_out)
+    assert passage.sentences == again.sentences
+    words = load_language(language, held_out)
+    joiner = words.joiner
+    stated = {sentence: read_fact(language, sentence, held_out) for sentence in passage.sentences}
+    assert all(fact or sentence in words.fillers for sentence, fact in stated.items())
+    facts = [fact for fact in stated.values() if fact]
     for question in passage.questions:
-        name, relation = read_question(language, question)
+        name, relation = read_question(language, question, held_out)
         # another person has this relation, and this person another fact: neither name nor relation alone finds the answer
         assert relation == question.relation
         assert any(n != name and r == relation for n, r, _ in facts) and any(n == name and r != relation for n, r, _ in facts)
@@ -116,13 +126,13 @@ def test_an_answer_stands_where_it_should_and_nowhere_else_among_decoys_or_is_le
         assert sentence[question.start : question.start + len(question.answer)] == question.answer
         assert occurrences(joiner.join(passage.sentences), question.answer, joiner) == 1
         assert occurrences(question.text, question.answer, joiner) == 0
-        assert read_fact(language, sentence) == (name, relation, question.answer)
+        assert stated[sentence] == (name, relation, question.answer)
         # four options of one type, and one is right
-        kinds = {r.name: r.value_type for r in load_language(language).relations}
+        kinds = {r.name: r.value_type for r in words.relations}
         decoys = {v for _, r, v in facts if kinds[r] == kinds[relation]} - {question.answer}
         assert len(set(question.options)) == len(question.options) == 4
         assert question.options[question.correct] == question.answer
-        assert set(question.options) <= universe(language, kinds[relation])
+        assert set(question.options) <= universe(language, kinds[relation], held_out)
         assert all(split_of(option) == split for option in question.options)
         assert len(decoys & set(question.options)) == min(3, len(decoys))
         assert {v for _, r, v in facts if r == relation} <= set(question.options)
@@ -137,6 +147,77 @@ def test_values_and_names_of_different_splits_are_disjoint(code):
                 seen[split] |= {fact[0], fact[2]}
     assert all(len(values) > 200 for values in seen.values())
     assert not any(seen[a] & seen[b] for a, b in itertools.combinations(SPLITS, 2))
+
+
+# ---- the held-out texts: other words, other sentences
+
+GRAMMAR = {"after", "at", "before", "of", "the"}  # words in held-out values that recur
+
+
+def value_words(language):
+    """The words that values are made of: of Mandarin the entries of its lists, whose characters recur."""
+    entries = {entry for patterns in language.values.values() for p in patterns for slot in p for entry in slot}
+    return {word for entry in entries for word in entry.split()}
+
+
+def templates(language):
+    return [t for r in language.relations for t in (*r.facts, *r.questions)] + list(language.fillers)
+
+
+@each_language
+def test_no_word_of_a_held_out_value_occurs_in_the_ordinary_texts(code):
+    known, new = load_language(code), load_language(code, held_out=True)
+    assert {r.name: r.value_type for r in new.relations} == {r.name: r.value_type for r in known.relations}
+    assert len(value_words(new)) > 0.95 * len(value_words(known)) > 800
+    if code == "en":
+        said = {word for text in templates(known) for word in re.findall(r"[a-z']+", text)}
+        assert value_words(new) & (value_words(known) | said) == GRAMMAR
+    else:
+        said = "\n".join([*value_words(known), *templates(known)])
+        assert not [word for word in value_words(new) if word in said]
+        assert not [(a, b) for a in value_words(new) for b in value_words(known) if len(b) > 1 and b in a]
+
+
+@each_language
+def test_no_held_out_sentence_has_four_parts_in_a_row_of_an_ordinary_one(code):
+    known, new = (templates(load_language(code, held_out)) for held_out in (False, True))
+
+    def parts(text):
+        found = text.split() if code == "en" else re.findall(r"\{\w+\}|.", text)
+        return {tuple(found[i : i + 4]) for i in range(max(1, len(found) - 3))}
+
+    ordinary = set().union(*map(parts, known))
+    assert not [text for text in new if parts(text) & ordinary]
+    assert len(set(new)) == len(new) and len(new) > 0.95 * len(known)
+
+
+@pytest.mark.parametrize(("code", "unit"), [("en", "words"), ("zh", "characters")])
+def test_the_share_of_unknown_words_is_that_of_a_count_and_the_ordinary_test_has_next_to_none(code, unit):
+    known = Counter()
+    for index in range(2000):
+        passage = generate_passage(code, "train", index, 0)
+        for text in (*passage.sentences, *(q.text for q in passage.questions)):
+            known.update(text.split() if code == "en" else text)
+    for held_out, least in ((False, 0), (True, 45)):
+        words, answers = [], []
+        passages = [generate_passage(code, "test", index, 0, held_out=held_out) for index in range(140)]
+        for passage in passages:
+            for text in (*passage.sentences, *(q.text for q in passage.questions)):
+                words += text.split() if code == "en" else list(text)
+            answers += [q.answer.split() if code == "en" else list(q.answer) for q in passage.questions if q.answer]
+        counted = {
+            unit: [w not in known for w in words],
+            f"different {unit}": [w not in known for w in set(words)],
+            "answers": [any(w not in known for w in answer) for answer in answers],
+        }
+        shares = {name: 100 * sum(unknown) / len(unknown) for name, unknown in counted.items()}
+        found = speech.unknown_words(code, passages)
+        assert list(found) == list(shares)
+        if held_out:  # as training has all words of grammar, and each that it lacks is unknown
+            assert found == pytest.approx(shares, abs=0.06)
+            assert found[unit] > least and found["answers"] > 90
+        else:  # that training draws all words is a chance
+            assert found == {unit: 0, f"different {unit}": 0, "answers": 0} and shares[unit] < 0.2
 
 
 @pytest.mark.parametrize(
@@ -171,6 +252,52 @@ pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip instal
 
 SMALL = {"train": 3, "dev": 1, "test": 1}
 JOINER = {"en": " ", "zh": ""}
+DRAWN = [  # of the seventh passage and its questions, in train and dev, since version 1
+    ["en-max", "en-lee", "en-denis", "en-mario"],
+    ["en-marco", "en-david", "en-klatt5", "en-antonio"],
+]
+
+
+@pytest.mark.parametrize(("passages", "questions"), [(140, 5), (48, 5), (32, 3)])
+def test_the_test_has_16_voices_that_are_dealt_evenly_in_passages_questions_and_pairs(passages, questions):
+    wanted = corpus_settings(passages=SMALL | {"test": passages}, questions=questions)
+    dealt = [assign_voices(wanted, "test", index) for index in range(passages)]
+    readers_, askers = Counter(reader for reader, *_ in dealt), Counter(v for _, *asking in dealt for v in asking)
+    pairs = Counter((reader, voice) for reader, *asking in dealt for voice in asking)
+    assert set(readers_) == set(askers) == set(speakers("en", "test")) and len(askers) == 16
+    assert all(reader != voice for reader, voice in pairs)
+    assert max(readers_.values()) - min(readers_.values()) <= 1
+    assert max(askers.values()) - min(askers.values()) <= questions
+    assert len(pairs) >= min(240, passages * questions) and max(pairs.values()) - min(pairs.values()) <= 1
+    assert dealt != [assign_voices(corpus_settings(questions=questions, seed=4), "test", index) for index in range(passages)]
+
+
+def test_the_voices_of_before_are_among_those_of_the_test_and_no_other_split_has_changed():
+    names = {split: [v.name for v in speakers("en", split)] for split in SPLITS}
+    assert names["test"][:8] == [f"en-{name}" for name in "caleb grandpa klatt6 m5 m7 paul rob andrea".split()]
+    assert {split: len(of_split) for split, of_split in names.items()} == {"train": 48, "dev": 8, "test": 16}
+    drawn = [[voice.name for voice in assign_voices(corpus_settings(), split, 7)] for split in ("train", "dev")]
+    assert drawn == DRAWN
+
+
+@pytest.mark.parametrize(("numbers", "sizes"), [([], (0, 0, 2)), (["--passages", "1", "--dev-passages", "1"], (1, 1, 2))])
+def test_a_held_out_corpus_is_a_test_alone_unless_numbers_are_given_and_says_what_is_unknown(tmp_path, capsys, numbers, sizes):
+    out = tmp_path / "corpus"
+    assert main(["prepare", "minisqa", str(out), "--held-out", "--test-passages", "2", "--workers", "1", *numbers]) == 0
+    made = {split: load_corpus(out, split) for split, size in zip(SPLITS, sizes, strict=True) if size}
+    assert tuple(len(made[split].passages) if split in made else 0 for split in SPLITS) == sizes
+    card, printed = read_json(out / "card.json"), capsys.readouterr().out
+    assert card["corpus"] == "minisqa held-out" and "--held-out" in card["made_by"] and "MiniSQA held-out en" in printed
+    assert set(card["unknown_words"]) == set(made)
+    texts = {
+        split: [generate_passage("en", split, i, 0, held_out=True) for i in range(len(c.passages))] for split, c in made.items()
+    }
+    for split, passages in texts.items():
+        assert [p.text for p in made[split].passages.values()] == [" ".join(p.sentences) for p in passages]
+        shares = card["unknown_words"][split]
+        assert shares == speech.unknown_words("en", passages)
+        line = f"in {split}: {shares['words']} % of the words, {shares['different words']} % of the different words, "
+        assert line + f"{shares['answers']} % of the answers" in printed
 
 
 def corpus_settings(language="en", **changes):

@@ -337,8 +337,8 @@ def test_words_and_non_words_are_spoken_by_the_same_voices(
     assert len(listed) == 8 and len({(w.real, w.voice) for w in listed}) == 4
     samples = [read_audio(tmp_path / "words" / w.audio) for w in listed[:3:2]]  # the word and its non-word by one voice
     assert 3_000 < len(samples[0]) < 24_000 and samples[0].tolist() != samples[1].tolist()
-    with pytest.raises(InputError, match="give --voices 8 at most"):
-        make_spoken_words(SpokenWords(corpus=root, out=tmp_path / "x", voices=9))
+    with pytest.raises(InputError, match="give --voices 16 at most"):
+        make_spoken_words(SpokenWords(corpus=root, out=tmp_path / "x", voices=17))
     manifest = tmp_path / "words/words.jsonl"
     assert "changed" not in capsys.readouterr().err
     manifest.write_text(manifest.read_text().replace("true", "false", 1))
