@@ -18,7 +18,7 @@ import yaml
 
 from speechssl.errors import InputError
 from speechssl.io import hash_json, locked, parse_json, replacing, write_text
-from speechssl.stats import Interval
+from speechssl.stats import CROSSED, FEWEST, Interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,6 +54,7 @@ class Row:
 
     value, low, high: percent, or what UNITS has; [low, high] is the confidence interval, None where there is none. n: items
     it is a mean over. drawn, groups: what the bootstrap drew and of how many ("voice", 8; `stats.choose_units`); "", 0: none.
+    Of two populations drawn together ("voice × asker") the fewer are counted.
     """
 
     system: str  # "dual", "cascade-ctc", "cascade-pocketsphinx", ...; or a task: "ks", "asr", "units", ...
@@ -67,7 +68,8 @@ class Row:
     n: int
     seed: int
     card: str | Mapping[str, Any]  # what made it: a hash, or the settings themselves
-    drawn: str = ""  # "voice", "passage", "recording", "query"; of folds and means all that were drawn, joined by ", "
+    # "voice", "voice × asker", "passage (about these 3 voices)", "query"; of folds and means all that were drawn, joined by ", "
+    drawn: str = ""
     groups: int = 0
     snr_over: str = ""  # "signal" where the SNR is over the whole signal, pauses and all; "": over active speech, or there is none
 
@@ -237,7 +239,7 @@ def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
     names: dict[str, dict[str, None]] = {}
     sizes: dict[str, set[int]] = {}
     for name, drawn, groups in intervals:
-        if drawn and groups > 1:
+        if drawn and groups >= FEWEST:
             names.setdefault(drawn, {})[name] = None
             sizes.setdefault(drawn, set()).add(groups)
     of = {drawn: ", ".join(filter(None, names[drawn])) for drawn in names}  # "" where a table does not name what its values are of
@@ -256,10 +258,15 @@ def seconds_range(low: float, high: float) -> str:
 
 
 def counted_range(sizes: Iterable[int], what: str) -> str:
-    """ "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a mean)."""
+    """ "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a mean), "8 voices × askers" (the fewer)."""
     low, high = min(sizes), max(sizes)
-    plural = " or ".join((f"{word[:-1]}ies" if word[-1] == "y" else f"{word}s") if high != 1 else word for word in what.split(", "))
-    return f"{low if low == high else f'{low} to {high}'} {plural}"
+
+    def plural(text: str) -> str:
+        name, mark, about = text.partition(" (")
+        words = [word if high == 1 else f"{word[:-1]}ies" if word[-1] == "y" else f"{word}s" for word in name.split(CROSSED)]
+        return CROSSED.join(words) + mark + about
+
+    return f"{low if low == high else f'{low} to {high}'} {' or '.join(map(plural, what.split(', ')))}"
 
 
 # ---- tables
