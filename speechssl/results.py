@@ -358,7 +358,7 @@ def markdown(tables: Iterable[Table]) -> str:
 
 
 def results_table(rows: Iterable[Row]) -> str:
-    """Results for the terminal: a table a metric, a line a system, a column a condition, value [low, high].
+    """Results for the terminal: a table a metric, a line a system, n items, a column a condition, value [low, high].
 
     Where a cell has rows of several seeds, their mean, the number of seeds and the range over the intervals are shown. Of rows that
     differ in their card alone the last one is shown. Systems come in order of appearance; conditions without a signal-to-noise
@@ -376,9 +376,11 @@ def results_table(rows: Iterable[Row]) -> str:
         for system in dict.fromkeys((r.system, r.encoder) for r in of_metric):
             by_column = [list(cells.get((*system, *column), {}).values()) for column in columns]
             texts = [seeds_text(seeds) + (f" ({len(seeds)} seeds)" if len(seeds) > 1 else "") for seeds in by_column]
-            lines.append((" ".join(filter(None, system)), *texts))
+            sizes = sorted({row.n for seeds in by_column for row in seeds})
+            items = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}-{sizes[-1]}"
+            lines.append((" ".join(filter(None, system)), items, *texts))
         head = f"{metric} ({unit(metric)})" if unit(metric) else metric
-        tables.append(Table("", (head, *(condition_name(*c) for c in columns)), tuple(lines)).text)
+        tables.append(Table("", (head, "n", *(condition_name(*c) for c in columns)), tuple(lines)).text)
     return "\n\n".join(filter(None, [*tables, drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)]))
 
 

@@ -290,8 +290,8 @@ def _ratios(sums: np.ndarray) -> np.ndarray:
 Way = tuple[tuple[str, ...], np.ndarray]  # groups to leave out, and (S,) the place of every item's
 
 
-def _ways(units: BootstrapUnits) -> list[Way]:
-    """By group; with askers, also by asker, and by pair of both."""
+def ways_of(units: BootstrapUnits) -> list[Way]:
+    """What is left out for `Estimate.left`: a group; with askers, also an asker, and a pair of both."""
     names = [f"{units.name} {label}" for label in units.labels]
     ways = [names]
     if units.askers:
@@ -331,7 +331,7 @@ def _estimate(above: np.ndarray, below: np.ndarray, units: BootstrapUnits | None
     else:  # groups in order of appearance, so that equal partitions give equal draws
         order = dict.fromkeys(units.labels)
         drawn = _drawn_sums(sums, units, order, [seed, seed + 1], resamples)
-        left = _left_out(sums, _ways(units))
+        left = _left_out(sums, ways_of(units))
         groups = _counted(left)
     return Estimate(value, _ratios(drawn), len(above), groups, units.text, left, _range(above, below))
 
@@ -549,7 +549,7 @@ def resampled(
         of_cell[key] = units if any(s.asker for s in items) else unasked
         if not sums[key][:, 1].sum() > 0:
             raise ValueError("the denominators of a score are all 0")
-    ways = {bool(u.askers): _ways(u) for u in of_cell.values()}
+    ways = {bool(u.askers): ways_of(u) for u in of_cell.values()}
     drawn: dict[K, np.ndarray] = {}
     for crossed in ways:
         keys = [key for key in cells if bool(of_cell[key].askers) == crossed]

@@ -663,8 +663,8 @@ def tables_of(compilation: Compilation) -> list[Table]:
 
 def _drawn(compared: Compared, metric: str = "") -> str:
     """ "8 voices × askers": what the intervals of a metric draw."""
-    of_metric = next(e for (_, _, name), e in compared.estimates.items() if name == (metric or compared.metric))
-    return counted_range([of_metric.groups], of_metric.unit)
+    of_metric = [e for (_, _, name), e in compared.estimates.items() if name == (metric or compared.metric)]
+    return counted_range([of_metric[0].groups], of_metric[0].unit) if of_metric else ""
 
 
 def _without_interval(compared: Compared, intervals: Iterable[Interval]) -> str:
