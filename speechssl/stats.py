@@ -296,7 +296,11 @@ def ways_of(units: BootstrapUnits) -> list[Way]:
     ways = [names]
     if units.askers:
         ways += [list(units.askers), [f"{a}{CROSSED}{b}" for a, b in zip(names, units.askers, strict=True)]]
-    return [(tuple(groups), places) for groups, places in (np.unique(labels, return_inverse=True) for labels in ways)]
+    found = []
+    for labels in ways:
+        index = {group: i for i, group in enumerate(sorted(set(labels)))}
+        found.append((tuple(index), np.array([index[label] for label in labels])))
+    return found
 
 
 def _left_out(sums: np.ndarray, ways: Sequence[Way]) -> tuple[LeftOut, ...]:

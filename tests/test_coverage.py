@@ -30,8 +30,8 @@ def corpora(groups: int, askers: bool, count: int, seed: int = 0) -> Iterator[tu
 @pytest.mark.parametrize("askers", [False, True], ids=["voices", "voices-and-askers"])
 @pytest.mark.parametrize("groups", [5, 8, 20])
 def test_intervals_cover_and_no_difference_is_seldom_found(groups: int, askers: bool) -> None:
-    count = 1000
-    every = [paired_difference(x, np.zeros(len(x)), units, resamples=100) for x, units in corpora(groups, askers, count)]
+    count = 1500
+    every = [paired_difference(x, np.zeros(len(x)), units, resamples=50) for x, units in corpora(groups, askers, count)]
     covered = sum(found.low <= 0 <= found.high for found in every) / count
     assert 0.93 <= covered <= 0.97
     assert sum(found.p_value < 0.05 for found in every) / count <= 0.06
