@@ -187,7 +187,7 @@ def choice_lines(scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Ma
     for score in scored:
         question, counted = questions[score.id], errors.get(score.passage)
         right = question.options[question.correct[0]]
-        details = {"voice": voices[score.passage], "asker": voices.get(score.id, "")}
+        details: dict[str, Any] = {"voice": voices[score.passage], "asker": voices.get(score.id, "")}
         details |= {"answer_words": len(answer_tokens(right, question.language))}
         details |= {"type": answer_type(question.written, right, question.language), "relation": question.relation}
         counts = {"passage_errors": len(counted[1]) if counted else None, "passage_words": counted[0] if counted else None}
