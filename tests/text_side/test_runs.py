@@ -174,7 +174,7 @@ def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
         write_json(path.with_suffix(".card.json"), card)
     found = gains_of(read_runs(tmp_path / "none", [tmp_path]), "scratch")
     gain = found.gains["dual", "english"]
-    assert gain.value == pytest.approx(0.3) and (gain.unit, gain.groups, gain.n) == ("passage", 3, 6)
+    assert gain.value == pytest.approx(0.3) and (gain.unit, gain.groups, gain.n) == ("passage", 6, 12)
     shutil.copytree(tmp_path / "scores", tmp_path / "again/scores")
     with pytest.raises(InputError, match=r"again both have answers of dual-english-1"):
         read_runs(tmp_path / "none", [tmp_path, tmp_path / "again"])
