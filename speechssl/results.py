@@ -18,7 +18,7 @@ import yaml
 
 from speechssl.errors import InputError
 from speechssl.io import hash_json, locked, parse_json, replacing, write_text
-from speechssl.stats import Interval
+from speechssl.stats import CROSSED, FEWEST, Interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,6 +59,7 @@ class Row:
 
     value, low, high: percent, or what UNITS has; [low, high] is the confidence interval, None where there is none. n: items
     it is a mean over. drawn, groups: what the bootstrap drew and of how many ("voice", 8; `stats.choose_units`); "", 0: none.
+    Of two populations drawn together ("voice × asker") the fewer are counted.
     """
 
     system: str  # "dual", "cascade-ctc", "cascade-pocketsphinx", ...; or a task: "ks", "asr", "units", ...
@@ -72,7 +73,8 @@ class Row:
     n: int
     seed: int
     card: str | Mapping[str, Any]  # what made it: a hash, or the settings themselves
-    drawn: str = ""  # "voice", "passage", "recording", "query"; of folds and means all that were drawn, joined by ", "
+    # "voice", "voice × asker", "passage (about these 3 voices)", "query"; of folds and means all that were drawn, joined by ", "
+    drawn: str = ""
     groups: int = 0
     snr_over: str = ""  # "signal" where the SNR is over the whole signal, pauses and all; "": over active speech, or there is none
     seen: str = ""  # one of SEEN: what the system has seen of what it is evaluated on; "": nothing that is known
@@ -245,7 +247,7 @@ def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
     names: dict[str, dict[str, None]] = {}
     sizes: dict[str, set[int]] = {}
     for name, drawn, groups in intervals:
-        if drawn and groups > 1:
+        if drawn and groups >= FEWEST:
             names.setdefault(drawn, {})[name] = None
             sizes.setdefault(drawn, set()).add(groups)
     of = {drawn: ", ".join(filter(None, names[drawn])) for drawn in names}  # "" where a table does not name what its values are of
@@ -264,10 +266,15 @@ def seconds_range(low: float, high: float) -> str:
 
 
 def counted_range(sizes: Iterable[int], what: str) -> str:
-    """ "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a mean)."""
+    """ "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a mean), "8 voices × askers" (the fewer)."""
     low, high = min(sizes), max(sizes)
-    plural = " or ".join((f"{word[:-1]}ies" if word[-1] == "y" else f"{word}s") if high != 1 else word for word in what.split(", "))
-    return f"{low if low == high else f'{low} to {high}'} {plural}"
+
+    def plural(text: str) -> str:
+        name, mark, about = text.partition(" (")
+        words = [word if high == 1 else f"{word[:-1]}ies" if word[-1] == "y" else f"{word}s" for word in name.split(CROSSED)]
+        return CROSSED.join(words) + mark + about
+
+    return f"{low if low == high else f'{low} to {high}'} {' or '.join(map(plural, what.split(', ')))}"
 
 
 # ---- tables
@@ -359,7 +366,7 @@ def markdown(tables: Iterable[Table]) -> str:
 
 
 def results_table(rows: Iterable[Row]) -> str:
-    """Results for the terminal: a table a metric, a line a system, a column a condition, value [low, high].
+    """Results for the terminal: a table a metric, a line a system, n items, a column a condition, value [low, high].
 
     Where a cell has rows of several seeds, their mean, the number of seeds and the range over the intervals are shown. Of rows that
     differ in their card alone the last one is shown. Systems come in order of appearance; conditions without a signal-to-noise
@@ -377,9 +384,11 @@ def results_table(rows: Iterable[Row]) -> str:
         for system in dict.fromkeys((r.system, r.encoder) for r in of_metric):
             by_column = [list(cells.get((*system, *column), {}).values()) for column in columns]
             texts = [seeds_text(seeds) + (f" ({len(seeds)} seeds)" if len(seeds) > 1 else "") for seeds in by_column]
-            lines.append((" ".join(filter(None, system)), *texts))
+            sizes = sorted({row.n for seeds in by_column for row in seeds})
+            items = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}-{sizes[-1]}"
+            lines.append((" ".join(filter(None, system)), items, *texts))
         head = f"{metric} ({unit(metric)})" if unit(metric) else metric
-        tables.append(Table("", (head, *(condition_name(*c) for c in columns)), tuple(lines)).text)
+        tables.append(Table("", (head, "n", *(condition_name(*c) for c in columns)), tuple(lines)).text)
     drawn = drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)
     return "\n\n".join(filter(None, [*tables, drawn, seen_sentence((row.system, row.seen) for row in rows)]))
 

@@ -166,14 +166,14 @@ def test_the_table() -> None:
         replace(ROW, metric="WER", system="cascade", encoder=""),
     ]
     wanted = """\
-FF1 (%)      clean                 babble 10 dB        babble 0 dB
-------------------------------------------------------------------
-dual hubert   55.0            51.2 [49.0, 53.5]  40.0 [38.0, 42.0]
-cascade          -  35.0 [28.0, 42.0] (2 seeds)                  -
+FF1 (%)        n  clean                 babble 10 dB        babble 0 dB
+-----------------------------------------------------------------------
+dual hubert  400   55.0            51.2 [49.0, 53.5]  40.0 [38.0, 42.0]
+cascade      400      -  35.0 [28.0, 42.0] (2 seeds)                  -
 
-WER (%)       babble 10 dB
---------------------------
-cascade  51.2 [49.0, 53.5]"""
+WER (%)    n       babble 10 dB
+-------------------------------
+cascade  400  51.2 [49.0, 53.5]"""
     assert results_table(some) == wanted
 
 
@@ -193,8 +193,10 @@ def test_one_model_under_two_names_is_one_row_in_every_condition(path: Path) -> 
 def test_tables_say_what_is_drawn() -> None:
     several = drawn_sentence([("a", "voice", 8), ("b", "passage", 9), ("c", "", 0), ("d", "voice", 8)])
     assert several == "95 % intervals draw 8 voices (a, d) and 9 passages (b)."
-    assert drawn_sentence([("", "voice", 8), ("", "passage", 4)]) == "95 % intervals draw 8 voices and 4 passages."
-    assert drawn_sentence([("a", "passage", 1)]) == ""  # one has no interval
+    assert drawn_sentence([("", "voice", 8), ("", "passage", 6)]) == "95 % intervals draw 8 voices and 6 passages."
+    assert drawn_sentence([("a", "passage", 4)]) == ""  # fewer than five have no interval
+    about = drawn_sentence([("", "passage (about these 3 voices)", 24), ("", "voice × asker", 8)])
+    assert about == "95 % intervals draw 24 passages (about these 3 voices) and 8 voices × askers."
     assert [counted_range({n}, "query") for n in (1, 2)] == ["1 query", "2 queries"]
     assert counted_range({4, 8}, "voice, recording") == "4 to 8 voices or recordings"
     drawn = replace(ROW, drawn="voice", groups=8)

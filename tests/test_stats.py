@@ -73,23 +73,24 @@ def test_questions_of_one_passage_are_not_independent() -> None:
 
 
 def test_the_mean_of_unequal_groups_is_over_items() -> None:
-    interval = mean_interval([0, 0, 0, 1], units("aaab"), resamples=500)
-    assert (interval.value, interval.low, interval.high) == (0.25, 0.0, 1.0)
+    interval = mean_interval([0, 0, 0, 1, 1, 1, 1, 1], units("aaabcdef"), resamples=500)
+    assert (interval.value, interval.groups, interval.high) == (0.625, 6, 1.0)  # a share, which ends at 1
 
 
-def test_one_group_says_nothing_about_the_spread() -> None:
+def test_fewer_than_five_groups_say_too_little_about_the_spread() -> None:
     assert mean_interval([0.0, 1.0], units("pp"), resamples=50) == Interval(0.5, 0.5, 0.5, 2, False, "group", 1)
-    assert not mean_interval([1.0], resamples=50).estimated and mean_interval([1.0, 1.0], resamples=50).estimated
-    assert not ratio_interval([3, 0], [10, 0], resamples=50).estimated  # an empty reference is no second one
+    assert mean_interval([0, 0, 0, 1], units("abcd"), resamples=50).ends == (None, None)
+    assert not mean_interval([1.0] * 4, resamples=50).estimated and mean_interval([1.0] * 5, resamples=50).estimated
+    assert not ratio_interval([3] * 4 + [0], [10] * 4 + [0], resamples=50).estimated  # an empty reference is no fifth one
     difference = paired_difference([1.0, 0.5], [0.0, 0.0], units("pp"), resamples=50)
     assert (difference.value, difference.ends, difference.p_value) == (0.75, (None, None), 1)
     assert difference.percent.ends == (None, None) and Interval(0.5, 0.25, 0.75, 9).ends == (0.25, 0.75)
 
 
 def test_a_rate_is_a_ratio_of_sums_and_not_a_mean_of_ratios() -> None:
-    errors, words = [10, 0, 1], [10, 100, 0]
+    errors, words = [10, 0, 1, 2, 0, 3], [10, 100, 0, 20, 30, 20]
     interval = ratio_interval(errors, words, resamples=3000)
-    assert interval.value == pytest.approx(11 / 110)
+    assert interval.value == pytest.approx(16 / 180)
     assert interval.low <= interval.value <= interval.high
     assert np.isfinite([interval.low, interval.high]).all()  # resamples of the empty reference alone are left out
 
@@ -119,7 +120,7 @@ def test_pairs_see_what_two_intervals_do_not() -> None:
 @pytest.mark.parametrize(("groups", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625), (6, 0.03125), (40, 0.0)])
 def test_a_few_groups_prove_nothing_however_large_the_difference(groups: int, least: float) -> None:
     found = paired_difference(np.ones(80), np.zeros(80), units(i % groups for i in range(80)), resamples=999)
-    assert found.p_value == found.percent.p_value == pytest.approx(max(least, 2 / 1000)) and found.percent.drawn == "group"
+    assert found.p_value == found.percent.p_value == pytest.approx(max(least, 1 / 10_001)) and found.percent.drawn == "group"
 
 
 def test_no_difference_at_all() -> None:
@@ -236,9 +237,9 @@ def test_voices_are_drawn_where_there_are_enough_and_all_is_recorded():
     by_voice = resampled({"a": spoken(values, "abcde" * 4)}, unit="passage")["a"]
     by_passage = resampled({"a": spoken(values, "abcd" * 5)}, unit="passage")["a"]
     assert (by_voice.unit, by_voice.groups, by_voice.interval.drawn, by_voice.interval.groups) == ("voice", 5, "voice", 5)
-    assert (by_passage.unit, by_passage.groups) == ("passage", 20)
+    assert (by_passage.unit, by_passage.groups) == ("passage (about these 4 voices)", 20)
     mean = mean_of([by_voice, by_passage, by_voice])
-    assert (mean.unit, mean.groups, mean.n) == ("voice, passage", 5, 60)
+    assert (mean.unit, mean.groups, mean.n) == ("voice, passage (about these 4 voices)", 5, 60)
     with pytest.raises(ValueError, match="item 0 is in the voices 'a', 'b'"):
         resampled({"a": spoken([1.0], "a"), "b": spoken([1.0], "b")})
 

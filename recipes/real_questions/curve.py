@@ -62,7 +62,7 @@ def measured(out: Path, systems: list[str]) -> dict[str, Estimate]:
     """The FF1 of every system on clean dev, drawn together."""
     cells = {
         scores.system: [
-            ItemScore(name, str(line["passage"]), line["ff1"], 1.0, str(line.get("voice", "")))
+            ItemScore(name, str(line["passage"]), line["ff1"], 1.0, str(line.get("voice", "")), str(line.get("asker", "")))
             for name, line in scores.lines.items()
             if line["ff1"] is not None
         ]

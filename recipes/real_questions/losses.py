@@ -3,7 +3,7 @@
 RESULTS is the folder of `evaluate qa` with the system `text` and cascades, CORPUS its corpus, whose words have times. `text`
 answers from the correct words. The same words as the recogniser wrote them (the passage aligned word by word, Levenshtein) are the
 answer of a reader that errors do not lead astray: what F1 falls to is lost by spelling. What the cascade loses beyond that is lost
-in reading. Percent, means over questions; 95 % intervals of the differences draw passages. Prints a table.
+in reading. Percent, means over questions; 95 % intervals of the differences draw what those of `evaluate qa` do. Prints a table.
 """
 
 import sys
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from rapidfuzz.distance import Levenshtein
 
-from speechssl.data.records import Corpus, load_corpus
+from speechssl.data.records import Corpus, load_corpus, passage_units
 from speechssl.io import read_json
 from speechssl.metrics import token_f1
 from speechssl.results import Table
-from speechssl.stats import BootstrapUnits, Interval, paired_difference
+from speechssl.stats import Interval, paired_difference
 from speechssl.text import spelt
 
 
@@ -51,7 +51,7 @@ def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -
         for scores, text in zip((written, respelt, read), texts, strict=True):
             scores.append(100 * token_f1(text, gold, corpus.language))
         passages.append(passage.id)
-    units = BootstrapUnits("passage", tuple((name,) for name in passages))
+    units = passage_units(corpus, passages, [question.id for question in corpus.answerable])
     means = (f"{sum(scores) / len(scores):.1f}" for scores in (written, respelt, read))
     losses = (paired_difference(after, before, units) for before, after in ((written, respelt), (respelt, read)))
     return name, condition, *means, *(shown(i) for i in losses)

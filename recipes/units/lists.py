@@ -149,9 +149,9 @@ for split, numbers in (("dev", range(5, 10)), ("test", range(5))):
         digit, speaker, number = path.stem.split("_")
         if int(number) in numbers:
             lists.setdefault(f"{split}-fsdd", []).append((path.stem, path, digit, speaker, "people: digits"))
-for word in ("computer", "heychatterbox") if options.precise else ():  # who speaks is not known: each recording counts as another
+for word in ("computer", "heychatterbox") if options.precise else ():  # who speaks is not known
     for path in sorted((options.precise / word).rglob("*.wav")):
-        lists.setdefault("test-precise", []).append((path.stem, path, word, path.stem, "people: two words"))
+        lists.setdefault("test-precise", []).append((path.stem, path, word, path.stem, "people, who is not known: two words"))
 options.out.mkdir(parents=True, exist_ok=True)
 for name, rows in lists.items():
     with (options.out / f"{name}.csv").open("w", newline="") as file:

@@ -53,7 +53,8 @@ def ratios(lists_of):
 for split in ("dev", "test"):
     names = [name for name in lists if name.startswith(split)]
     fsdd = f"{split}-fsdd"
-    heads = [f"{name.removeprefix(split + '-')}: AUC / same-text distance" for name in names]
+    unknown = {"test-precise": ", speakers not known"}  # pairs may be of one person
+    heads = [f"{name.removeprefix(split + '-')}{unknown.get(name, '')}: AUC / same-text distance" for name in names]
     heads += [
         f"{fsdd.removeprefix(split + '-')}: UED{ratios(fsdd)}",
         "ABX within / across",

@@ -433,11 +433,9 @@ def voices_of(corpus: Corpus) -> dict[str, str]:
     return {r.id: unknown_voice(r.speaker, training_voices) for r in corpus.records}
 
 
-def passage_units(corpus: Corpus, passages: Sequence[str]) -> BootstrapUnits:
-    """What is drawn of questions, or of passages themselves. passages: of every item the id of its passage.
-
-    The voice of a question is its passage's. Another voice asks, so that the data are cross-classified; the passage's is the larger
-    source, for a reader searches the whole of it, and answers are spans of it.
+def passage_units(corpus: Corpus, passages: Sequence[str], questions: Sequence[str] = ()) -> BootstrapUnits:
+    """What is drawn of questions, or of passages themselves. passages: of every item the id of its passage; questions: its own, so
+    that the voice that asks is drawn beside the passage's: in noise it is the larger source of the two.
     """
     voices = voices_of(corpus)
-    return choose_units([voices[p] for p in passages], passages, "passage")
+    return choose_units([voices[p] for p in passages], passages, "passage", [voices[q] for q in questions])

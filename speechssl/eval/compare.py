@@ -1,8 +1,9 @@
 """Systems beside each other on the same questions: paired tests, and where a cascade falls below a system without a transcript.
 
-All scores of a corpus are drawn together, by the voice of the passage or by passage (`stats.choose_units`): differences of systems
-and of conditions are paired, and so is the word error rate that a score is set against. p-values are two-sided, at least
-2 / 2^G for G voices or passages (`stats.two_sided`), and then adjusted by Holm over all tests of a comparison.
+All scores of a corpus are drawn together, by the voice of the passage and that of the asker, or by passage (`stats.choose_units`):
+differences of systems and of conditions are paired, and so is the word error rate that a score is set against, which is drawn by
+the passage's voice alone. p-values are two-sided, at least 2 / 2^G for G voices or passages (`stats.Estimate.p_value`), and then
+adjusted by Holm over all tests of a comparison.
 
 Where the lines cross: every point is one system in one condition, its word error rate and the difference D of its score and that of
 the system without a transcript in the same condition. A curve that never rises is fitted to D over WER (isotonic regression,
@@ -43,6 +44,7 @@ from speechssl.results import (
     seen_sentence,
 )
 from speechssl.signal import ACTIVE, SNR_OVER
+from speechssl.stats import FEWEST as FEWEST_GROUPS
 from speechssl.stats import (
     RESAMPLES,
     BootstrapUnits,
@@ -159,15 +161,15 @@ def _read_scores(path: Path) -> Scores:
 class Compared:
     """One corpus. estimates: by system, condition and metric, drawn together; of the metric and WER. aside: systems without it.
 
-    drawn: what the bootstrap draws ("voice", "passage"). groups: which of them every question belongs to.
+    drawn: what the bootstrap draws of its questions, which are the keys of places.
     """
 
     corpus: str
     metric: str
     scores: tuple[Scores, ...]
     estimates: Mapping[tuple[str, Where, str], Estimate]
-    drawn: str
-    groups: Mapping[str, str]
+    drawn: BootstrapUnits
+    places: Mapping[str, int]
     aside: tuple[str, ...] = ()
 
     @property
@@ -202,7 +204,7 @@ class Compared:
 
     def units(self, questions: Iterable[str]) -> BootstrapUnits:
         """What intervals over some of the questions draw."""
-        return BootstrapUnits(self.drawn, tuple((self.groups[i],) for i in questions))
+        return self.drawn.at([self.places[i] for i in questions])
 
     @property
     def errors(self) -> str:
@@ -248,17 +250,11 @@ def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: 
     shared = _shared_questions(having, metric, common)
     restricted = [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in having]
 
-    # the voice of every question, "" where none is known or two contradict each other: lines of some systems have none, and those
-    # of others, on the same data, say it
-    voices_of: dict[str, set[str]] = {}
-    for scores in restricted:
-        for i, line in scores.lines.items():
-            voices_of.setdefault(i, set()).update([str(line["voice"])] if "voice" in line else [])
-    voices = {i: names.pop() if len(names) == 1 else "" for i, names in voices_of.items()}
+    voices, askers = (_speakers(restricted, field) for field in ("voice", "asker"))
     cells: dict[tuple[str, Where, str], list[ItemScore]] = {}  # what is drawn together: the metric, and WER where there is one
     for scores in restricted:
         values = scores.values(metric)
-        items = [ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i]) for i, line in scores.lines.items()]
+        items = [ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i], askers[i]) for i, line in scores.lines.items()]
         cells[scores.system, scores.condition, metric] = items
     for scores in restricted:
         if scores.recognises:
@@ -275,10 +271,21 @@ def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: 
         metric=metric,
         scores=tuple(sorted(restricted, key=order)),
         estimates=resampled(cells, seed, resamples, PASSAGE),
-        drawn=units.name,
-        groups=dict(zip(questions, units.labels, strict=True)),
+        drawn=units,
+        places={name: place for place, name in enumerate(questions)},
         aside=tuple(dict.fromkeys(s.system for s in results if s not in having)),
     )
+
+
+def _speakers(results: Sequence[Scores], field: str) -> dict[str, str]:
+    """The voice of every question's passage, or of who asks it (fields of a line); "" where none is known or two contradict each
+    other: lines of some systems have none, and those of others, on the same data, say it.
+    """
+    names: dict[str, set[str]] = {}
+    for scores in results:
+        for i, line in scores.lines.items():
+            names.setdefault(i, set()).update([str(line[field])] if field in line else [])
+    return {i: of.pop() if len(of) == 1 else "" for i, of in names.items()}
 
 
 def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> set[str]:
@@ -386,7 +393,7 @@ class Crossing:
     """at, low, high: WER, a fraction; None: beyond what was measured, or not near it. low_wer, high_wer: the range.
 
     between: the WER of the points that are nearest to the zero of the curve, left and right; None where it has none.
-    share: of resamples that cross; None where there are none (one voice or passage), and low and high are then at.
+    share: of resamples that cross; None where too few voices or passages are drawn, and low and high are then at.
     """
 
     textless: str
@@ -443,8 +450,9 @@ def crossings(c: Compared) -> list[Crossing]:
         if at is not None and between and max(at - between[0], between[1] - at) > NEAR + 1e-9:
             at = None
         low, high, share = at, at, None
-        wers = np.stack([p.wer.drawn[:DRAWS] for p in points], axis=1)
-        differences = np.stack([(p.cascade.drawn - p.textless.drawn)[:DRAWS] for p in points], axis=1)
+        wers = np.stack([p.wer.widened[:DRAWS] for p in points], axis=1)
+        apart = [combined(np.subtract, p.cascade, p.textless) for p in points]
+        differences = np.stack([d.widened[:DRAWS] for d in apart], axis=1)
         usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
         if drawn := [zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)]:
             # a resample that does not cross would do so beyond the range: below it where the cascade is never ahead, else above
@@ -693,13 +701,16 @@ def tables_of(compilation: Compilation) -> list[Table]:
     return [replace(t, title=f"{corpus}: {t.title}", note=f"{t.note} {synthetic}".strip()) for t in tables if t.rows]
 
 
-def _drawn(compared: Compared) -> str:
-    """ "8 voices": what all intervals of a corpus draw."""
-    return counted_range([next(iter(compared.estimates.values())).groups], compared.drawn)
+def _drawn(compared: Compared, metric: str = "") -> str:
+    """ "8 voices × askers": what the intervals of a metric draw."""
+    of_metric = [e for (_, _, name), e in compared.estimates.items() if name == (metric or compared.metric)]
+    return counted_range([of_metric[0].groups], of_metric[0].unit) if of_metric else ""
 
 
 def _without_interval(compared: Compared, intervals: Iterable[Interval]) -> str:
-    return "" if all(interval.estimated for interval in intervals) else f" One {compared.drawn} has no interval."
+    """A sentence where one has none."""
+    fewest = counted_range([FEWEST_GROUPS], compared.drawn.text)
+    return "" if all(interval.estimated for interval in intervals) else f" Fewer than {fewest} have no interval."
 
 
 def score_table(compared: Compared, metric: str) -> Table:
@@ -718,7 +729,7 @@ def score_table(compared: Compared, metric: str) -> Table:
     elif compared.aside:
         aside = f" Left out, for they have none: {', '.join(compared.aside)}."
     lone = _without_interval(compared, intervals)
-    note = f"Percent with 95 % intervals, which draw {_drawn(compared)}; {items}.{lone}{aside}"
+    note = f"Percent with 95 % intervals, which draw {_drawn(compared, metric)}; {items}.{lone}{aside}"
     return Table(name, ("system", *(condition_name(*c) for c in conditions)), tuple(rows), note)
 
 
@@ -732,7 +743,7 @@ def paired_table(compilation: Compilation) -> Table:
         rows.append((test.first, test.second, condition_name(*test.condition), difference, *p_values))
     note = (
         f"Points of the first over the second on the same questions, with 95 % intervals; paired bootstrap that draws "
-        f"{drawn}, two-sided; p (Holm) is adjusted over all tests of this comparison."
+        f"{drawn}; p by changing their signs, two-sided; p (Holm) is adjusted over all tests of this comparison."
         f"{_without_interval(compared, (t.difference.interval for t in tests))}"
     )
     if tests:  # so few groups may be drawn that nothing could be significant
@@ -781,7 +792,7 @@ def analysis_table(compared: Compared, analysis: Analysis) -> Table:
         scores = [bucket.scores.get(system) for system in systems]
         rows.append((bucket.name, bucket.n, *(interval_text(score.percent if score else None) for score in scores)))
     note = (
-        f"{metric_name(compared.metric)} in percent with 95 % intervals, which draw {compared.drawn}s, "
+        f"{metric_name(compared.metric)} in percent with 95 % intervals, which draw {_drawn(compared)}, "
         f"{condition_name(*analysis.condition)}."
     )
     note += _without_interval(compared, (score for bucket in analysis.buckets for score in bucket.scores.values()))
@@ -793,7 +804,7 @@ def analysis_table(compared: Compared, analysis: Analysis) -> Table:
 
 
 def as_json(compilation: Compilation) -> dict[str, Any]:
-    """Fractions, not percent; differences in points. low and high are null where there is one voice or passage alone."""
+    """Fractions, not percent; differences in points. low and high are null where too few voices or passages are drawn."""
     compared = compilation.compared
 
     def plain(value: Any) -> Any:
@@ -848,7 +859,7 @@ def as_json(compilation: Compilation) -> dict[str, Any]:
         "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
         "metric": compared.metric,
         "error_rate": compared.errors,
-        "drawn": compared.drawn,
+        "drawn": compared.drawn.text,
         "cells": cells,
         "tests": tests,
         "other_noise": other_noise(compilation.tests),

@@ -262,9 +262,9 @@ def units_task(
 def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
     """The tasks that a system of spoken question answering is scored by.
 
-    Its answers: FF1 of the questions whose answers have times; their voice is that of the passage, and a question scores 0
-    where it or its passage could not be encoded. Of a cascade its transcripts, too: the word error rate over the passages that are
-    asked about and have a text. Raises InputError where no question has an answer with times.
+    Its answers: FF1 of the questions whose answers have times. Their voice is that of the passage, their asker that of the
+    question. A question scores 0 where it or its passage could not be encoded. Of a cascade its transcripts, too: the word error
+    rate over the passages that are asked about and have a text. Raises InputError where no question has an answer with times.
     """
     if not any(a.start is not None for q in corpus.answerable for a in q.answers):
         raise InputError(f"{corpus.root / corpus.split} has no question whose answer has times; leave out the task {system.name}")
@@ -276,7 +276,7 @@ def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
     def score_answers(features: Mapping[str, Any]) -> list[ItemScore]:
         predictions = answer_questions(system, corpus, features, f"{len(features)} recordings")
         scored, voices = score_questions(predictions, corpus), voices_of(corpus)
-        return [ItemScore(s.id, s.passage, s.ff1, 1.0, voices[s.passage]) for s in scored if s.ff1 is not None]
+        return [ItemScore(s.id, s.passage, s.ff1, 1.0, voices[s.passage], voices[s.id]) for s in scored if s.ff1 is not None]
 
     def score_transcripts(features: Mapping[str, Any]) -> list[ItemScore]:
         errors, voices = word_errors(written, {i: transcript.text for i, transcript in features.items()}), voices_of(corpus)

@@ -129,9 +129,9 @@ def question_lines(
 
     scored: with `id` and the metrics; transcripts: of the passages by id; none for a system without any.
     error: one of ERRORS, "" where neither times nor words can tell.
-    voice: of the passage, "" where it is not known, or training knew it (`data.records.voices_of`). answer_words: in Chinese
-    characters. position: of the middle of the answer in its passage, 0 to 1, by time or else by the text. sentence_wer: errors in
-    the sentence with the answer over its words.
+    voice: of the passage, "" where it is not known, or training knew it (`data.records.voices_of`); asker: of the question.
+    answer_words: in Chinese characters. position: of the middle of the answer in its passage, 0 to 1, by time or else by the text.
+    sentence_wer: errors in the sentence with the answer over its words.
     """
     questions, voices = {q.id: q for q in corpus.questions}, voices_of(corpus)
     errors: dict[str, Errors | None] = {}
@@ -160,6 +160,7 @@ def question_lines(
                 "id": question.id,
                 "passage": passage.id,
                 "voice": voices[passage.id],
+                "asker": voices[question.id],
                 **{metric: getattr(score, metric) for metric in metrics},
                 "answer_seconds": span[1] - span[0] if span else None,
                 "answer_words": len(answer_tokens(answer.text, question.language)),
@@ -186,7 +187,8 @@ def choice_lines(scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Ma
     for score in scored:
         question, counted = questions[score.id], errors.get(score.passage)
         right = question.options[question.correct[0]]
-        details = {"voice": voices[score.passage], "answer_words": len(answer_tokens(right, question.language))}
+        details: dict[str, Any] = {"voice": voices[score.passage], "asker": voices.get(score.id, "")}
+        details |= {"answer_words": len(answer_tokens(right, question.language))}
         details |= {"type": answer_type(question.written, right, question.language), "relation": question.relation}
         counts = {"passage_errors": len(counted[1]) if counted else None, "passage_words": counted[0] if counted else None}
         lines.append(asdict(score) | details | counts)

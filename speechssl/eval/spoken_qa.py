@@ -562,7 +562,7 @@ def rows_of(
     encoder: str,
     snr_over: str = "",
 ) -> list[Row]:
-    """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); one voice or passage alone has none.
+    """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); fewer than five of it have none.
 
     scored: with `passage` and the metrics; of each the mean over the questions that have it. With transcripts the WER (zh: CER)
     over the passages that are asked about, too: of one that could not be recognised every word is missing, as in `compare`.
@@ -570,7 +570,7 @@ def rows_of(
     values: dict[str, Interval] = {}
     for metric in metrics:
         if measured := [s for s in scored if getattr(s, metric) is not None]:
-            units = passage_units(corpus, [s.passage for s in measured])
+            units = passage_units(corpus, [s.passage for s in measured], [s.id for s in measured])
             values[metric] = mean_interval([getattr(s, metric) for s in measured], units, seed)
     passages_asked = {s.passage for s in scored}
     if passages := [p for p in corpus.passages.values() if transcripts and p.id in passages_asked and p.text]:
@@ -588,7 +588,7 @@ def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> 
 
 def by_length(scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed: int) -> list[dict[str, Any]]:
     """FF1 in percent by length of the answer. What is drawn is chosen for all lengths together."""
-    units = passage_units(corpus, [s.passage for s in scored])
+    units = passage_units(corpus, [s.passage for s in scored], [s.id for s in scored])
     rows = []
     for low, high in BUCKETS:
         inside = {i: s.ff1 for i, s in enumerate(scored) if s.ff1 is not None and low <= s.seconds < high}

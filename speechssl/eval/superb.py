@@ -107,7 +107,7 @@ ALL = "all"
 HOURS = 3.0  # of training speech: the preset `auto` is `small` below it
 read_language_model = lru_cache(maxsize=1)(read_arpa)  # LibriSpeech's takes minutes
 RESAMPLES = 1000
-DRAWN = f"voices from {FEWEST} on"  # the rule of `stats.choose_units`; a result keeps intervals and no items
+DRAWN = f"voices from {FEWEST} on, width by t"  # the rules of `stats`; a result keeps intervals and no items
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,7 @@ def evaluate_task(
             card = {"data": [part.data.hash for part in parts], "preset": parts[0].preset, "made_from": made_from}
             seed = int(name.removesuffix("-default").removeprefix("seed-"))
             for m in together.measures[:1] if default else together.measures:
-                low, high = (m.low, m.high) if m.groups > 1 else (None, None)  # one group says nothing about the spread
+                low, high = (m.low, m.high) if m.groups >= FEWEST else (None, None)  # fewer say too little of the spread
                 cell = (task, encoder.name, one.setting.name, one.setting.snr_db, f"{m.metric}{DEFAULT}" if default else m.metric)
                 over = "" if clean else plan.distorter.card(one.setting.condition).get("snr_over", "")
                 yield Row(*cell, m.value, low, high, m.n, seed, card, m.drawn, m.groups, over)
@@ -463,7 +463,9 @@ def from_json(values: Mapping[str, Any]) -> HeadEvaluation:
 
 
 def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
-    """The mean of each measure over folds, whose intervals are independent. Confusions of the same classes are added up."""
+    """The mean of each measure over folds, whose intervals are independent; without one, where a fold has none. Confusions of the
+    same classes are added up.
+    """
     if len(folds) == 1:
         return folds[0]
     measures = []
@@ -472,7 +474,8 @@ def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
         below = sum((m.value - m.low) ** 2 for m in same) ** 0.5 / len(same)
         above = sum((m.high - m.value) ** 2 for m in same) ** 0.5 / len(same)
         drawn = ", ".join(dict.fromkeys(m.drawn for m in same if m.drawn))
-        sizes = sum(m.n for m in same), drawn, sum(m.groups for m in same)
+        groups = [m.groups for m in same]
+        sizes = sum(m.n for m in same), drawn, sum(groups) if min(groups) >= FEWEST else min(groups)
         measures.append(Measure(same[0].metric, value, value - below, value + above, *sizes))
     detail = dict(folds[0].detail)
     confusions = [x.detail.get("confusion", {}) for x in folds]  # by slot

@@ -23,6 +23,7 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.io import write_text
 from speechssl.report.figures import PALETTE, Drawing, Results, ScoreCell, Series, decibels
 from speechssl.results import LOWER_IS_BETTER, METRICS, Cell, Row, Table, decimals, interval_note, metric_name, unit
+from speechssl.stats import FEWEST
 
 COLUMNS = tuple(f.name for f in fields(Row))
 UNKNOWN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system without results
@@ -181,8 +182,11 @@ def printed(metric: str, value: float) -> str:
 
 
 def best_of(metric: str, cells: Iterable[ScoreCell | None]) -> str:
-    """As printed; empty where nothing competes."""
-    values = [cell.value for cell in cells if cell]
+    """As printed; empty where nothing competes, or so little was drawn that there is no interval."""
+    competing = [cell for cell in cells if cell]
+    if any(cell.drawn and cell.groups < FEWEST for cell in competing):
+        return ""
+    values = [cell.value for cell in competing]
     return printed(metric, (min if metric in LOWER_IS_BETTER else max)(values)) if len(values) > 1 else ""
 
 

@@ -49,6 +49,7 @@ from speechssl.results import (
     listed,
     metric_name,
 )
+from speechssl.stats import FEWEST
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,6 +179,8 @@ def summarise(results: Results) -> str:
         (leader, a), (_, b) = after[:2]
         overlap = None not in (a.low, a.high, b.low, b.high) and not (a.low > b.high or b.low > a.high)  # type: ignore[operator]
         sure = f", though {_where(hard)} the intervals of the first two overlap" if overlap else ""
+        if any(cell.drawn and cell.groups < FEWEST for cell in (a, b)):
+            sure = f", though {counted_range([a.groups], a.drawn)} are too few to tell"
         first = before[0][0]
         if leader == first:
             sentences.append(f"{leader.label} leads at both ends{sure}.")

@@ -1,9 +1,9 @@
 """What a run leaves, and what its start gains over scratch.
 
-RESULTS/runs/TASK/ARM-SEED/scores.json has what every test item got, so that arms are compared on the same items. Intervals draw
-seeds and items, each with replacement and crossed: a run with one seed on one item counts as often as both were drawn together
-(`stats.drawn_weights` has the source). With three seeds there are ten ways to draw them: such an interval is too narrow rather
-than too wide. Letters: R resamples, I items or groups of items, G seeds, C columns.
+RESULTS/runs/TASK/ARM-SEED/scores.json has what every test item got, so that arms are compared on the same items. Intervals are
+those of `stats`, and draw items as `stats.choose_units` says. From `stats.FEWEST` seeds on they draw seeds and items, crossed: a
+run with one seed on one item counts as often as both were drawn together. Of fewer seeds the spread is not known: the interval is
+about these, and says so. Letters: R resamples, I groups of items, G seeds, C columns.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,19 @@ from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.io import hash_json, hash_of_weights, read_json, write_json
 from speechssl.results import Row, append_rows
-from speechssl.stats import RESAMPLES, BootstrapUnits, Estimate, Interval, choose_units, drawn_counts
+from speechssl.stats import (
+    CROSSED,
+    FEWEST,
+    RESAMPLES,
+    BootstrapUnits,
+    Estimate,
+    Interval,
+    LeftOut,
+    Way,
+    choose_units,
+    drawn_counts,
+    ways_of,
+)
 from speechssl.text_side.tasks import ACCURACY, MCC, SPEARMAN
 
 if TYPE_CHECKING:  # it takes long to import, and who only reads what runs left needs it not
@@ -151,8 +164,8 @@ def write_scores(
     """
     card = {"task": task, "metric": metric, "arm": arm, "seed": seed, **details}
     units = drawn or BootstrapUnits("item", tuple((name,) for name in items))
-    run = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), tuple(units.labels), units.name)
-    groups = {"groups": units.labels, "unit": units.name} if drawn else {}
+    run = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), units)
+    groups = {"groups": units.labels, "unit": units.name, "askers": units.askers, "about": units.about} if drawn else {}
     written = {"items": {name: list(pair) for name, pair in items.items()}} | groups
     write_json(run_folder(results, task, arm, seed) / "scores.json", card | written, checked=True)
     decisive = {name: value for name, value in card.items() if name != "training"}  # which says how long it took
@@ -177,9 +190,7 @@ def _arrays(items: Mapping[str, Sequence[float]]) -> tuple[np.ndarray, np.ndarra
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """columns: (S, C) of S items; groups: (S,) what is drawn, an item itself, or the passage or the voice of a question; unit:
-    which of these. curve: as of `fit_and_score`; symbols: the task is no text.
-    """
+    """columns: (S, C) of S items; units: what is drawn of them. curve: as of `fit_and_score`; symbols: the task is no text."""
 
     task: str
     arm: str
@@ -187,8 +198,7 @@ class Run:
     metric: str
     columns: np.ndarray
     items: tuple[str, ...]
-    groups: tuple[str, ...]
-    unit: str = "item"
+    units: BootstrapUnits
     note: str = ""
     curve: tuple[Mapping[str, float], ...] = ()
     symbols: bool = False
@@ -196,7 +206,7 @@ class Run:
     def only(self, items: Sequence[str]) -> Run:
         place = {name: i for i, name in enumerate(self.items)}
         rows = [place[name] for name in items]
-        return replace(self, columns=self.columns[rows], items=tuple(items), groups=tuple(self.groups[i] for i in rows))
+        return replace(self, columns=self.columns[rows], items=tuple(items), units=self.units.at(rows))
 
 
 def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
@@ -212,13 +222,18 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
                 raise TypeError("its task, its arm or its metric is no name")
             for point in values.get("curve", ()):
                 _ = float(point["step"]), float(point["score"]), point["loss"] is None or float(point["loss"])
-            drawn = tuple(map(str, values.get("groups", items))), str(values.get("unit", "item"))
+            units = BootstrapUnits(
+                str(values.get("unit", "item")),
+                tuple((str(group),) for group in values.get("groups", items)),
+                tuple(map(str, values.get("askers", ()))),
+                str(values.get("about", "")),
+            )
             curve: tuple[Mapping[str, float], ...] = tuple(values.get("curve", ()))
-            if not np.isfinite(scores).all() or len(drawn[0]) != len(items):
+            if not np.isfinite(scores).all() or {len(items)} != {len(units.groups), len(units.askers) or len(items)}:
                 raise ValueError("an item has no score or no group")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
-        run = Run(*key, scores, tuple(items), *drawn, curve=curve)
+        run = Run(*key, scores, tuple(items), units, curve=curve)
         runs.append(replace(run, note=str(values.get("note", "")), symbols=bool(values.get("symbols"))))
     runs += read_answers(answers)
     if not runs:
@@ -253,9 +268,9 @@ def read_answers(folders: Iterable[Path], written: str = "f1") -> Iterator[Run]:
             place[key] = folder
             lines = {i: line for i, line in scores.lines.items() if line.get(metric) is not None}
             column = np.array([[float(line[metric])] for line in lines.values()])
-            voices, passages = ([str(line.get(name, "")) for line in lines.values()] for name in ("voice", "passage"))
-            units = choose_units(voices, passages, "passage")
-            yield Run(*key, metric, column, tuple(lines), tuple(units.labels), units.name)
+            fields = ("voice", "passage", "asker")
+            voices, passages, askers = ([str(line.get(name, "")) for line in lines.values()] for name in fields)
+            yield Run(*key, metric, column, tuple(lines), choose_units(voices, passages, "passage", askers))
 
 
 def estimate(runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
@@ -272,31 +287,57 @@ def estimate(runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, re
     common = [name for name in every[0].items if all(name in items for items in item_sets)] if every else []
     if not common:
         raise ValueError("the runs have no seed or no item in common")
-    labels = every[0].only(common).groups
-    numbers = {name: i for i, name in enumerate(dict.fromkeys(labels))}
-    places, count = np.array([numbers[name] for name in labels]), len(numbers)
-    sizes = np.bincount(places, minlength=count).astype(np.float64)
+    units, seeds = every[0].only(common).units, len(pairs)
+    if seeds >= FEWEST:  # they are the second population that is drawn
+        units = replace(units, askers=())
+    elif seeds > 1:
+        units = replace(units, about=f"{units.about} and {seeds} seeds" if units.about else f"these {seeds} seeds")
+    ways = ways_of(units)
+    tables = {id(run): run.only(common).columns for run in every}
 
-    def summed(run: Run) -> np.ndarray:
-        """(I, C) sums over the items of a group."""
-        table = run.only(common).columns
-        return np.stack([np.bincount(places, weights=column, minlength=count) for column in table.T], axis=1)
-
-    def scores(weights: np.ndarray) -> np.ndarray:
-        """(r, I) -> (r, G) scores, or differences."""
-        total = (weights @ sizes)[:, None]
-        by_pair = [[value(run.metric, weights @ sums[id(run)] / total) for run in pair if run is not None] for pair in pairs]
+    def scores(weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """(r, G) scores, or differences. weigh: gives (r, C) means of (S, C) columns."""
+        by_pair = [[value(run.metric, weigh(tables[id(run)])) for run in pair if run is not None] for pair in pairs]
         return np.stack([scored[0] - scored[1] if len(scored) > 1 else scored[0] for scored in by_pair], axis=1)
 
-    sums = {id(run): summed(run) for run in every}
-    seeds = np.concatenate(list(drawn_counts(len(pairs), len(pairs), seed, resamples))).astype(np.float64)
-    drawn, done = [], 0
-    for weights in drawn_counts(count, count, seed + 1, resamples):
-        part = seeds[done : done + len(weights)]
-        drawn.append((scores(weights.astype(np.float64)) * part).sum(1) / len(pairs))
-        done += len(weights)
-    mean = float(scores(np.ones((1, count))).mean())
-    group = every[0].unit
-    several = len(pairs) > 1
-    spread = np.concatenate(drawn) if count > 1 else np.full(resamples, np.nan)
-    return Estimate(mean, spread, len(common), min(len(pairs), count) if several else count, f"seed, {group}" if several else group)
+    def summed(table: np.ndarray, way: Way) -> np.ndarray:
+        """(I, C) sums over the items of a group."""
+        groups, places = way
+        return np.stack([np.bincount(places, weights=column, minlength=len(groups)) for column in table.T], axis=1)
+
+    def without(way: Way) -> np.ndarray:
+        """(I, G) the same without one group."""
+        sizes = summed(np.ones((len(common), 1)), way)
+        return scores(lambda table: (table.sum(0) - summed(table, way)) / (len(common) - sizes))
+
+    def drawn_means(weights: np.ndarray, table: np.ndarray) -> np.ndarray:
+        """weights: (r, P) of pairs of a group and an asker, or of groups."""
+        return weights @ summed(table, ways[-1]) / (weights @ summed(np.ones((len(common), 1)), ways[-1]))
+
+    whole = scores(lambda table: table.mean(0, keepdims=True))
+    mean, drawn = float(whole.mean()), []
+    second = len(ways[1][0]) if units.askers else seeds if seeds >= FEWEST else 0
+    size = len(ways[-1][0])
+    others = np.concatenate(list(drawn_counts(second, second, seed, resamples))) if second else np.ones((resamples, 1))
+    if units.askers:  # of every pair its group and its asker
+        first_of, asker_of = np.zeros(size, int), np.zeros(size, int)
+        first_of[ways[2][1]], asker_of[ways[2][1]] = ways[0][1], ways[1][1]
+    done = 0
+    with np.errstate(divide="ignore", invalid="ignore"):  # a resample, or what is left, may be empty
+        for counts in drawn_counts(len(ways[0][0]), size, seed + 1, resamples):
+            part = others[done : done + len(counts)].astype(np.float64)
+            weights = counts[:, first_of] * part[:, asker_of] if units.askers else counts.astype(np.float64)
+            scored = scores(partial(drawn_means, weights))
+            drawn.append((scored * part).sum(1) / seeds if seeds >= FEWEST else scored.mean(1))
+            done += len(counts)
+        by_way = [without(way) for way in ways]
+    shares = [summed(np.ones((len(common), 1)), way)[:, 0] / len(common) for way in ways]
+    left = [LeftOut(way[0], share, values.mean(1)) for way, share, values in zip(ways, shares, by_way, strict=True)]
+    if seeds >= FEWEST:
+        names, numbers = tuple(f"seed {run.seed}" for run, _ in pairs), np.full(seeds, 1 / seeds)
+        left.append(LeftOut(names, numbers, (whole.sum() - whole[0]) / (seeds - 1)))
+        both = tuple(f"{group}{CROSSED}{name}" for group in ways[0][0] for name in names)
+        left.append(LeftOut(both, np.outer(shares[0], numbers).ravel(), (mean + (by_way[0] - whole) / seeds).ravel()))
+    groups = min(len(ways[0][0]), second or len(ways[0][0]))
+    name = replace(units, name=f"seed{CROSSED}{units.name}") if seeds >= FEWEST else units
+    return Estimate(mean, np.concatenate(drawn), len(common), groups, name.text, tuple(left))

@@ -365,7 +365,7 @@ def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str,
             details: dict[str, Any] = identity | {"assignment": assignment, "options": options, "training": result, "curve": curve}
             details |= {"trained": o.trained, "trained_parameters": trained_parameters(model)}
             details |= {"note": note} if (note := synthetic_note(corpus)) else {}
-            drawn = passage_units(test, [q.passage for q in timed])
+            drawn = passage_units(test, [q.passage for q in timed], [q.id for q in timed])
             card = step.finish(write_scores(results, TASK, "ff1", arm, seed, items, details, drawn))
         reached = steps_to(card["curve"])
         when = f"FF1 50 after {reached} steps" if reached else f"no FF1 of 50 within {o.training.steps} steps"

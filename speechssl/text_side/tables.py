@@ -14,7 +14,7 @@ from speechssl.errors import InputError
 from speechssl.finetuning import METHODS
 from speechssl.io import read_json, write_json
 from speechssl.results import DEFAULT, Row, Table, append_rows, drawn_sentence, interval_text, read_rows, seeds_text
-from speechssl.stats import Estimate, mean_interval, mean_of
+from speechssl.stats import FEWEST, Estimate, mean_interval, mean_of
 from speechssl.text_side.published import (
     ALIGNMENT,
     ARTIFICIAL,
@@ -288,7 +288,7 @@ def plateau_table(runs: Sequence[Run]) -> list[Table]:
     longest = max(int(curve[-1]["step"]) for curve in curves.values())
     note = (
         f"–: not within {longest} steps, or no such run. A mean stands where all seeds got there, with its 95 % interval over "
-        f"seeds; later: on the same seeds. {DUAL_NOTE}"
+        f"seeds where there are {FEWEST} or more; later: on the same seeds. {DUAL_NOTE}"
     )
     columns = ("start", *(f"seed {seed}" for seed in seeds), "mean", "later than text")
     tables = []

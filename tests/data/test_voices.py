@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from speechssl.data.records import Corpus, Passage, known_voices, passage_units, voices_of
 from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
-from speechssl.stats import FEWEST, BootstrapUnits, choose_units, ratio_interval, unknown_voice
+from speechssl.stats import FEWEST, BootstrapUnits, choose_units, mean_interval, ratio_interval, unknown_voice
 
 from ..files import write_lines
 
@@ -101,3 +101,31 @@ def test_units_have_to_fit():
         choose_units(["a", "b"], ["x"], "passage")
     with pytest.raises(ValueError, match="several groups"):
         _ = BootstrapUnits("voice", (("a", "b"),)).labels
+
+
+def test_those_who_ask_are_drawn_too():
+    voices, passages = [v for v in "abcdef" for _ in range(4)], [f"p{i // 2}" for i in range(24)]
+    many, few = ["uvwxyz"[i % 6] for i in range(24)], ["uvw"[i % 3] for i in range(24)]
+    both = choose_units(voices, passages, "passage", many)
+    assert (both.text, both.count, both.askers, both.labels) == ("voice × asker", 6, tuple(many), voices)
+    assert both.at([0, 5]).askers == ("u", "z") and both.at([0, 5]).count == 2
+    assert choose_units(voices, passages, "passage", ["uvwxy"[i % 5] for i in range(24)]).count == 5  # the fewer
+    # too few to be drawn: the result is about them
+    assert choose_units(voices, passages, "passage", few).text == "voice (about these 3 askers)"
+    three = [v for v in "abc" for _ in range(8)]
+    assert choose_units(three, passages, "passage").text == "passage (about these 3 voices)"
+    assert choose_units(three, passages, "passage", few).text == "passage (about these 3 voices and 3 askers)"
+    assert choose_units(["a"] * 24, passages, "passage", many).text == "passage × asker (about this 1 voice)"
+    # nothing is said of those who are not known, or whom training knew
+    assert choose_units([""] * 24, passages, "passage", ["", *few[1:]]).text == "passage"
+
+
+def test_two_questions_by_one_asker_are_not_independent():
+    """What an asker adds, all their questions have: nothing of it is seen where passages' voices alone are drawn."""
+    rng = np.random.default_rng(0)
+    voices, askers = ([str(v) for v in rng.integers(0, 8, 400)] for _ in range(2))
+    added = dict(zip("01234567", rng.normal(0, 1, 8), strict=True))
+    values, ids = [added[a] + rng.normal(0, 0.5) for a in askers], list(map(str, range(400)))
+    both = mean_interval(values, choose_units(voices, ids, "passage", askers))
+    one = mean_interval(values, choose_units(voices, ids, "passage"))
+    assert both.high - both.low > 4 * (one.high - one.low) and (both.drawn, both.groups) == ("voice × asker", 8)

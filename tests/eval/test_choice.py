@@ -110,7 +110,7 @@ def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
     (path,) = (tmp_path / "out/scores/listener").glob("*.jsonl")
     lines = read_lines(path)
     assert path.stem == next((tmp_path / "out/predictions/listener").glob("*.json")).stem
-    two = {"id": "q2", "passage": "p1", "voice": "s", "set_accuracy": 0.0, "accuracy": None}
+    two = {"id": "q2", "passage": "p1", "voice": "s", "asker": "s", "set_accuracy": 0.0, "accuracy": None}
     two |= {"answer_words": 1, "type": "other", "relation": "", "passage_errors": None, "passage_words": None}
     assert lines[2] == two | {"options": 4, "correct": [1, 3], "chosen": [0, 1]}
     chance = read_lines(tmp_path / "out/scores/chance/clean.jsonl")[2]

@@ -395,7 +395,7 @@ def test_one_passage_has_no_interval_anywhere(tmp_path):
     printed, tables, _, (corpus,) = comparison(tmp_path / "out", tmp_path)
     tables = tables.split("## Published")[0]
     assert "dual | text | clean | -4" in tables and "[" not in tables and "[" not in printed
-    assert all("One passage has no interval." in t for t in tables.split("## ")[1:] if "lines cross" not in t)
+    assert all("Fewer than 5 passages have no interval." in t for t in tables.split("## ")[1:] if "lines cross" not in t)
     (crossing,) = corpus["crossings"]
     assert crossing["at"] == pytest.approx(0.4, abs=0.05) and crossing["text"].endswith(" %") and crossing["share"] is None
     of_bins = [x[part] for b in corpus["by_own_wer"] for x in b["bins"] for part in ("cascade", "textless", "difference")]
@@ -471,28 +471,29 @@ def drawn(out):
 
 def test_answers_from_elsewhere_and_their_comparison(voiced, tmp_path):
     out = tmp_path / "out"
-    assert "95 % intervals draw 6 voices." in answered(voiced, out, "good", 20)
+    assert "95 % intervals draw 6 voices × askers." in answered(voiced, out, "good", 20)
     answered(voiced, out, "bad", 8)
-    assert drawn(out) == {("voice", 6)}
+    assert drawn(out) == {("voice × asker", 6)}
     lines = read_lines(out / "scores/good/clean.jsonl")
-    assert [x["voice"] for x in lines[:5]] == ["v0"] * 4 + ["v1"]  # of the passage: others ask
+    assert [x["voice"] for x in lines[:5]] == ["v0"] * 4 + ["v1"] and [x["asker"] for x in lines[:3]] == ["v0", "v1", "v2"]
     printed, tables, page, (compared,) = comparison(tmp_path / "compared", out, metric="em")
-    assert compared["drawn"] == "voice" and {(c["drawn"], c["groups"]) for c in compared["cells"]} == {("voice", 6)}
-    assert "which draw 6 voices" in printed and "paired bootstrap that draws 6 voices" in tables
-    assert compared["tests"][0]["p_value"] >= 2 / 2**6 and "95 % intervals draw 6 voices." in page
+    both = "voice × asker"
+    assert compared["drawn"] == both and {(c["drawn"], c["groups"]) for c in compared["cells"]} == {(both, 6)}
+    assert "which draw 6 voices × askers" in printed and "paired bootstrap that draws 6 voices × askers" in tables
+    assert compared["tests"][0]["p_value"] >= 2 / 2**6 and "95 % intervals draw 6 voices × askers." in page
 
     train_on(voiced, "v3", "somebody")
     answered(voiced, out, "good", 20)
     answered(voiced, out, "bad", 8)
     assert drawn(out) == {("passage", 12)}
-    assert "paired bootstrap that draws 12 passages" in comparison(tmp_path / "compared", out, metric="em")[0]
+    assert "paired bootstrap that draws 12 passages;" in comparison(tmp_path / "compared", out, metric="em")[0]
 
 
 def test_lines_without_a_voice_draw_passages_and_others_of_the_same_data_tell_it(voiced, tmp_path):
     out = tmp_path / "out"
     answered(voiced, out, "good", 20)
     answered(voiced, out, "bad", 8)
-    for name, unit in (("good", "6 voices"), ("bad", "12 passages")):
+    for name, unit in (("good", "6 voices × askers"), ("bad", "6 passages × askers")):
         path = out / f"scores/{name}/clean.jsonl"
         change_lines(path, lambda line: {k: v for k, v in line.items() if k != "voice"})
         card = path.with_name("clean.card.json")
@@ -505,5 +506,5 @@ def test_a_comparison_tells_which_p_cannot_be_reached(voiced, tmp_path):
         answered(voiced, tmp_path / "out", name, right)
     _, tables, _, (compared,) = comparison(tmp_path / "compared", tmp_path / "out", metric="em")
     tests = compared["tests"]
-    assert "With 6 voices no p can be below 0.031, nor below 0.094 after Holm over 3 tests." in tables
+    assert "With 6 voices × askers no p can be below 0.031, nor below 0.094 after Holm over 3 tests." in tables
     assert min(t["p_value"] for t in tests) == 2 / 2**6 and min(t["p_holm"] for t in tests) == 3 * 2 / 2**6

@@ -134,6 +134,8 @@ def test_the_best_of_a_column_is_bold(tmp_path: Path):
     # least word error rate is best
     wer = [Row(s, "h", "clean", None, "wer", v, None, None, 5, 0, "") for s, v in (("a", 20.0), ("b", 9.0))]
     assert re.findall(r'<td class="best">([\d.]+)', page(tmp_path, wer)) == ["9.0"]
+    two = [replace(row, drawn="passage", groups=2) for row in wer]  # of two passages nothing is the best
+    assert not re.findall(r'<td class="best">([\d.]+)', page(tmp_path, two))
 
 
 def test_hostile_text_stays_text(tmp_path: Path):
@@ -238,6 +240,8 @@ def test_the_summary_says_who_leads():
     pairs = (("a", 50.0, "clean"), ("b", 40.0, "clean"), ("a", 30.0, "reverb"), ("b", 29.0, "reverb"))
     close = [Row(s, "h", c, None, "ff1", v, v - 3, v + 3, 9, 0, "") for s, v, c in pairs]
     assert "a leads at both ends, though with reverberation the intervals of the first two overlap." in summarise(arrange(close))
+    two = [replace(row, low=None, high=None, drawn="passage", groups=2) for row in close]
+    assert "a leads at both ends, though 2 passages are too few to tell." in summarise(arrange(two))
     # and that a system was run on fewer questions
     some = [Row(s, "h", "clean", None, "ff1", v, None, None, n, 0, "") for s, v, n in (("a", 50.0, 9), ("b", 40.0, 4))]
     assert summarise(arrange(some)) == "In clean speech a reaches FF1 50.0 and b 40.0 on 4 of the 9 questions."

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from speechssl.stats import BootstrapUnits
 from speechssl.text_side.published import AGREEMENT, agreement, verdict
 from speechssl.text_side.runs import Run
 
@@ -10,8 +11,9 @@ from speechssl.text_side.runs import Run
 def runs(task, arm, share, metric="accuracy", seeds=3, symbols=False):
     """Items of which the first `share` are right, alike in every seed."""
     names = tuple(f"i{n}" for n in range(200))
+    units = BootstrapUnits("item", tuple((name,) for name in names))
     right = (np.arange(200) < 200 * share)[:, None].astype(float)
-    return [Run(task, arm, seed, metric, right, names, names, symbols=symbols) for seed in range(seeds)]
+    return [Run(task, arm, seed, metric, right, names, units, symbols=symbols) for seed in range(seeds)]
 
 
 def verdicts(made):

@@ -14,7 +14,7 @@ from sklearn.metrics import matthews_corrcoef
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 from speechssl.results import Row, append_rows, read_rows, table_of
-from speechssl.stats import paired_difference
+from speechssl.stats import BootstrapUnits, paired_difference
 from speechssl.text_side.published import MEAN
 from speechssl.text_side.runs import CONDITION, Run, columns, estimate, read_runs, run_folder, value, write_scores
 from speechssl.text_side.tables import (
@@ -35,7 +35,8 @@ from ..files import write_lines
 def runs(arm: str, right: np.ndarray, task: str = "order") -> list[Run]:
     """right: (seeds, items)."""
     names = tuple(f"i{n}" for n in range(right.shape[1]))
-    return [Run(task, arm, seed, "accuracy", line[:, None].astype(float), names, names) for seed, line in enumerate(right)]
+    units = BootstrapUnits("item", tuple((name,) for name in names))
+    return [Run(task, arm, seed, "accuracy", line[:, None].astype(float), names, units) for seed, line in enumerate(right)]
 
 
 def test_with_one_seed_the_interval_is_that_of_the_house() -> None:
@@ -49,20 +50,41 @@ def test_with_one_seed_the_interval_is_that_of_the_house() -> None:
 @pytest.mark.slow
 def test_seeds_that_differ_widen_the_interval() -> None:
     rng = np.random.default_rng(1)
-    base = rng.random((3, 400)) < 0.5
-    even = rng.random((3, 400)) < 0.7
-    uneven = rng.random((3, 400)) < np.array([[0.5], [0.7], [0.9]])
+    base = rng.random((6, 400)) < 0.5
+    even = rng.random((6, 400)) < 0.7
+    uneven = rng.random((6, 400)) < np.array([[0.5], [0.5], [0.7], [0.7], [0.9], [0.9]])
     found = [estimate(runs("x", some), runs("scratch", base)).interval for some in (even, uneven)]
     assert found[0].value == pytest.approx(0.2, abs=0.05) and found[1].value == pytest.approx(0.2, abs=0.05)
     assert found[1].high - found[1].low > 2 * (found[0].high - found[0].low)
-    assert (found[0].drawn, found[0].groups) == ("seed, item", 3)
+    assert (found[0].drawn, found[0].groups) == ("seed × item", 6)
+
+
+def test_of_three_seeds_the_interval_is_about_these() -> None:
+    """Which is that of their mean, item by item."""
+    rng = np.random.default_rng(2)
+    base, better = rng.random((3, 60)) < 0.5, rng.random((3, 60)) < 0.8
+    found, known = estimate(runs("x", better), runs("scratch", base)), paired_difference(better.mean(0), base.mean(0))
+    assert (found.interval.drawn, found.interval.groups) == ("item (about these 3 seeds)", 60)
+    assert found.error == pytest.approx((known.high - known.low) / 2 / 2.001, rel=0.02) and found.p_value == known.p_value
+
+
+def test_five_seeds_are_drawn_beside_the_items_and_cover() -> None:
+    """Seeds that add as much as items do, and no gain: 95 % of the intervals hold 0."""
+    rng = np.random.default_rng(3)
+    held = found = 0
+    for _ in range(200):
+        gains = rng.normal(0, 0.4, (6, 1)) + rng.normal(0, 0.4, (1, 20)) + rng.normal(0, 1, (6, 20))
+        quantity = estimate(runs("x", gains), runs("scratch", np.zeros((6, 20))), resamples=200)
+        held += quantity.interval.low <= 0 <= quantity.interval.high
+        found += quantity.p_value < 0.05
+    assert 0.92 <= held / 200 <= 0.99 and found / 200 <= 0.06
 
 
 def test_only_common_seeds_and_items_are_compared() -> None:
     a, b = runs("x", np.ones((3, 10))), runs("scratch", np.zeros((2, 10)))
     b = [run.only([f"i{n}" for n in range(6)]) for run in b]
     found = estimate(a, b)
-    assert (found.value, found.n, found.groups) == (1, 6, 2)
+    assert (found.value, found.n, found.groups) == (1, 6, 6)
     with pytest.raises(ValueError, match="no seed or no item in common"):
         estimate(a[2:], b)
 
@@ -72,7 +94,8 @@ def test_items_of_a_passage_are_drawn_together() -> None:
     passages = np.repeat(np.arange(8), 20)
     right = (rng.random(8) < 0.5)[passages][None]  # all questions of a passage alike
     alone = runs("x", right)[0]
-    together = Run("dual", "x", 0, "ff1", alone.columns, alone.items, tuple(map(str, passages)), "passage")
+    units = BootstrapUnits("passage", tuple((str(p),) for p in passages))
+    together = Run("dual", "x", 0, "ff1", alone.columns, alone.items, units)
     wide, narrow = estimate([together]).interval, estimate([alone]).interval
     assert wide.high - wide.low > 2 * (narrow.high - narrow.low) and (wide.drawn, wide.groups) == ("passage", 8)
 
@@ -146,12 +169,12 @@ def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
     for arm, ff1 in (("scratch", 0.1), ("english", 0.4)):
         path = tmp_path / f"scores/dual-{arm}-1/clean.jsonl"
         card = {"system": f"dual-{arm}-1", "condition": "clean", "snr_db": None, "corpus": "c", "split": "test", "data": "d"}
-        lines = [{"id": f"q{i}", "ff1": ff1, "passage": f"p{i // 2}"} for i in range(6)]
+        lines = [{"id": f"q{i}", "ff1": ff1, "passage": f"p{i // 2}"} for i in range(12)]
         write_lines(path, lines)
         write_json(path.with_suffix(".card.json"), card)
     found = gains_of(read_runs(tmp_path / "none", [tmp_path]), "scratch")
     gain = found.gains["dual", "english"]
-    assert gain.value == pytest.approx(0.3) and (gain.unit, gain.groups, gain.n) == ("passage", 3, 6)
+    assert gain.value == pytest.approx(0.3) and (gain.unit, gain.groups, gain.n) == ("passage", 6, 12)
     shutil.copytree(tmp_path / "scores", tmp_path / "again/scores")
     with pytest.raises(InputError, match=r"again both have answers of dual-english-1"):
         read_runs(tmp_path / "none", [tmp_path, tmp_path / "again"])
@@ -233,7 +256,7 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
         write_json(folder / f"readers/text-weighted-sum-{seed}/card.json", {"trained_parameters": 9, "training": {"seconds": 3.0}})
         system = f"text+text-weighted-sum-{seed}"
         path = folder / f"answers-{seed}/scores/{system}/clean.jsonl"  # of runs side by side; else all share one
-        write_lines(path, [{"id": f"q{i}", "f1": f1, "em": i % 2, "passage": f"p{i // 2}"} for i in range(6)])
+        write_lines(path, [{"id": f"q{i}", "f1": f1, "em": i % 2, "passage": f"p{i // 2}"} for i in range(12)])
         card = {"system": system, "condition": "clean", "snr_db": None, "corpus": "c", "split": "test", "data": "d"}
         write_json(path.with_suffix(".card.json"), card)
     rows = []
@@ -253,7 +276,7 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
     assert found == [7, "15", 9, "3", 11]
     assert weighted["dual (ff1)"].startswith("50.0") and lora["ks (acc)"] == weighted["ks (acc)"] == "85.0 [70.0, 95.0]"
     assert weighted["text-qa (f1)"].startswith("60.0 [") and weighted["text-qa (em)"].startswith("50.0 [")
-    assert "Seeds: 2 (dual), 2 (text-qa)." in table.note and "seeds or passages (text-qa)" in table.note
+    assert "Seeds: 2 (dual), 2 (text-qa)." in table.note and "6 passages (about these 2 seeds)" in table.note
     assert [table_of(values) for values in read_json(tmp_path / "tables/devices.json")["tables"]] == [table]
     write_json(folder / "readers/text-all-0/card.json", {"training": {}})
     with pytest.raises(InputError, match="text-all-0/card.json does not say how many weights were trained"):
@@ -285,6 +308,6 @@ def test_steps_to_a_score_have_a_mean_over_seeds_and_a_distance_from_text() -> N
     reached = {"text": (100, 200, 300), "text.copy": (200, 400, 400), "text.units": (100, None, 300)}
     steps, _ = plateau_table([run(arm, seed, at) for arm, each in reached.items() for seed, at in enumerate(each)])
     rows = {row[0]: row[1:] for row in steps.rows}
-    assert rows["text"] == ("100", "200", "300", "200 [100, 300]", "–")
-    assert rows["text.copy"] == ("200", "400", "400", "333 [200, 400]", "+133 [+100, +200]")
+    assert rows["text"] == ("100", "200", "300", "200", "–")  # three seeds have no interval
+    assert rows["text.copy"] == ("200", "400", "400", "333", "+133")
     assert rows["text.units"] == ("100", "–", "300", "–", "–")

@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, recording_units
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError
-from speechssl.stats import BootstrapUnits, Interval, drawn_counts, mean_interval, percentiles
+from speechssl.stats import FEWEST, BootstrapUnits, Interval, drawn_counts, interval_ends, mean_interval
 from speechssl.superb.data import HeadEvaluation, Measure
 
 StatesOf = Callable[[str], Tensor]  # id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
@@ -246,5 +246,6 @@ def max_term_value(curves: TwvCurves, units: BootstrapUnits, resamples: int) -> 
     of_group[[order[label] for label in units.labels], range(queries)] = 1
     sums, sizes = of_group @ curves.values, of_group.sum(1)
     blocks = drawn_counts(len(order), (queries + thresholds) / 2, 0, resamples)
-    ends = percentiles(np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks]))
-    return Interval(curves.mtwv, *ends, queries, len(order) > 1, units.name, len(order))
+    drawn = np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks])
+    ends = interval_ends(curves.mtwv, drawn, len(order), within=(0.0, 1.0))  # nothing found is worth 0
+    return Interval(curves.mtwv, *ends, queries, len(order) >= FEWEST, units.text, len(order))

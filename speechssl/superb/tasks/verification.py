@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy, normalize, relu
 
 from speechssl.data.superb import Trial, UtteranceSet, load_trials, recording_units
 from speechssl.errors import InputError
-from speechssl.stats import Interval, drawn_weights, percentiles
+from speechssl.stats import FEWEST, Interval, drawn_weights, interval_ends
 from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, random_crops
 from speechssl.timing import FrameGrid
 
@@ -156,7 +156,7 @@ class Verification:
         group = dict(zip([u.id for u in utterances], units.labels, strict=True))
         first, second = [group[t.first] for t in trials], [group[t.second] for t in trials]
         eer, cost = verification_intervals(scores, same, first, second, resamples)
-        drawn, groups = (units.name, len({*first, *second})) if resamples else ("", 0)
+        drawn, groups = (units.text, len({*first, *second})) if resamples else ("", 0)
         measures = tuple(
             Measure.of(name, replace(interval, drawn=drawn, groups=groups))
             for name, interval in (("eer", eer.percent), ("min_dcf", cost))
@@ -249,11 +249,12 @@ class ErrorCurve:
 def verification_intervals(
     scores: np.ndarray, same: np.ndarray, first: Sequence[str], second: Sequence[str], resamples: int
 ) -> tuple[Interval, Interval]:
-    """The equal error rate and the least cost with their 95 % intervals; [value, value] without resamples or with one group.
+    """The equal error rate and the least cost with their 95 % intervals; [value, value] without resamples or with too few groups.
 
     scores, same: (N,) as `ErrorCurve.of_scores` takes them. first, second: the speaker of either recording, N each. Trials that
     share a speaker are not independent: speakers are drawn, and trials count as `stats.drawn_weights` says.
     """
+    groups = len({*first, *second})
     order = np.argsort(-scores, kind="stable")
     ranked, right = scores[order], same[order]
     pairs, drawn = [tuple(dict.fromkeys((first[i], second[i]))) for i in order], [np.zeros((0, 2))]
@@ -264,7 +265,7 @@ def verification_intervals(
     curve, resampled = ErrorCurve.of_scores(scores, same), np.concatenate(drawn)
 
     def interval(value: float, of_resamples: np.ndarray) -> Interval:
-        ends = percentiles(of_resamples) if len(resampled) else (value, value)
-        return Interval(float(value), *ends, len(scores), len(resampled) > 0)
+        ends = interval_ends(float(value), of_resamples, groups, within=(0.0, 1.0))
+        return Interval(float(value), *ends, len(scores), len(resampled) > 0 and groups >= FEWEST)
 
     return interval(curve.eer, resampled[:, 0]), interval(curve.min_dcf, resampled[:, 1])

@@ -185,7 +185,7 @@ def test_intervals_are_drawn_by_speaker_and_hold_the_value():
     data = made_set(dev=lines)
     predicted = {f"dev{i}": line[1] if i % 3 else "T" for i, line in enumerate(lines)}
     measure = Phones(data, GRID).evaluate("dev", predicted, 500).measures[0]
-    assert measure.low < measure.value < measure.high and (measure.n, measure.drawn) == (40, "recording")
+    assert measure.low < measure.value < measure.high and (measure.n, measure.groups) == (40, 40)
 
     def spoken_by(name):
         dev = tuple(replace(u, speaker=name(i)) for i, u in enumerate(data.splits["dev"]))
@@ -196,7 +196,7 @@ def test_intervals_are_drawn_by_speaker_and_hold_the_value():
     measure = spoken_by(lambda i: f"s{i % 5}")
     assert measure.low < measure.value < measure.high and (measure.drawn, measure.groups) == ("voice", 5)
     alone = spoken_by(lambda i: "ann")
-    assert (alone.drawn, alone.groups) == ("recording", 40)  # four voices and fewer say nothing of others
+    assert (alone.drawn, alone.groups) == ("recording (about this 1 voice)", 40)  # four voices and fewer say nothing of others
     marked = {f"dev{i}": "B-what light E-what" for i in range(0, 40, 3)}
     for measure in SlotFilling(data, GRID).evaluate("dev", marked, 200).measures:
         assert measure.low <= measure.value <= measure.high

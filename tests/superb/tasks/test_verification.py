@@ -148,7 +148,7 @@ def test_speakers_are_drawn_where_there_are_enough(made):
     assert [(m.drawn, m.groups) for m in test] == [("voice", 6)] * 2
     dev = task.evaluate("dev", embeddings(task, "dev", noise=2.0), 100).measures[0]
     assert dev.low < dev.value < dev.high
-    assert (dev.drawn, dev.groups) == ("recording", len(task.data.splits["dev"]))  # three are too few
+    assert (dev.drawn, dev.groups) == ("recording (about these 3 voices)", len(task.data.splits["dev"]))
 
 
 @pytest.mark.parametrize(
@@ -317,5 +317,6 @@ def test_a_resample_by_hand():
     pairs = [(index[a], index[b]) for a, b in zip(first, second, strict=True)]
     weights = np.array([times[a] if a == b else times[a] * times[b] for a, b in pairs])
     expected = ErrorCurve.of_scores(scores.repeat(weights), same.repeat(weights))
-    eer, cost = verification_intervals(scores, same, first, second, 1)  # the interval of one resample is that resample
-    assert (eer.low, eer.high, cost.low) == pytest.approx((expected.eer, expected.eer, expected.min_dcf))
+    eer, cost = verification_intervals(scores, same, first, second, 1)  # the interval of one resample ends there
+    assert sorted({eer.low, eer.value, eer.high}) == pytest.approx(sorted({eer.value, float(expected.eer)}))
+    assert sorted({cost.low, cost.value, cost.high}) == pytest.approx(sorted({cost.value, float(expected.min_dcf)}))
