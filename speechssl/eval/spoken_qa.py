@@ -27,6 +27,7 @@ from speechssl.cascade.readers import reader_suffix
 from speechssl.cascade.system import SIMULATED, CascadeSystem, load_recogniser
 from speechssl.data.files import load_json
 from speechssl.data.records import (
+    TOLERANCE,
     Corpus,
     Passage,
     Question,
@@ -36,6 +37,7 @@ from speechssl.data.records import (
     load_corpus,
     passage_units,
     synthetic_note,
+    unit_of,
 )
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
@@ -567,7 +569,7 @@ def import_predictions(o: Predictions) -> str:
 
 
 def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
-    contents = load_json(file, unique=True)
+    contents = load_json(file)
     if not isinstance(contents, dict) or not contents:
         raise InputError(f"{file} holds no answers; write a JSON object of question id -> answer, as SQuAD's scorer takes it")
     ids = {q.id for q in data.questions}
@@ -594,7 +596,21 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
             shown = f"the answer of {name} is {value!r}"
             raise InputError(f"{file}: {shown}; give a text, [start, end] in seconds, or an object with both")
         answers[name] = answer | {"confidence": None}
+    _warn_beyond(file, answers, data)
     return answers
+
+
+def _warn_beyond(file: Path, answers: Mapping[str, Mapping[str, Any]], data: Corpus) -> None:
+    """Say on stderr how many answers end after their recordings, and in which unit they would not."""
+    seconds = {q.id: data.passages[q.passage].seconds for q in data.questions}
+    ends = {name: float(answer["end"]) for name, answer in answers.items() if answer["end"] is not None}
+    beyond = [name for name, end in ends.items() if end > seconds[name] + TOLERANCE]
+    if not beyond:
+        return
+    first, unit = beyond[0], unit_of((end, seconds[name]) for name, end in ends.items())
+    example = f"that of {first} at {ends[first]:g} s, its passage at {seconds[first]:.2f} s"
+    advice = f"; the times look like {unit}: give seconds" if unit else ""
+    tqdm.write(f"{file}: {len(beyond):,} of {len(ends):,} times end after their passages ({example}){advice}", file=sys.stderr)
 
 
 # ---- the confusions of a recogniser, fitted on a split that nothing is tested on
