@@ -353,16 +353,22 @@ def _quoted_rows(path: Path, delimiter: str) -> list[list[str]]:
 
 
 def _row_within(row: Sequence[str], delimiter: str, columns: int) -> str:
-    """A line after the first one of a cell that has as many cells as there are columns; "" where there is none.
+    """A line after the first one of a cell that has as many cells as there are columns, as the first line has; "" where there is
+    none. With what is before and after the cell these are lines of the file.
 
     In prose there are no tabs, and a space or three digits follow a comma.
     """
     prose = re.compile(r"\s|[0-9]{3}(?![0-9])")
-    least = 1 if delimiter == "\t" else columns - 1
-    for cell in row:
-        for line in re.split(r"\r\n|\r|\n", cell)[1:]:
-            ends = sum(not prose.match(rest) for rest in line.split(delimiter)[1:])
-            if 0 < least <= ends:
+
+    def borders(line: str) -> int:
+        return sum(not prose.match(rest) for rest in line.split(delimiter)[1:])
+
+    for before, cell in enumerate(row):
+        first, *others = re.split(r"\r\n|\r|\n", cell)
+        for number, line in enumerate(others, 1):
+            after = len(row) - before - 1 if number == len(others) else 0
+            tabs = delimiter == "\t" and delimiter in line
+            if tabs or (before + borders(first) >= columns - 1 <= borders(line) + after and columns > 1):
                 return line
     return ""
 

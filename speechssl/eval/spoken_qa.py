@@ -596,12 +596,15 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
             shown = f"the answer of {name} is {value!r}"
             raise InputError(f"{file}: {shown}; give a text, [start, end] in seconds, or an object with both")
         answers[name] = answer | {"confidence": None}
-    _warn_beyond(file, answers, data)
+    _check_seconds(file, answers, data)
     return answers
 
 
-def _warn_beyond(file: Path, answers: Mapping[str, Mapping[str, Any]], data: Corpus) -> None:
-    """Say on stderr how many answers end after their recordings, and in which unit they would not."""
+def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], data: Corpus) -> None:
+    """Say on stderr how many answers end after their recordings, and in which unit they would not.
+
+    Raises InputError where that is most of them: they are no seconds.
+    """
     seconds = {q.id: data.passages[q.passage].seconds for q in data.questions}
     ends = {name: float(answer["end"]) for name, answer in answers.items() if answer["end"] is not None}
     beyond = [name for name, end in ends.items() if end > seconds[name] + TOLERANCE]
@@ -610,7 +613,10 @@ def _warn_beyond(file: Path, answers: Mapping[str, Mapping[str, Any]], data: Cor
     first, unit = beyond[0], unit_of((end, seconds[name]) for name, end in ends.items())
     example = f"that of {first} at {ends[first]:g} s, its passage at {seconds[first]:.2f} s"
     advice = f"; the times look like {unit}: give seconds" if unit else ""
-    tqdm.write(f"{file}: {len(beyond):,} of {len(ends):,} times end after their passages ({example}){advice}", file=sys.stderr)
+    sentence = f"{file}: {len(beyond):,} of {len(ends):,} timed answers end after their passages ({example}){advice}"
+    if 2 * len(beyond) > len(ends):
+        raise InputError(sentence if advice else f"{sentence}; give seconds from where the recording begins")
+    tqdm.write(sentence, file=sys.stderr)
 
 
 # ---- the confusions of a recogniser, fitted on a split that nothing is tested on

@@ -387,3 +387,24 @@ def test_no_times_without_an_offset_or_where_the_words_are_others():
 def test_files_that_hold_no_words_are_named(tmp_path, content):
     (tmp_path / "p.words.json").write_text(content)
     refused(r"p.words.json .*; correct or remove the file", read_words, tmp_path / "p.words.json")
+
+
+@pytest.mark.parametrize(
+    ("written", "answered"),
+    [("False", True), ("false", True), (0, True), ("0", True), ("no", True), (None, True), ("", True)]
+    + [("True", False), ("true", False), (1, False), ("yes", False), (True, False)],
+)
+def test_a_word_of_truth_marks_a_question_impossible(written, answered, tmp_path, squad_json):
+    squad_json(tmp_path / "in/test.json", (TEXT, [("a", "Where?", [("Rome", 16)], {"is_impossible": written})]))
+    ((question,),) = ([p.questions[0]] for p in read_squad(tmp_path / "in/test.json"))
+    report = PrepareReport("squad")
+    records, _ = records_of("test", read_squad(tmp_path / "in/test.json"), Style(), report)
+    assert (question.impossible is True) != answered and bool(records.questions[0].answers) == answered
+
+
+def test_what_is_neither_true_nor_false_and_a_key_twice_are_refused(tmp_path, squad_json):
+    squad_json(tmp_path / "test.json", (TEXT, [("a", "Where?", [], {"is_impossible": "perhaps"})]))
+    refused("test.json is not SQuAD .*'perhaps' is neither true nor false", read_squad, tmp_path / "test.json")
+    text = (tmp_path / "test.json").read_text().replace('"question":', '"question": "Who?", "question":')
+    (tmp_path / "test.json").write_text(text)
+    refused("test.json is not whole JSON .it has question twice", read_squad, tmp_path / "test.json")

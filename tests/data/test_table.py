@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
 
 from speechssl.cli import main
 from speechssl.data.records import Answer, Corpus, load_corpus
 from speechssl.data.table import make_corpus, prepare_table
+from speechssl.errors import InputError
 
 from ..files import refused, wav, write_lines, write_parquet
 
@@ -182,3 +186,54 @@ def test_a_column_that_is_not_read_is_named(mine: Path, tmp_path: Path, capsys: 
 def test_a_folder_without_tables_says_what_belongs_there(tmp_path: Path, capsys: Any) -> None:
     assert main(["prepare", "table", str(tmp_path), str(tmp_path / "out")]) == 2
     assert "put passages.csv and questions.csv there" in capsys.readouterr().err
+
+
+def rows_of(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The lines that `prepare table` writes of the tables in a folder."""
+    prepare_table(folder, folder / "out")
+    lines = [(folder / f"out/test/{kind}.jsonl").read_text().splitlines() for kind in ("passages", "questions")]
+    return [json.loads(line) for line in lines[0]], [json.loads(line) for line in lines[1]]
+
+
+@pytest.mark.parametrize("answer", [0, 0.0, "0", False, "None", "NA", 5, 5.0, 1984, "5.5"])
+@pytest.mark.parametrize("column", ["answer", "answers"])
+def test_zero_and_other_numbers_are_answers(answer: Any, column: str, tmp_path: Path) -> None:
+    passages = [{"id": 0, "text": "it was 0, 5 or 1984", "speaker": 0}]
+    questions = [{"id": 0, "passage": 0, "text": "what", column: answer}, {"id": 1, "passage": 0, "text": "why", column: None}]
+    questions += [{"id": 2, "passage": 0.0, "text": "who", "answers": [{"text": answer, "char_start": None}]}]
+    make_corpus(tmp_path / "out", {"test": (passages, questions)})
+    data = load_corpus(tmp_path / "out", "test")
+    number = isinstance(answer, float) and answer.is_integer()
+    written = (Answer(str(int(answer) if number else answer)),)
+    assert data.passages["0"].speaker == "0" and [q.answers for q in data.questions] == [written, (), written]
+    assert [q.id for q in data.questions] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("empty", ["nan", "NaN", "", " ", "None", "null", "NA", "n/a", "-", "<NA>"])
+def test_an_empty_time_is_none_and_an_answer_keeps_its_words(mine: Path, empty: str) -> None:
+    (mine / "questions.csv").write_text(f"id,passage,text,answer,start,end\nq1,rome,who,NA,{empty},{empty}\nq2,rome,a,b,0.25,0.5\n")
+    _, questions = rows_of(mine)
+    assert [q["answers"][0]["text"] for q in questions] == ["NA", "b"]
+    assert [(q["answers"][0]["start"], q["answers"][0]["end"]) for q in questions] == [(None, None), (0.25, 0.5)]
+
+
+def test_a_speaker_called_nan_is_none(mine: Path) -> None:
+    (mine / "passages.csv").write_text(PASSAGES.replace(",ann", ",nan"))
+    assert rows_of(mine)[0][0]["speaker"] == ""
+
+
+CELL = st.sampled_from([None, float("nan"), float("inf"), "", "nan", "-", "soon", -1, 0, 0.25, "0.5", 0.99, 1.02, 2, 900, True])
+
+
+@given(start=CELL, end=CELL, place=CELL, answer=st.sampled_from([None, "", 0, "rome", "NaN"]), recorded=st.booleans())
+def test_what_is_prepared_can_be_loaded(start: Any, end: Any, place: Any, answer: Any, recorded: bool) -> None:
+    with TemporaryDirectory() as folder:
+        audio = {"array": SAMPLES, "sampling_rate": 16_000} if recorded else None
+        passages = [{"id": "p", "text": "rome was founded", "audio": audio}]
+        question = {"passage": "p", "text": "what", "answer": answer, "start": start, "end": end, "char_start": place}
+        try:
+            make_corpus(Path(folder) / "out", {"test": (passages, [question])})
+        except InputError as error:
+            assert "questions of test, row 1" in str(error)
+        else:
+            assert len(load_corpus(Path(folder) / "out", "test").questions) == 1
