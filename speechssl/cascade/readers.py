@@ -303,7 +303,8 @@ class HuggingFaceReader:
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
         """As `TrainedReader`. The text of an answer is what the span holds of the passage: of a word with punctuation or digits in
-        it perhaps a part, but no part of its letters; with a tokeniser in Python it is whole words. Warns of questions that fill more than half of a window: they lose their tail.
+        it perhaps a part, but no part of its letters; with a tokeniser in Python it is whole words. Warns of questions that fill
+        more than half of a window: they lose their tail.
         """
         positions = longest_sequence(self.model)
         length = min(self.options.max_seq_length, positions or self.options.max_seq_length)

@@ -375,7 +375,7 @@ def joined(rows: list[list[str]], delimiter: str, texts: dict[int, str]) -> str:
 @pytest.mark.parametrize("name", [*MARKED, "quoted", "lines", "doubled"])
 def test_quotation_marks_that_can_be_read(delimiter: str, name: str, tmp_path: Path) -> None:
     """In the middle of a cell they are text; cells that are quoted as in CSV may hold line breaks and delimiters."""
-    quoted = {"quoted": f"one{delimiter} two", "lines": "Dear Ann,\nit is one, two or 1,000,000 miles.\n\nYours", "doubled": 'a "b"'}
+    quoted = {"quoted": f"one{delimiter} two", "doubled": 'a "b"', "lines": "Dear Ann,\nit is one, two or 1,000,000 miles.\n\nI"}
     text = MARKED.get(name) or quoted[name]
     cell = text if name in MARKED else '"' + text.replace('"', '""') + '"'
     (tmp_path / "list.csv").write_text("\ufeff" + joined(LIST, delimiter, {1: cell}))
@@ -412,7 +412,10 @@ def test_rows_without_their_last_cells_are_not_swallowed(tmp_path: Path) -> None
     assert [row.get("speaker") for row in read_csv(tmp_path / "list.tsv", "\t")] == ["s1", None]
 
 
-@given(st.lists(st.lists(st.text('ab "\n,;\t', max_size=6), min_size=3, max_size=3), min_size=1, max_size=4), st.sampled_from(",;\t"))
+CELLS = st.lists(st.text('ab "\n,;\t', max_size=6), min_size=3, max_size=3)
+
+
+@given(st.lists(CELLS, min_size=1, max_size=4), st.sampled_from(",;\t"))
 def test_what_is_written_as_csv_is_read_as_it_was_or_refused(cells: list[list[str]], delimiter: str) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "a.csv")
