@@ -392,15 +392,18 @@ def load_json(path: Path, halves: bool = False) -> Any:
         raise InputError(f"{path} is not whole JSON ({error}); correct it, or copy or download it again") from error
 
 
-TOKEN = re.compile(r'"((?:[^"]|"")*)"|\[\s*\d*\s*\]|(?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])')
+# a text, a comment, a number of an item, a free-standing number
+TOKEN = re.compile(r'"((?:[^"]|"")*)"|!.*|\[\s*\d*\s*\]|(?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])')
+Tier = tuple[str, list[tuple[str, float, float]]]
 
 
-def read_tiers(path: Path) -> Iterator[tuple[str, list[tuple[str, float, float]]]]:
+def read_tiers(path: Path) -> list[Tier]:
     """Names of the interval tiers of a TextGrid and their intervals (text, start, end in seconds), in order.
 
-    TextGrids are those of Praat and the Montreal Forced Aligner, long or short, in UTF-8 or UTF-16. praatio 6.2 is not used: it
-    reads a short one that is cut off as if it were whole, and refuses intervals that overlap or have no length, which aligners
-    write. Raises InputError for a file that is no TextGrid.
+    TextGrids are those of Praat and the Montreal Forced Aligner, long or short, old or new, in UTF-8 or UTF-16. Where more
+    intervals follow than a tier counts they are read, where fewer do the file was cut off. praatio 6.2 is not used: it reads one
+    that is cut off as if it were whole, takes -0.1 for 0.1, and refuses 5e-05 and intervals that overlap or have no length, which
+    aligners write. Raises InputError for a file that is no TextGrid, or not whole.
     """
     try:
         content = path.read_bytes()
@@ -408,22 +411,36 @@ def read_tiers(path: Path) -> Iterator[tuple[str, list[tuple[str, float, float]]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path} as a TextGrid ({error}); save it again as UTF-8") from error
     # texts and free-standing numbers, in order: all there is to either format
-    matches = (m for m in TOKEN.finditer(text) if m[1] is not None or m[2] is not None)
-    tokens = (m[2] if m[1] is None else m[1].replace('""', '"') for m in matches)
+    matches = [m for m in TOKEN.finditer(text) if m[1] is not None or m[2] is not None]
+    tokens: list[str | float] = [float(m[2]) if m[1] is None else m[1].replace('""', '"') for m in matches]
     try:
-        if [next(tokens), next(tokens)] != ["ooTextFile", "TextGrid"]:
-            raise ValueError("no TextGrid")
-        _, _, count = (float(next(tokens)) for _ in range(3))
-        for _ in range(int(count)):
-            kind, name = next(tokens), next(tokens)
-            _, _, size = (float(next(tokens)) for _ in range(3))
-            if kind == "IntervalTier":
-                times = ((float(next(tokens)), float(next(tokens)), next(tokens)) for _ in range(int(size)))
-                yield name, [(label, start, end) for start, end, label in times]
-            else:  # points
-                _ = [(next(tokens), next(tokens)) for _ in range(int(size))]
-    except (StopIteration, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot read {path} as a TextGrid; save it again from Praat as a text file") from error
+        return _tiers_of(tokens)
+    except (IndexError, TypeError, ValueError) as error:
+        why = f" ({error})" if type(error) is ValueError else ""
+        raise InputError(f"cannot read {path} as a TextGrid{why}; save it again from Praat as a text file") from error
+
+
+def _tiers_of(tokens: Sequence[str | float]) -> list[Tier]:
+    """Raises ValueError where less follows than is counted, IndexError or TypeError for what is no TextGrid."""
+    if tokens[0] not in ("ooTextFile", "ooTextFile short") or tokens[1] != "TextGrid":
+        raise TypeError("another header")
+    tiers, found, place = list[Tier](), 0, 5  # after the two times and the number of tiers
+    while place < len(tokens):
+        (kind, name), (_, _, size) = tokens[place : place + 2], map(float, tokens[place + 2 : place + 5])
+        width = {"IntervalTier": 3, "TextTier": 2}[str(kind)]
+        place += 5
+        end = place  # of the entries, which begin with a number
+        while end < len(tokens) and not isinstance(tokens[end], str):
+            end += width
+        entries = [tokens[i : i + width] for i in range(place, min(end, len(tokens) - width + 1), width)]
+        if len(entries) < size or end > len(tokens):
+            raise ValueError(f"its tier {name} counts {size:g} and {len(entries)} follow")
+        if width == 3:
+            tiers.append((str(name), [(str(label), float(start), float(stop)) for start, stop, label in entries]))
+        found, place = found + 1, end
+    if found < float(tokens[4]):
+        raise ValueError(f"it counts {tokens[4]:g} tiers and {found} follow")
+    return tiers
 
 
 def text_of(value: Any) -> str:
