@@ -205,8 +205,9 @@ class CtcAligner:
         borders = [0, *(a for a, _ in bounds[1:]), len(path)]
         counted = [int(symbols[a:b].sum()) for a, b in pairwise(borders)]
         expected = np.array([len(word) + len(between) for word in spelt])
-        for i, (word, (a, b)) in enumerate(zip(words, bounds, strict=True)):  # a number is said in more letters than it has digits
-            if unspelt := sum(is_spoken(c) and not self._numbers(c) for c in word):
+        for i, (text, (a, b)) in enumerate(zip(words, bounds, strict=True)):  # a number is said in more letters than it has digits
+            unspelt = sum(is_spoken(c) and not self._numbers(c) for c in text)
+            if unspelt:
                 expected[i] = max(expected[i], min(int(symbols[a:b].sum()), expected[i] + SAID * unspelt))
         loss = np.array([losses[a:b].sum() for a, b in pairwise(borders)])
         scored = np.maximum(counted, expected)
@@ -452,7 +453,7 @@ def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
 # Words are those of the text (of the transcript where there is no text) as they are spelt there. What has times keeps them;
 # recordings stay where they are. What is not spoken as it is written is set aside, or gets no times.
 
-VERSION = 1  # of how words are aligned
+VERSION = 2  # of how words are aligned
 SPELT = 0.5  # least share of a text's letters that a recogniser must be able to write
 PASSAGES, REFERENCE, SAYS_MORE = "passages.jsonl", "reference.jsonl", "says_more.jsonl"
 GIVE = "give a prepared corpus, a split of one, or the passages.jsonl of a split"

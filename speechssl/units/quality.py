@@ -656,9 +656,7 @@ def _of_lines(path: Path) -> Iterator[tuple[str, Callable[[], list[Phone]]]]:
 def read_textgrid(path: Path) -> list[Phone]:
     """The intervals of the tier of phones of a TextGrid, long or short, in UTF-8 or UTF-16."""
     tiers = read_tiers(path)
-    phones = [intervals for name, intervals in tiers if TIERS.search(name)] or [
-        intervals for _, intervals in tiers if len(tiers) == 1
-    ]
+    phones = [intervals for name, intervals in tiers if TIERS.search(name) or len(tiers) == 1]
     if len(phones) != 1:
         names = ", ".join(name for name, _ in tiers)
         raise InputError(f"{path} has the interval tiers {names or 'none'}; name one of them phones, and no other")
