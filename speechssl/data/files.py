@@ -346,6 +346,8 @@ def _quoted_rows(path: Path, delimiter: str) -> list[list[str]]:
                     )
                 table.append(row)
         except csv.Error as error:
+            if "expected" not in str(error):  # not of quotation marks, but of what stands in no text
+                raise
             raise InputError(
                 f"cannot read {path} as CSV ({error} in row {len(table)}); double a quotation mark that is text"
             ) from error

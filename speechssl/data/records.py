@@ -363,6 +363,8 @@ def check_question(question: Question, passages: Mapping[str, Passage], place: s
             raise InputError(
                 f"{place}: the answer [{answer.start}, {answer.end}) s {what}; start comes before end: correct the times"
             )
+        if not passage.audio and not passage.seconds:
+            raise InputError(f"{place}: the answer has times, but its passage {passage.id} no recording; leave out start and end")
         if not 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
             unit = unit_of([(answer.end, passage.seconds)])
             raise InputError(
@@ -375,12 +377,12 @@ UNITS = {"frames of 20 ms": 50, "milliseconds": 1000, "samples at 16 kHz": 16_00
 
 
 def unit_of(ends: Iterable[tuple[float, float]]) -> str:
-    """The unit in which every time lies in its recording though it does not in seconds; "" where there is none.
+    """The unit in which every time lies in its recording though in seconds some lie far beyond; "" where there is none.
 
     ends: pairs of a time and the seconds of its recording.
     """
     ends = list(ends)
-    if all(end <= seconds + TOLERANCE for end, seconds in ends):
+    if all(end <= 2 * seconds for end, seconds in ends):
         return ""
     return next((u for u, n in UNITS.items() if all(end / n <= seconds + TOLERANCE for end, seconds in ends)), "")
 

@@ -5,8 +5,8 @@
 
 A passage needs an audio, a question the id of its passage, and a recording or a text. `audio` is a path, relative to the table; a
 row in memory or of Parquet may hold the recording itself, as `datasets` has it: {"array", "sampling_rate"} or {"bytes", "path"}.
-`answers` is a list of {"text", "start", "end", "char_start"}, SQuAD's {"text": [...], "answer_start": [...]}, or a text; in a CSV
-as JSON. Without SPLIT in between, the split is `test`. Recordings that are files stay where they are.
+`answers` is a list of {"text", "start", "end", "char_start"} or of texts, SQuAD's {"text": [...], "answer_start": [...]}, or a
+text; in a CSV as JSON. Without SPLIT in between, the split is `test`. Recordings that are files stay where they are.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ def _answers(row: Mapping[str, Any], place: str) -> tuple[Answer, ...]:
         entries = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     answers = []
     try:
-        for answer in entries:
+        for answer in ({"text": entry} if isinstance(entry, str | int | float) else entry for entry in entries):
             start, end = (_number(answer, name) for name in TIMES)
             place_in_text = _number(answer, "char_start", "answer_start")
             text = _text(answer, "text", "answer")

@@ -150,7 +150,9 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(mine: P
             "-1,0.75",
             r"row 1: the answer \[-1.0, 0.75\) s lies outside its passage rome \(\[0, 1.00\) s\)",
         ),
-        ("questions", "0.25,0.75", "0.5,1.5", "row 1: .* lies outside its passage rome .*; correct the times, .* frames of 20 ms"),
+        ("questions", "0.25,0.75", "0.5,1.5", "row 1: .* lies outside its passage rome .*; correct the times$"),
+        ("questions", "0.25,0.75", "12,37", "row 1: .* lies outside its passage rome .*, which look like frames of 20 ms"),
+        ("passages", "wav/rome.wav", "", "row 1: the answer has times, but its passage rome no recording; leave out start and end"),
         (
             "questions",
             "0.25,0.75",
@@ -201,12 +203,13 @@ def test_zero_and_other_numbers_are_answers(answer: Any, column: str, tmp_path: 
     passages = [{"id": 0, "text": "it was 0, 5 or 1984", "speaker": 0}]
     questions = [{"id": 0, "passage": 0, "text": "what", column: answer}, {"id": 1, "passage": 0, "text": "why", column: None}]
     questions += [{"id": 2, "passage": 0.0, "text": "who", "answers": [{"text": answer, "char_start": None}]}]
+    questions += [{"id": 3, "passage": "0", "text": "who", "answers": [answer]}]
     make_corpus(tmp_path / "out", {"test": (passages, questions)})
     data = load_corpus(tmp_path / "out", "test")
     number = isinstance(answer, float) and answer.is_integer()
     written = (Answer(str(int(answer) if number else answer)),)
-    assert data.passages["0"].speaker == "0" and [q.answers for q in data.questions] == [written, (), written]
-    assert [q.id for q in data.questions] == ["0", "1", "2"]
+    assert data.passages["0"].speaker == "0" and [q.answers for q in data.questions] == [written, (), written, written]
+    assert [q.id for q in data.questions] == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("empty", ["nan", "NaN", "", " ", "None", "null", "NA", "n/a", "-", "<NA>"])
