@@ -1,6 +1,8 @@
 """Plain SQuAD and DRCD JSON: every schema that is published, what is odd about questions, recordings by id, times of words."""
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import soundfile
@@ -26,6 +28,7 @@ from speechssl.data.squad import (
     split_of,
     with_times,
 )
+from speechssl.errors import InputError
 
 from ..files import refused, remarks
 
@@ -408,3 +411,26 @@ def test_what_is_neither_true_nor_false_and_a_key_twice_are_refused(tmp_path, sq
     text = (tmp_path / "test.json").read_text().replace('"question":', '"question": "Who?", "question":')
     (tmp_path / "test.json").write_text(text)
     refused("test.json is not whole JSON .it has question twice", read_squad, tmp_path / "test.json")
+
+
+VALUE = st.sampled_from([None, "", "Rome", 0, 5.0, True, "Ann was born in Rome."])
+OFFSET = st.sampled_from([None, 0, 16, -1, 999, "16", float("nan"), 1.5])
+TRUTH = st.sampled_from([None, "", "False", "true", 0, 1, False, "perhaps"])
+
+
+@given(st.lists(st.tuples(VALUE, VALUE, OFFSET, TRUTH), min_size=1, max_size=3))
+def test_what_is_prepared_of_squad_can_be_loaded(rows):
+    asked = [
+        {"id": number, "question": text, "answers": [{"text": answer, "answer_start": offset}], "is_impossible": impossible}
+        for number, (text, answer, offset, impossible) in enumerate(rows)
+    ]
+    content = {"data": [{"paragraphs": [{"context": "Ann was born in Rome.", "qas": asked}]}]}
+    with TemporaryDirectory() as folder:
+        Path(folder, "test.json").write_text(json.dumps(content))
+        try:
+            report = prepare_squad(Path(folder, "test.json"), Path(folder, "out"))
+        except InputError as error:
+            assert "test.json" in str(error)
+        else:
+            kept = load_corpus(Path(folder, "out"), "test").questions
+            assert len(kept) == report["splits"]["test"]["questions"]["kept"]
