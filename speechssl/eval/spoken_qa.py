@@ -606,7 +606,7 @@ def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], data: C
     Raises InputError where that is most of them: they are no seconds.
     """
     seconds = {q.id: data.passages[q.passage].seconds for q in data.questions}
-    ends = {name: float(answer["end"]) for name, answer in answers.items() if answer["end"] is not None}
+    ends = {name: float(a["end"]) for name, a in answers.items() if a["end"] is not None and seconds[name] > 0}
     beyond = [name for name, end in ends.items() if end > seconds[name] + TOLERANCE]
     if not beyond:
         return
