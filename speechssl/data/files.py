@@ -417,13 +417,13 @@ def read_tiers(path: Path) -> list[Tier]:
     tokens: list[str | float] = [float(m[2]) if m[1] is None else m[1].replace('""', '"') for m in matches]
     try:
         return _tiers_of(tokens)
-    except (IndexError, TypeError, ValueError) as error:
-        why = f" ({error})" if type(error) is ValueError else ""
+    except (EOFError, LookupError, TypeError, ValueError) as error:
+        why = f" ({error})" if isinstance(error, EOFError) else ""
         raise InputError(f"cannot read {path} as a TextGrid{why}; save it again from Praat as a text file") from error
 
 
 def _tiers_of(tokens: Sequence[str | float]) -> list[Tier]:
-    """Raises ValueError where less follows than is counted, IndexError or TypeError for what is no TextGrid."""
+    """Raises EOFError where less follows than is counted, LookupError, TypeError or ValueError for what is no TextGrid."""
     if tokens[0] not in ("ooTextFile", "ooTextFile short") or tokens[1] != "TextGrid":
         raise TypeError("another header")
     tiers, found, place = list[Tier](), 0, 5  # after the two times and the number of tiers
@@ -436,12 +436,12 @@ def _tiers_of(tokens: Sequence[str | float]) -> list[Tier]:
             end += width
         entries = [tokens[i : i + width] for i in range(place, min(end, len(tokens) - width + 1), width)]
         if len(entries) < size or end > len(tokens):
-            raise ValueError(f"its tier {name} counts {size:g} and {len(entries)} follow")
+            raise EOFError(f"its tier {name} counts {size:g} and {len(entries)} follow")
         if width == 3:
             tiers.append((str(name), [(str(label), float(start), float(stop)) for start, stop, label in entries]))
         found, place = found + 1, end
     if found < float(tokens[4]):
-        raise ValueError(f"it counts {tokens[4]:g} tiers and {found} follow")
+        raise EOFError(f"it counts {tokens[4]:g} tiers and {found} follow")
     return tiers
 
 
