@@ -227,14 +227,14 @@ def warn_edited(path: Path | str) -> None:
     tqdm.write(say, file=sys.stderr)
 
 
-def parse_json(text: str, halves: bool = False, unique: bool = False) -> Any:
-    """Raises ValueError for what is not JSON, is nested too deeply, or holds a number or a character that cannot be worked with.
+def parse_json(text: str, halves: bool = False) -> Any:
+    """Raises ValueError for what is not JSON, is nested too deeply, holds a number or a character that cannot be worked with, or an
+    object with a name that it has twice, of which the last would be kept.
 
     halves: of surrogate pairs are left to the caller. They stand for no character, and cannot be written.
-    unique: refuse an object with a name that it has twice, of which the last would be kept.
     """
     try:
-        value = (_UNIQUE if unique else _JSON).decode(text)
+        value = _JSON.decode(text)
         if not halves and ("\\ud" in text or "\\uD" in text):
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
@@ -257,8 +257,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-_JSON = json.JSONDecoder(parse_int=_integer)
-_UNIQUE = json.JSONDecoder(parse_int=_integer, object_pairs_hook=_unique)
+_JSON = json.JSONDecoder(parse_int=_integer, object_pairs_hook=_unique)
 
 
 def hash_bytes(*parts: bytes) -> str:

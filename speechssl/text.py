@@ -341,6 +341,9 @@ _MADE: dict[str, Callable[[re.Match[str]], str]] = {  # functions of the signs
     "=fraction": lambda match: _fraction(match, f"{{0}}{_OVER}{{1}}"),
     "=spoken_fraction": _spoken_fraction,
     "=and_a_part": lambda match: f"{match[1]} and 1{_OVER}{spoken_english()['below'][match[2]]}",
+    "=and_a_part_of": lambda match: f"{match[1] or 'one'} and a {match[3]} {match[2]}",
+    "=part_of": lambda match: f"{'0.5' if match[1] else '0.25'} {match[3]}",
+    "=parts_of": lambda match: f"{int(match[1]) / int(match[2]):g} {match[3]}",
     "=quarters": _quarters,
     "=measure": _measure,
     "=ruler": _ruler,
@@ -379,7 +382,7 @@ def _as_spoken(text: str) -> str:
 
 def english_digits(text: str) -> str:
     """Lower-case English with its numbers as digits: "nineteen eighty-four" is 1984, "20 million" 20000000, "third" 3rd, "two and a
-    half" 2.5, "three quarters" 3/4, "thirty-one point five percent" 31.5%, "five dollars" $5.
+    half" 2.5, "a million and a half" 1500000, "three quarters" 3/4, "thirty-one point five percent" 31.5%, "five dollars" $5.
 
     Only what spells a number is rewritten, by the rules of Whisper's normaliser (arXiv 2212.04356, appendix C): successive digit
     words are one number ("two three" is 23); "one" is 1. And what is written in signs is written as it is said: ½ and 1/2

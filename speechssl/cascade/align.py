@@ -54,6 +54,7 @@ CONTEXT = 3  # words on either side that count for the confidence of an answer: 
 # Share of symbols beyond the text among words from which on a recording says more than its text. On dev sets of MiniSQA (espeak-ng,
 # flite, piper): at most 0.16 in 360 recordings with their whole text; above 0.3 in 71 of 72 texts without a tenth.
 UNWRITTEN = 0.3
+SAID = 10  # letters that a digit may be said in: "seven hundred and seventy-seven" has nine for each of 777
 SIGNS = "&%@#"  # spoken, as currencies and the signs of mathematics are; other punctuation is not
 
 
@@ -197,17 +198,39 @@ class CtcAligner:
         spans, path = align_windows(emissions(), targets)
         losses, symbols = np.concatenate(best) - path, np.concatenate(begun)
         starts_of, ends_of = np.concatenate(starts), np.concatenate(ends)
-        timed = [
-            Span(word, float(starts_of[spans[first].start]), float(ends_of[spans[last - 1].end - 1]))
-            for word, first, last in zip(words, firsts, lasts, strict=True)
-        ]
+        bounds = [(spans[first].start, spans[last - 1].end) for first, last in zip(firsts, lasts, strict=True)]
+        bounds = shared_by_length(bounds, words, [word == [-1] for word in spelt])
+        timed = [Span(word, float(starts_of[a]), float(ends_of[b - 1])) for word, (a, b) in zip(words, bounds, strict=True)]
         # what lies between two words counts for the first of them: speech that the text does not have
-        borders = [0, *(spans[first].start for first in firsts[1:]), len(path)]
+        borders = [0, *(a for a, _ in bounds[1:]), len(path)]
         counted = [int(symbols[a:b].sum()) for a, b in pairwise(borders)]
         expected = np.array([len(word) + len(between) for word in spelt])
+        for i, (text, (a, b)) in enumerate(zip(words, bounds, strict=True)):  # a number is said in more letters than it has digits
+            unspelt = sum(is_spoken(c) and not self._numbers(c) for c in text)
+            if unspelt:
+                expected[i] = max(expected[i], min(int(symbols[a:b].sum()), expected[i] + SAID * unspelt))
         loss = np.array([losses[a:b].sum() for a, b in pairwise(borders)])
         scored = np.maximum(counted, expected)
         return Alignment(widened(timed, len(samples) / SAMPLE_RATE), loss, scored, scored - expected)
+
+
+def shared_by_length(bounds: Sequence[tuple[int, int]], words: Sequence[str], unspelt: Sequence[bool]) -> list[tuple[int, int]]:
+    """Frames [first, last) of every word. Words in a row of which nothing can be spelt share the frames from the first to the last
+    of them by their lengths: no border between them is likelier than another.
+    """
+    shared: list[tuple[int, int]] = []
+    for alike, run in groupby(range(len(words)), lambda i: unspelt[i]):
+        places = list(run)
+        start, end = bounds[places[0]][0], bounds[places[-1]][1]
+        if not alike or end - start < len(places):
+            shared += [bounds[i] for i in places]
+            continue
+        lengths = np.cumsum([0, *(core(words[i])[1] - core(words[i])[0] for i in places)])
+        borders = np.rint(start + lengths / lengths[-1] * (end - start)).astype(int)
+        for n in range(1, len(places)):  # a frame each at least
+            borders[n] = np.clip(borders[n], borders[n - 1] + 1, end - (len(places) - n))
+        shared += [(int(a), int(b)) for a, b in pairwise(borders)]
+    return shared
 
 
 def align_windows(pieces: Iterable[Tensor], targets: Sequence[int]) -> tuple[list[TokenSpan], np.ndarray]:
@@ -430,7 +453,7 @@ def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
 # Words are those of the text (of the transcript where there is no text) as they are spelt there. What has times keeps them;
 # recordings stay where they are. What is not spoken as it is written is set aside, or gets no times.
 
-VERSION = 1  # of how words are aligned
+VERSION = 2  # of how words are aligned
 SPELT = 0.5  # least share of a text's letters that a recogniser must be able to write
 PASSAGES, REFERENCE, SAYS_MORE = "passages.jsonl", "reference.jsonl", "says_more.jsonl"
 GIVE = "give a prepared corpus, a split of one, or the passages.jsonl of a split"

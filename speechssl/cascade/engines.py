@@ -49,6 +49,7 @@ REPEATED = 2.4
 logging.getLogger("transformers.generation.utils").addFilter(
     lambda record: not re.match(r"Passing `generation_config` .*begin_suppress_tokens", record.getMessage())
 )
+_SPECIAL = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")  # <s>, [UNK]: some tokenisers do not say that these are no letters
 _NOT_NEEDED = "masked_spec_embed"  # a weight for training only, which some published checkpoints leave out
 
 
@@ -105,14 +106,22 @@ class CtcCheckpoint:
                 f"{source} ({config.model_type}) does not state its convolutions, which word times need; "
                 "give a CTC model of the wav2vec 2.0 family"
             ) from error
-        between = getattr(tokenizer, "word_delimiter_token", None)
-        if between is None:
+        written = [tokenizer.convert_ids_to_tokens(i) or "" for i in range(config.vocab_size)]
+        delimiter = getattr(tokenizer, "word_delimiter_token", None)
+        if delimiter is None:
             raise InputError(f"{source} has no symbol between words; give a CTC model with a Wav2Vec2CTCTokenizer")
-        self.separator = between if separator else ""
-        silent = {*tokenizer.all_special_ids, tokenizer.word_delimiter_token_id, *range(len(tokenizer), config.vocab_size)}
-        if separator:
-            silent.remove(tokenizer.word_delimiter_token_id)
-        self.symbols = ["" if i in silent else tokenizer.convert_ids_to_tokens(i) for i in range(config.vocab_size)]
+        # transformers 5.23 loads every delimiter as "|"; one that is a space still stands between words when it is decoded
+        between = [i for i, token in enumerate(written) if token == delimiter or token.isspace()]
+        if separator and not between:
+            raise InputError(
+                f"the vocabulary of {source} lacks {delimiter!r}, which transformers has between its words; "
+                "give a CTC model whose words are apart by '|' or a space"
+            )
+        self.separator = written[between[0]] if separator else ""
+        silent = {*tokenizer.all_special_ids, *range(len(tokenizer), config.vocab_size)}
+        self.symbols = ["" if i in silent or _SPECIAL.fullmatch(token) else token for i, token in enumerate(written)]
+        for i in between:
+            self.symbols[i] = self.separator
         if getattr(tokenizer, "do_lower_case", False):
             self.symbols = [symbol.lower() for symbol in self.symbols]
         self.blank = config.pad_token_id  # by which these models were trained (transformers, Wav2Vec2ForCTC.forward)

@@ -224,7 +224,7 @@ def join_text(tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence
         last = tokenizer.padding_side == "right"  # run_qa.py puts the passage first where padding is on the left (XLNet)
         encoded = tokenizer(*((question, passage) if last else (passage, question)), return_offsets_mapping=True, verbose=False)
         part = np.array([-1 if p is None else int(p == int(last)) for p in encoded.sequence_ids()])
-        characters = np.array(encoded["offset_mapping"]).reshape(-1, 2)[part == 1]
+        characters = _without_gaps(np.array(encoded["offset_mapping"]).reshape(-1, 2)[part == 1], passage)
     else:  # tokenisers in Python (ByT5's) do not say where their tokens stand: word by word they need not
         query = tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"]
         pieces = [
@@ -239,11 +239,43 @@ def join_text(tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence
     return JoinedText(ids, np.array(encoded.get("token_type_ids", np.zeros_like(ids)), np.int64), part, characters)
 
 
+def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
+    """Offsets (P, 2) of tokens in which letters before a token that no token has are its own.
+
+    ByteLevel with `trim_offsets` takes the space that it put before a word for the word's first letter.
+    """
+    whole, covered = characters.copy(), 0
+    for token in whole:
+        while token[0] > covered and not text[token[0] - 1].isspace():
+            token[0] -= 1
+        covered = max(covered, token[1])
+    return whole
+
+
 def word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.ndarray]:
     """Where each word begins and ends in the text, in characters."""
     sizes = np.array([len(word) for word in words], np.int64)
     ends = np.cumsum(sizes + len(separator)) - len(separator)
     return ends - sizes, ends
+
+
+def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
+    """The part [start, end) of a text, with the rest of the letters, or of the digits, that it begins and ends within.
+
+    Tokens may be parts of words, and some tokenisers give offsets that begin one character late. separator: between the words; ""
+    where every character is one.
+    """
+
+    def joined(place: int) -> bool:
+        """Whether the characters on both sides are letters, or digits."""
+        pair = text[place - 1 : place + 1]
+        return 0 < place < len(text) and (pair.isalpha() or pair.isdecimal())
+
+    while separator and joined(start):
+        start -= 1
+    while separator and joined(end):
+        end += 1
+    return text[start:end]
 
 
 def written_words(transcript: Transcript) -> list[str]:
@@ -270,8 +302,9 @@ class HuggingFaceReader:
         self.model.to(device_of("auto"))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """As `TrainedReader`. The text of an answer is what the span holds of the passage, which may be a part of a word; with a
-        tokeniser in Python it is whole words. Warns of questions that fill more than half of a window: they lose their tail.
+        """As `TrainedReader`. The text of an answer is what the span holds of the passage: of a word with punctuation or digits in
+        it perhaps a part, but no part of its letters; with a tokeniser in Python it is whole words. Warns of questions that fill
+        more than half of a window: they lose their tail.
         """
         positions = longest_sequence(self.model)
         length = min(self.options.max_seq_length, positions or self.options.max_seq_length)
@@ -309,7 +342,7 @@ class HuggingFaceReader:
             starts, ends = word_bounds(words, passage.separator)
             first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
             last = max(int(np.searchsorted(starts, end, "left")) - 1, first)
-            text = passage.separator.join(words)[start:end].strip() or words[first]
+            text = cut_at_words(passage.separator.join(words), start, end, passage.separator).strip() or words[first]
             spans.append(WordSpan(first, last, text, span.score, span.null, span.confidence))
         return spans
 

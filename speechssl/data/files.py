@@ -248,6 +248,7 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
 
     try:
         with ParquetFile(path, pre_buffer=False) as file:
+            check_columns(file.schema_arrow.names, path)
             yield file
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} is not a whole Parquet file ({first_line(error).rstrip('.:')}); download it again") from error
@@ -293,45 +294,118 @@ def delimiter_of(path: Path) -> str:
     return max(",\t;", key=header.count)
 
 
+QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a cell in quotation marks, those within it doubled
+
+
 def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     """Rows of a CSV file with a header, names without what stands around them.
 
-    Raises InputError for what is none, and for a row with more cells than there are columns: the rest of its text would be lost.
+    A file of tabs in which every line has as many cells as the header is read line by line: in most of them a quotation mark is
+    text. Raises InputError for what is no CSV, for a column or a row that is there twice over (two names are one, or quotation
+    marks hold what looks like further rows), and for a row with more cells than there are columns: the rest of its text would be
+    lost.
     """
+    table = _plain_rows(path) if delimiter == "\t" else None
+    if table is None:
+        table = _quoted_rows(path, delimiter)
+    names = [name.strip() for name in table[0]] if table else []
+    check_columns(names, path)
+    return [dict(zip(names, row, strict=False)) for row in table[1:]]
+
+
+def _plain_rows(path: Path) -> list[list[str]] | None:
+    """The cells between tabs, line by line; None where a line has another number of them than the first."""
+    lines = re.split(r"\r\n|\r|\n", read_text(path, "save it as UTF-8 or download it again"))
+    rows = [line.split("\t") for line in lines if line.strip()]
+    if any(len(row) != len(rows[0]) for row in rows):
+        return None
+
+    def unquoted(cell: str) -> str:
+        return match[1].replace('""', '"') if (match := QUOTED.fullmatch(cell)) else cell
+
+    return [[unquoted(cell) for cell in row] for row in rows]
+
+
+def _quoted_rows(path: Path, delimiter: str) -> list[list[str]]:
+    """The rows by the rules of CSV, the header first. Raises InputError as `read_csv` does."""
+    table: list[list[str]] = []
     with open_csv(path, strict=True, delimiter=delimiter) as rows:
-        names = [name.strip() for name in next(rows, [])]
-        table = []
-        for number, row in enumerate((row for row in rows if row), 1):
-            if any(row[len(names) :]):
+        try:
+            for row in rows:
+                if not row:
+                    continue
                 between = {"\t": "tabs", ";": "semicolons"}.get(delimiter, "commas")
-                counts = f"{len(row)} cells and the header {len(names)}"
-                raise InputError(f"{path}, row {number} has {counts}; put a text that holds {between} in quotation marks")
-            table.append(dict(zip(names, row, strict=False)))
-        return table
+                columns = len(table[0]) if table else len(row)
+                if any(row[columns:]):
+                    counts = f"{len(row)} cells and the header {columns}"
+                    raise InputError(f"{path}, row {len(table)} has {counts}; put a text that holds {between} in quotation marks")
+                if swallowed := _row_within(row, delimiter, columns):
+                    raise InputError(
+                        f"{path}, row {len(table)} has a cell in quotation marks that goes on over the line "
+                        f"{printable(swallowed)!r}, which looks like a row; double a quotation mark that is text"
+                    )
+                table.append(row)
+        except csv.Error as error:
+            if "expected" not in str(error):  # not of quotation marks, but of what stands in no text
+                raise
+            raise InputError(
+                f"cannot read {path} as CSV ({error} in row {len(table)}); double a quotation mark that is text"
+            ) from error
+    return table
 
 
-def load_json(path: Path, halves: bool = False, unique: bool = False) -> Any:
-    """What a JSON file of others holds. halves, unique: as of `parse_json`.
+def _row_within(row: Sequence[str], delimiter: str, columns: int) -> str:
+    """A line after the first one of a cell that has as many cells as there are columns, as the first line has; "" where there is
+    none. With what is before and after the cell these are lines of the file.
+
+    In prose there are no tabs, and a space or three digits follow a comma.
+    """
+    prose = re.compile(r"\s|[0-9]{3}(?![0-9])")
+
+    def borders(line: str) -> int:
+        return sum(not prose.match(rest) for rest in line.split(delimiter)[1:])
+
+    for before, cell in enumerate(row):
+        first, *others = re.split(r"\r\n|\r|\n", cell)
+        for number, line in enumerate(others, 1):
+            after = len(row) - before - 1 if number == len(others) else 0
+            tabs = delimiter == "\t" and delimiter in line
+            if tabs or (before + borders(first) >= columns - 1 <= borders(line) + after and columns > 1):
+                return line
+    return ""
+
+
+def check_columns(names: Sequence[str], path: Path) -> None:
+    """Raises InputError where two columns have one name: only one of them would be read."""
+    if twice := next((name for name, count in Counter(names).items() if name and count > 1), None):
+        raise InputError(f"{path} has two columns called {twice}; rename or remove one of them")
+
+
+def load_json(path: Path, halves: bool = False) -> Any:
+    """What a JSON file of others holds. halves: as of `parse_json`.
 
     Raises InputError for one that is not there or not whole.
     """
     try:
-        return parse_json(path.read_bytes().decode("utf-8-sig"), halves, unique)
+        return parse_json(path.read_bytes().decode("utf-8-sig"), halves)
     except OSError as error:
         raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
     except ValueError as error:
         raise InputError(f"{path} is not whole JSON ({error}); correct it, or copy or download it again") from error
 
 
-TOKEN = re.compile(r'"((?:[^"]|"")*)"|\[\s*\d*\s*\]|(?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])')
+# a text, a comment, a number of an item, a free-standing number
+TOKEN = re.compile(r'"((?:[^"]|"")*)"|!.*|\[\s*\d*\s*\]|(?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])')
+Tier = tuple[str, list[tuple[str, float, float]]]
 
 
-def read_tiers(path: Path) -> Iterator[tuple[str, list[tuple[str, float, float]]]]:
+def read_tiers(path: Path) -> list[Tier]:
     """Names of the interval tiers of a TextGrid and their intervals (text, start, end in seconds), in order.
 
-    TextGrids are those of Praat and the Montreal Forced Aligner, long or short, in UTF-8 or UTF-16. praatio 6.2 is not used: it
-    reads a short one that is cut off as if it were whole, and refuses intervals that overlap or have no length, which aligners
-    write. Raises InputError for a file that is no TextGrid.
+    TextGrids are those of Praat and the Montreal Forced Aligner, long or short, old or new, in UTF-8 or UTF-16. Where more
+    intervals follow than a tier counts they are read, where fewer do the file was cut off. praatio 6.2 is not used: it reads one
+    that is cut off as if it were whole, takes -0.1 for 0.1, and refuses 5e-05 and intervals that overlap or have no length, which
+    aligners write. Raises InputError for a file that is no TextGrid, or not whole.
     """
     try:
         content = path.read_bytes()
@@ -339,27 +413,53 @@ def read_tiers(path: Path) -> Iterator[tuple[str, list[tuple[str, float, float]]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path} as a TextGrid ({error}); save it again as UTF-8") from error
     # texts and free-standing numbers, in order: all there is to either format
-    matches = (m for m in TOKEN.finditer(text) if m[1] is not None or m[2] is not None)
-    tokens = (m[2] if m[1] is None else m[1].replace('""', '"') for m in matches)
+    matches = [m for m in TOKEN.finditer(text) if m[1] is not None or m[2] is not None]
+    tokens: list[str | float] = [float(m[2]) if m[1] is None else m[1].replace('""', '"') for m in matches]
     try:
-        if [next(tokens), next(tokens)] != ["ooTextFile", "TextGrid"]:
-            raise ValueError("no TextGrid")
-        _, _, count = (float(next(tokens)) for _ in range(3))
-        for _ in range(int(count)):
-            kind, name = next(tokens), next(tokens)
-            _, _, size = (float(next(tokens)) for _ in range(3))
-            if kind == "IntervalTier":
-                times = ((float(next(tokens)), float(next(tokens)), next(tokens)) for _ in range(int(size)))
-                yield name, [(label, start, end) for start, end, label in times]
-            else:  # points
-                _ = [(next(tokens), next(tokens)) for _ in range(int(size))]
-    except (StopIteration, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot read {path} as a TextGrid; save it again from Praat as a text file") from error
+        return _tiers_of(tokens)
+    except (EOFError, LookupError, TypeError, ValueError) as error:
+        why = f" ({error})" if isinstance(error, EOFError) else ""
+        raise InputError(f"cannot read {path} as a TextGrid{why}; save it again from Praat as a text file") from error
+
+
+def _tiers_of(tokens: Sequence[str | float]) -> list[Tier]:
+    """Raises EOFError where less follows than is counted, LookupError, TypeError or ValueError for what is no TextGrid."""
+    if tokens[0] not in ("ooTextFile", "ooTextFile short") or tokens[1] != "TextGrid":
+        raise TypeError("another header")
+    tiers, found, place = list[Tier](), 0, 5  # after the two times and the number of tiers
+    while place < len(tokens):
+        (kind, name), (_, _, size) = tokens[place : place + 2], map(float, tokens[place + 2 : place + 5])
+        width = {"IntervalTier": 3, "TextTier": 2}[str(kind)]
+        place += 5
+        end = place  # of the entries, which begin with a number
+        while end < len(tokens) and not isinstance(tokens[end], str):
+            end += width
+        entries = [tokens[i : i + width] for i in range(place, min(end, len(tokens) - width + 1), width)]
+        if len(entries) < size or end > len(tokens):
+            raise EOFError(f"its tier {name} counts {size:g} and {len(entries)} follow")
+        if width == 3:
+            tiers.append((str(name), [(str(label), float(start), float(stop)) for start, stop, label in entries]))
+        found, place = found + 1, end
+    if found < float(tokens[4]):
+        raise EOFError(f"it counts {tokens[4]:g} tiers and {found} follow")
+    return tiers
 
 
 def text_of(value: Any) -> str:
     """A cell as text: nothing, NaN and what is no text at all are empty."""
     return value if isinstance(value, str) else str(value) if isinstance(value, int) else ""
+
+
+def truth_of(value: Any) -> bool | None:
+    """A cell as true or false, as it stands or as a word; None for an empty one. Raises TypeError for anything else."""
+    word = str(value).strip().casefold() if isinstance(value, str | int | float) else value
+    if word is None or word in ("", "none", "null", "nan"):
+        return None
+    if word in ("true", "yes", "1", "1.0"):
+        return True
+    if word in ("false", "no", "0", "0.0"):
+        return False
+    raise TypeError(f"{value!r} is neither true nor false")
 
 
 def number_of(value: Any) -> float | None:

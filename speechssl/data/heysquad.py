@@ -13,7 +13,7 @@ from typing import Any
 
 from speechssl.audio import duration, read_audio, write_flac
 from speechssl.data import prepare
-from speechssl.data.files import decoded, load_json, read_parquet
+from speechssl.data.files import decoded, load_json, read_parquet, truth_of
 from speechssl.data.prepare import Attach, Attached, PrepareReport, SplitRecords, Takes, Wanted
 from speechssl.data.squad import Paragraph, SquadQa, Style, as_text, is_squad, read_golds, read_squad, records_of
 from speechssl.errors import InputError
@@ -86,10 +86,9 @@ def _read(split: str, paths: Sequence[Path], audio: bool, report: PrepareReport)
                 report.remark(split, "ids of questions that occur twice", "the later one has a number behind it")
             taken.add(name)
             try:
-                golds = read_golds(row["answers"])
+                golds, impossible = read_golds(row["answers"]), truth_of(row.get("is_impossible"))
             except TypeError as error:
                 raise InputError(f"{path}, row {number}: {error}; give the published table") from error
-            impossible = None if row.get("is_impossible") is None else bool(row["is_impossible"])
             question = SquadQa(name, as_text(row["question"]), golds, impossible, as_text(row.get("transcription")))
             by_context.setdefault(as_text(row["context"]), []).append(question)
             places.setdefault(path, {})[number] = name

@@ -812,11 +812,15 @@ def _grid(name: str, split: NmsqaSplit) -> tuple[Span, ...]:
     if name not in split.files.grids:
         return ()
     try:
-        tiers = dict(read_tiers(split.files.grids[name]))
+        tiers = read_tiers(split.files.grids[name])
     except InputError:
         split.remark(UNREAD_GRIDS)
         return ()
-    tier = next((t for n, t in tiers.items() if n.lower().endswith(("words", "word"))), next(iter(tiers.values()), []))
+    named = [tier for n, tier in tiers if n.lower().endswith(("words", "word"))] or [tier for _, tier in tiers[:1]]
+    if len(named) > 1:
+        split.remark(UNREAD_GRIDS)
+        return ()
+    tier = named[0] if named else []
     return tuple(Span(text, start, end) for text, start, end in tier if text.strip() and end > start >= 0)
 
 

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration
 from speechssl.data.files import archives_in, safe_name, write_joined
-from speechssl.data.records import INVENTED, Passage, Question, data_hash, locate, write_records
+from speechssl.data.records import INVENTED, Passage, Question, check_question, data_hash, locate, write_records
 from speechssl.errors import InputError
 from speechssl.io import CORPUS_RECORD, hash_files, read_json, stage, write_json, write_lines
 from speechssl.text import answer_tokens, language_of
@@ -384,13 +384,17 @@ def write_corpus(
 ) -> dict[str, Any]:
     """Synthesise what has no audio (--speak), write the manifests, then set_aside.jsonl, data_report.json and card.json.
 
-    about: entries of the card beside the corpus's name, such as its source and licence. Returns the data report.
+    about: entries of the card beside the corpus's name, such as its source and licence. Returns the data report. Raises InputError
+    for a question that `load_corpus` would refuse.
     """
     if wanted.speak:
         from speechssl.synth.speak import speak_drafts
 
         splits = speak_drafts(out, splits, report, wanted.seed, wanted.workers, wanted.synthesiser)
     for split, records in splits.items():
+        passages = {p.id: p for p in records.passages}
+        for question in records.questions:
+            check_question(question, passages, f"the question {question.id} of {report.corpus} ({split})")
         for kind in KINDS:
             write_records(out / split / f"{kind}.jsonl", getattr(records, kind))
     content = report.to_json(splits)

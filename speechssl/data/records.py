@@ -362,12 +362,13 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
                 if not (root / audio).is_file():
                     raise _absent(audio, root, place)
             if isinstance(record, Question):
-                _check_question(record, passages, place)
+                check_question(record, passages, place)
             by_id[record.id] = record
     return Corpus(root, split, passages, tuple(questions.values()))
 
 
-def _check_question(question: Question, passages: Mapping[str, Passage], place: str) -> None:
+def check_question(question: Question, passages: Mapping[str, Passage], place: str) -> None:
+    """Raises InputError for a question about a passage that is not there, and for options or times of answers that are none."""
     if (passage := passages.get(question.passage)) is None:
         raise InputError(f"{place} refers to the passage {question.passage}, which is not in passages.jsonl; correct the line")
     options = len(question.options)
@@ -385,11 +386,28 @@ def _check_question(question: Question, passages: Mapping[str, Passage], place: 
             raise InputError(
                 f"{place}: the answer [{answer.start}, {answer.end}) s {what}; start comes before end: correct the times"
             )
+        if not passage.audio and not passage.seconds:
+            raise InputError(f"{place}: the answer has times, but its passage {passage.id} no recording; leave out start and end")
         if not 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
+            unit = unit_of([(answer.end, passage.seconds)])
             raise InputError(
                 f"{place}: the answer [{answer.start}, {answer.end}) s lies outside its passage {passage.id} "
-                f"([0, {passage.seconds:.2f}) s); correct the times"
+                f"([0, {passage.seconds:.2f}) s); correct the times{f', which look like {unit}' if unit else ''}"
             )
+
+
+UNITS = {"frames of 20 ms": 50, "milliseconds": 1000, "samples at 16 kHz": 16_000}  # name -> how many a second
+
+
+def unit_of(ends: Iterable[tuple[float, float]]) -> str:
+    """The unit in which every time lies in its recording though in seconds some lie far beyond; "" where there is none.
+
+    ends: pairs of a time and the seconds of its recording.
+    """
+    ends = list(ends)
+    if all(end <= 2 * seconds for end, seconds in ends):
+        return ""
+    return next((u for u, n in UNITS.items() if all(end / n <= seconds + TOLERANCE for end, seconds in ends)), "")
 
 
 def warn_changed(root: Path, split: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.files import audio_files, load_json, number_of
+from speechssl.data.files import audio_files, load_json, number_of, truth_of
 from speechssl.data.prepare import (
     Attach,
     PrepareReport,
@@ -82,10 +82,9 @@ def read_squad(path: Path) -> list[Paragraph]:
                 if not isinstance(q, dict) or "question" not in q:
                     raise refused(f"{place}.qas[{k}] has no question")
                 try:
-                    golds = read_golds(q.get("answers"))
+                    golds, impossible = read_golds(q.get("answers")), truth_of(q.get("is_impossible"))
                 except TypeError as error:
                     raise refused(f"{place}.qas[{k}]: {error}") from error
-                impossible = None if q.get("is_impossible") is None else bool(q["is_impossible"])
                 questions.append(SquadQa(as_text(q.get("id")), as_text(q["question"]), golds, impossible))
             header = as_text(paragraph.get("id")), as_text(article.get("title")), as_text(paragraph["context"])
             paragraphs.append(Paragraph(i, j, *header, tuple(questions)))

@@ -28,6 +28,7 @@ from speechssl.cascade.readers import find_reader, reader_suffix
 from speechssl.cascade.system import SIMULATED, CascadeSystem, load_recogniser
 from speechssl.data.files import load_json
 from speechssl.data.records import (
+    TOLERANCE,
     Corpus,
     Passage,
     Question,
@@ -38,6 +39,7 @@ from speechssl.data.records import (
     passage_units,
     synthetic_note,
     training_data,
+    unit_of,
 )
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
@@ -646,7 +648,7 @@ def count_answers(given: Mapping[str, Any], answers: Mapping[str, Any], data: Co
 
 
 def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
-    contents = load_json(file, unique=True)
+    contents = load_json(file)
     if not isinstance(contents, dict) or not contents:
         raise InputError(f"{file} holds no answers; write a JSON object of question id -> answer, as SQuAD's scorer takes it")
     ids = {q.id for q in data.questions}
@@ -673,7 +675,27 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
             shown = f"the answer of {name} is {value!r}"
             raise InputError(f"{file}: {shown}; give a text, [start, end] in seconds, or an object with both")
         answers[name] = answer | {"confidence": None}
+    _check_seconds(file, answers, data)
     return answers
+
+
+def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], data: Corpus) -> None:
+    """Say on stderr how many answers end after their recordings, and in which unit they would not.
+
+    Raises InputError where that is most of them: they are no seconds.
+    """
+    seconds = {q.id: data.passages[q.passage].seconds for q in data.questions}
+    ends = {name: float(a["end"]) for name, a in answers.items() if a["end"] is not None and seconds[name] > 0}
+    beyond = [name for name, end in ends.items() if end > seconds[name] + TOLERANCE]
+    if not beyond:
+        return
+    first, unit = beyond[0], unit_of((end, seconds[name]) for name, end in ends.items())
+    example = f"that of {first} at {ends[first]:g} s, its passage at {seconds[first]:.2f} s"
+    advice = f"; the times look like {unit}: give seconds" if unit else ""
+    sentence = f"{file}: {len(beyond):,} of {len(ends):,} timed answers end after their passages ({example}){advice}"
+    if 2 * len(beyond) > len(ends):
+        raise InputError(sentence if advice else f"{sentence}; give seconds from where the recording begins")
+    tqdm.write(sentence, file=sys.stderr)
 
 
 # ---- the confusions of a recogniser, fitted on a split that nothing is tested on

@@ -655,11 +655,12 @@ def _of_lines(path: Path) -> Iterator[tuple[str, Callable[[], list[Phone]]]]:
 
 def read_textgrid(path: Path) -> list[Phone]:
     """The intervals of the tier of phones of a TextGrid, long or short, in UTF-8 or UTF-16."""
-    tiers = dict(read_tiers(path))
-    phones = [name for name in tiers if TIERS.search(name)] or (list(tiers) if len(tiers) == 1 else [])
+    tiers = read_tiers(path)
+    phones = [intervals for name, intervals in tiers if TIERS.search(name) or len(tiers) == 1]
     if len(phones) != 1:
-        raise InputError(f"{path} has the interval tiers {', '.join(tiers) or 'none'}; name one of them phones")
-    return checked(tiers[phones[0]], str(path))
+        names = ", ".join(name for name, _ in tiers)
+        raise InputError(f"{path} has the interval tiers {names or 'none'}; name one of them phones, and no other")
+    return checked(phones[0], str(path))
 
 
 def checked(phones: Sequence[Phone], where: str) -> list[Phone]:

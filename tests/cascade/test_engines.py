@@ -20,7 +20,7 @@ from speechssl.io import differing
 from speechssl.synth.synthesisers import Voice, speak
 from speechssl.timing import FrameGrid
 
-from ..files import refused
+from ..files import change_json, refused
 from .conftest import RATE, TOKENS, noise
 
 transformers = pytest.importorskip("transformers")
@@ -75,6 +75,47 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
     assert ours.text == " ".join(theirs["text"].split())
     expected = [(o["word"], GRID.seconds(o["start_offset"]), GRID.seconds(o["end_offset"])) for o in theirs["word_offsets"]]
     assert [(w.text, w.start, w.end) for w in ours.words] == expected
+
+
+@pytest.mark.parametrize("delimiter", [" ", "_", "▁", "|"])
+@pytest.mark.parametrize("lower", [True, False])
+def test_words_are_those_of_the_library_whatever_stands_between_them(ctc_folder, tmp_path, delimiter, lower):
+    folder = shutil.copytree(ctc_folder, tmp_path / "mine")
+    tokens = [delimiter if token == "|" else token for token in TOKENS]
+    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+    options = {"word_delimiter_token": delimiter, "do_lower_case": lower, "bos_token": None, "eos_token": None}
+    transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json"), **options).save_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    if delimiter != " " and tokenizer.word_delimiter_token != delimiter:  # transformers 5.23: it would write one word
+        refused("the vocabulary of .*mine lacks '.', which transformers has between", HuggingFaceRecogniser, folder)
+        return
+    recogniser = HuggingFaceRecogniser(folder)
+    torch.manual_seed(4)
+    weight = torch.randn(len(TOKENS), 16) * 3
+    weight[1:4] = 0  # the library spells out what is special
+    model = transformers.Wav2Vec2ForCTC.from_pretrained(folder)
+    for m in (model, recogniser.engine.model):
+        m.lm_head.weight.data.copy_(weight)
+    extractor = transformers.Wav2Vec2FeatureExtractor.from_pretrained(folder)
+    inputs = extractor(noise(4), sampling_rate=RATE, return_tensors="pt").input_values
+    (theirs,) = tokenizer.batch_decode(model(inputs).logits.argmax(-1))
+    words = [word.text for word in recogniser.transcribe(noise(4)).words]
+    assert words == theirs.split() and len(words) > 3
+
+
+def test_what_is_special_is_in_no_word(ctc_folder, tmp_path):
+    """Though the tokeniser does not say that it is."""
+    folder = shutil.copytree(ctc_folder, tmp_path / "mine")
+    change_json(folder / "tokenizer_config.json", bos_token=None, eos_token=None)
+    recogniser = HuggingFaceRecogniser(folder)
+    assert recogniser.engine.symbols == ["", "", "", "", "|", *"ABCDEFGH"]
+
+
+def test_a_vocabulary_without_a_symbol_between_words_is_refused(ctc_folder, tmp_path):
+    folder = shutil.copytree(ctc_folder, tmp_path / "mine")
+    (folder / "vocab.json").write_text(json.dumps({token.replace("|", "Ġ"): i for i, token in enumerate(TOKENS)}))
+    refused("mine lacks '.', which transformers has between its words; give a CTC", HuggingFaceRecogniser, folder)
+    assert HuggingFaceRecogniser(folder, separator="").engine.separator == ""
 
 
 def test_ctc_long_audio_and_audio_without_a_frame(ctc_folder):

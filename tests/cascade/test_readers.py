@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
 from speechssl.cascade.config import ReaderOptions
-from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa, word_bounds, written_words
+from speechssl.cascade.readers import cut_at_words, join_text, load_huggingface, load_text_qa, word_bounds, written_words
 from speechssl.cascade.train import train_text
 from speechssl.cli import main
 from speechssl.config import TEXT_FAMILIES, TrainingOptions
@@ -75,8 +77,41 @@ def test_a_checkpoint_finds_what_it_finds_in_transformers(checkpoint, family):
     text, score, null, count = by_transformers(folder, QUESTION, story.text, *LENGTHS.values())
     (found,) = load_huggingface(folder, ReaderOptions(**LENGTHS)).read([(transcript(QUESTION), story)])
     assert count > 1 and found.score == pytest.approx(score, abs=1e-4) and found.null == pytest.approx(null, abs=1e-4)
-    assert found.text == text or not text  # a mark of a word's beginning alone is no text; the word it begins is
+    assert text in found.text  # with the rest of its first and last word
+    assert re.search(rf"\b{re.escape(found.text)}(?!\w)", story.text)
     assert found.text in story.separator.join(w.text for w in story.words[found.first : found.last + 1])
+
+
+@pytest.mark.parametrize("trim", [True, False])
+@pytest.mark.parametrize("space", [True, False])
+@pytest.mark.parametrize("before", ["Whitespace", "WhitespaceSplit", "Punctuation", "Digits", ""])
+def test_every_letter_is_of_the_token_that_begins_there(before, space, trim):
+    """Whatever a ByteLevel tokeniser takes the space before a word for."""
+    text, level = "(Anna) lives in A5, é Zürich 5 .", pre_tokenizers.ByteLevel(add_prefix_space=space, trim_offsets=trim)
+    parts = [getattr(pre_tokenizers, before)()] if before else []
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*parts, level])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trim)
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    tokenizer.train_from_iterator([text, "q"] * 9, trainer)
+    joined = join_text(PreTrainedTokenizerFast(tokenizer_object=tokenizer), "q", text.split(), " ")
+    for word, start in ((m.group(), m.start()) for m in re.finditer(r"\S+", text)):
+        inside = [(a, b) for a, b in joined.characters.tolist() if start <= a < start + len(word)]
+        first = min((a for a, b in joined.characters.tolist() if a < start + len(word) and b > start), default=None)
+        assert first is not None and (first == start or text[first:start].isspace()), (word, inside)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "text"),
+    [(1, 4, "Anna"), (0, 6, "(Anna)"), (2, 3, "Anna"), (8, 10, "Anna"), (12, 13, "s"), (0, 0, "")]
+    + [(15, 18, "1990"), (14, 19, "1990s"), (20, 22, "90"), (25, 27, "Zürich"), (33, 34, "5"), (31, 34, "3.5")],
+)
+def test_an_answer_is_cut_at_words(start, end, text):
+    assert cut_at_words("(Anna) Anna's 1990s 90s Zürich 3.5", start, end, " ") == text
+
+
+def test_chinese_is_cut_at_characters():
+    assert cut_at_words("北京大学", 1, 3, "") == "京大"
 
 
 def test_a_tokeniser_in_python_joins_as_it_does_and_answers_with_whole_words(checkpoint):

@@ -1,21 +1,39 @@
 """Ids as names of files, and recordings joined of pieces without drift."""
 
+import csv
 import json
 import os
 from fractions import Fraction
 from functools import partial
 from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import soundfile
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
-from speechssl.data.files import decoded_seconds, draw, join, list_recordings, safe_name, source_card, write_joined
+from speechssl.data.files import (
+    decoded_seconds,
+    draw,
+    join,
+    list_recordings,
+    read_csv,
+    read_parquet,
+    safe_name,
+    source_card,
+    truth_of,
+    write_joined,
+)
 from speechssl.data.prepare import attempt, in_parallel
 from speechssl.data.records import data_hash
+from speechssl.errors import InputError
 
 from ..files import refused
 
@@ -340,3 +358,97 @@ def test_how_many_recordings_are_drawn(total, options, drawn):
     assert draw(range(total), 3, **options)[0] == chosen
     if drawn < total:
         assert draw(range(total), 4, **options)[0] != chosen and max(chosen) > drawn  # from all over the list
+
+
+# ---- quotation marks in tables: those that quote a cell, and those that are text
+
+LIST = [["audio", "text", "speaker"], ["a.wav", "one", "s1"], ["b.wav", "two", "s2"], ["c.wav", "three", "s1"]]
+MARKED = {"middle": 'a 5" pipe', "pair": 'he said "hello" to her', "end": 'a pipe of 5"'}
+
+
+def joined(rows: list[list[str]], delimiter: str, texts: dict[int, str]) -> str:
+    rows = [[row[0], texts.get(i, row[1]), row[2]] for i, row in enumerate(rows)]
+    return "".join(delimiter.join(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("name", [*MARKED, "quoted", "lines", "doubled"])
+def test_quotation_marks_that_can_be_read(delimiter: str, name: str, tmp_path: Path) -> None:
+    """In the middle of a cell they are text; cells that are quoted as in CSV may hold line breaks and delimiters."""
+    quoted = {"quoted": f"one{delimiter} two", "doubled": 'a "b"', "lines": "Dear Ann,\nit is one, two or 1,000,000 miles.\n\nI"}
+    text = MARKED.get(name) or quoted[name]
+    cell = text if name in MARKED else '"' + text.replace('"', '""') + '"'
+    (tmp_path / "list.csv").write_text("\ufeff" + joined(LIST, delimiter, {1: cell}))
+    rows = read_csv(tmp_path / "list.csv", delimiter)
+    assert [row["text"] for row in rows] == [text, "two", "three"] and list(rows[0]) == LIST[0]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({1: '"one', 2: 'two"'}, "row 1 has a cell in quotation marks that goes on over the line .b.wav.two"),
+        ({1: '"one, and more', 3: 'three"'}, "row 1 has a cell in quotation marks that goes on over the line .b.wav.two"),
+        ({1: '"one', 2: '"two'}, "as CSV .* in row 1"),
+        ({2: '"two'}, "as CSV .*unexpected end of data in row 2"),
+        ({1: '"one" and more'}, "as CSV .* in row 1"),
+    ],
+)
+def test_a_quotation_mark_that_would_swallow_rows_is_named(texts: Any, message: str, delimiter: str, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text(joined(LIST, delimiter, texts))
+    refused(f"list.csv.*{message}.*; double a quotation mark that is text", read_csv, tmp_path / "list.csv", delimiter)
+
+
+@pytest.mark.parametrize("texts", [{1: '"one', 2: 'two"'}, {1: '"one'}, {1: '"one" and more'}, {2: '5"', 3: '"'}])
+def test_between_tabs_a_quotation_mark_is_text(texts: dict[int, str], tmp_path: Path) -> None:
+    (tmp_path / "list.tsv").write_text(joined(LIST, "\t", texts))
+    assert [row["text"] for row in read_csv(tmp_path / "list.tsv", "\t")] == [texts.get(i, LIST[i][1]) for i in (1, 2, 3)]
+
+
+def test_rows_without_their_last_cells_are_not_swallowed(tmp_path: Path) -> None:
+    (tmp_path / "list.tsv").write_text('id\ttext\tspeaker\na\t"one\ts1\nb\ttwo"\nc\tthree\n')
+    refused("row 1 has a cell in quotation marks that goes on over the line", read_csv, tmp_path / "list.tsv", "\t")
+    (tmp_path / "list.tsv").write_text("id\ttext\tspeaker\na\tone\ts1\nb\ttwo\n")
+    assert [row.get("speaker") for row in read_csv(tmp_path / "list.tsv", "\t")] == ["s1", None]
+
+
+CELLS = st.lists(st.text('ab "\n,;\t', max_size=6), min_size=3, max_size=3)
+
+
+@given(st.lists(CELLS, min_size=1, max_size=4), st.sampled_from(",;\t"))
+def test_what_is_written_as_csv_is_read_as_it_was_or_refused(cells: list[list[str]], delimiter: str) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "a.csv")
+        with path.open("w", newline="") as file:
+            csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([["x", "y", "z"], *cells])
+        try:
+            rows = read_csv(path, delimiter)
+        except InputError as error:
+            assert any("\n" in cell for row in cells for cell in row), error
+        else:
+            assert [list(row.values()) for row in rows] == cells
+
+
+def test_a_column_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("audio,text, text \na.wav,one,two\n")
+    refused("a.csv has two columns called text; rename or remove one", read_csv, tmp_path / "a.csv")
+    (tmp_path / "b.csv").write_text(",audio,\n0,a.wav,\n")  # pandas writes its index without a name
+    assert [row["audio"] for row in read_csv(tmp_path / "b.csv")] == ["a.wav"]
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    refused("a.parquet has two columns called text", lambda path: list(read_parquet(path)), tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("value", "truth"),
+    [*((v, True) for v in (True, 1, "True", "true", " YES ", "1", 1.0)), *((v, False) for v in (False, 0, "False", "no", "0", 0.0))]
+    + [(v, None) for v in (None, "", "None", float("nan"))],
+)
+def test_words_of_truth(value: Any, truth: bool | None) -> None:
+    assert truth_of(value) is truth
+
+
+@pytest.mark.parametrize("value", ["perhaps", 2, [], {}, -1])
+def test_what_is_neither_true_nor_false(value: Any) -> None:
+    with pytest.raises(TypeError, match="is neither true nor false"):
+        truth_of(value)

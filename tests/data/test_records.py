@@ -215,3 +215,8 @@ def test_occurrences():
 )
 def test_an_answer_is_at_its_offset_or_its_only_occurrence(answer, place, why):
     assert locate(answer, "In Rome, Ann saw Rome.", "en") == (place, why)
+
+
+def test_a_name_twice_in_a_line_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"id": "a", "text": "b", "words": []}\n{"id": "c", "text": "d", "text": "e"}\n')
+    refused("p.jsonl:2 is not JSON .it has text twice.", lambda: list(read_records(tmp_path / "p.jsonl", Passage)))

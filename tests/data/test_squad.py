@@ -1,6 +1,8 @@
 """Plain SQuAD and DRCD JSON: every schema that is published, what is odd about questions, recordings by id, times of words."""
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import soundfile
@@ -26,6 +28,7 @@ from speechssl.data.squad import (
     split_of,
     with_times,
 )
+from speechssl.errors import InputError
 
 from ..files import refused, remarks
 
@@ -387,3 +390,47 @@ def test_no_times_without_an_offset_or_where_the_words_are_others():
 def test_files_that_hold_no_words_are_named(tmp_path, content):
     (tmp_path / "p.words.json").write_text(content)
     refused(r"p.words.json .*; correct or remove the file", read_words, tmp_path / "p.words.json")
+
+
+@pytest.mark.parametrize(
+    ("written", "answered"),
+    [("False", True), ("false", True), (0, True), ("0", True), ("no", True), (None, True), ("", True)]
+    + [("True", False), ("true", False), (1, False), ("yes", False), (True, False)],
+)
+def test_a_word_of_truth_marks_a_question_impossible(written, answered, tmp_path, squad_json):
+    squad_json(tmp_path / "in/test.json", (TEXT, [("a", "Where?", [("Rome", 16)], {"is_impossible": written})]))
+    ((question,),) = ([p.questions[0]] for p in read_squad(tmp_path / "in/test.json"))
+    report = PrepareReport("squad")
+    records, _ = records_of("test", read_squad(tmp_path / "in/test.json"), Style(), report)
+    assert (question.impossible is True) != answered and bool(records.questions[0].answers) == answered
+
+
+def test_what_is_neither_true_nor_false_and_a_key_twice_are_refused(tmp_path, squad_json):
+    squad_json(tmp_path / "test.json", (TEXT, [("a", "Where?", [], {"is_impossible": "perhaps"})]))
+    refused("test.json is not SQuAD .*'perhaps' is neither true nor false", read_squad, tmp_path / "test.json")
+    text = (tmp_path / "test.json").read_text().replace('"question":', '"question": "Who?", "question":')
+    (tmp_path / "test.json").write_text(text)
+    refused("test.json is not whole JSON .it has question twice", read_squad, tmp_path / "test.json")
+
+
+VALUE = st.sampled_from([None, "", "Rome", 0, 5.0, True, "Ann was born in Rome."])
+OFFSET = st.sampled_from([None, 0, 16, -1, 999, "16", float("nan"), 1.5])
+TRUTH = st.sampled_from([None, "", "False", "true", 0, 1, False, "perhaps"])
+
+
+@given(st.lists(st.tuples(VALUE, VALUE, OFFSET, TRUTH), min_size=1, max_size=3))
+def test_what_is_prepared_of_squad_can_be_loaded(rows):
+    asked = [
+        {"id": number, "question": text, "answers": [{"text": answer, "answer_start": offset}], "is_impossible": impossible}
+        for number, (text, answer, offset, impossible) in enumerate(rows)
+    ]
+    content = {"data": [{"paragraphs": [{"context": "Ann was born in Rome.", "qas": asked}]}]}
+    with TemporaryDirectory() as folder:
+        Path(folder, "test.json").write_text(json.dumps(content))
+        try:
+            report = prepare_squad(Path(folder, "test.json"), Path(folder, "out"))
+        except InputError as error:
+            assert "test.json" in str(error)
+        else:
+            kept = load_corpus(Path(folder, "out"), "test").questions
+            assert len(kept) == report["splits"]["test"]["questions"]["kept"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
 
 from speechssl.cli import main
 from speechssl.data.records import Answer, Corpus, load_corpus
 from speechssl.data.table import make_corpus, prepare_table
+from speechssl.errors import InputError
 
 from ..files import refused, wav, write_lines, write_parquet
 
@@ -131,7 +135,7 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(mine: P
         ("passages", "wav/rome.wav,rome was founded", ",", "row 1 has neither audio nor text"),
         ("questions", "q2,rome", "q2,carthage", "row 2 is about the passage 'carthage', which the passages lack; .* such as rome"),
         ("questions", "q2,", "q1,", "the id q1 occurs twice"),
-        ("questions", "0.25,0.75", "0.75,0.25", "row 1: the answer from 0.75 to 0.25 s is reversed"),
+        ("questions", "0.25,0.75", "0.75,0.25", r"row 1: the answer \[0.75, 0.25\) s is reversed"),
         ("questions", "0.25,0.75", "0.25,", "only one of start and end"),
         (
             "questions",
@@ -140,7 +144,26 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(mine: P
             "row 1: an answer has the char_start -1; leave it out where it is not known",
         ),
         ("questions", "0.25,0.75", "soon,0.75", "neither a text nor text, start and end"),
-        ("questions", "0.25,0.75", "250,750", "row 1: the answer from 250 to 750 s lies beyond its passage, which lasts 1.0 s"),
+        (
+            "questions",
+            "0.25,0.75",
+            "-1,0.75",
+            r"row 1: the answer \[-1.0, 0.75\) s lies outside its passage rome \(\[0, 1.00\) s\)",
+        ),
+        ("questions", "0.25,0.75", "0.5,1.5", "row 1: .* lies outside its passage rome .*; correct the times$"),
+        ("questions", "0.25,0.75", "12,37", "row 1: .* lies outside its passage rome .*, which look like frames of 20 ms"),
+        ("passages", "wav/rome.wav", "", "row 1: the answer has times, but its passage rome no recording; leave out start and end"),
+        (
+            "questions",
+            "0.25,0.75",
+            "250,750",
+            "row 1: .* lies outside its passage .*; correct the times, which look like milliseconds",
+        ),
+        ("questions", "0.25,0.75", "4e3,12e3", "row 1: .* correct the times, which look like samples at 16 kHz"),
+        ("questions", "0.25,0.75", "3e6,4e6", "row 1: .* lies outside its passage .*; correct the times$"),
+        ("questions", "0.25,0.75", "0.25,inf", "row 1: its answers are neither .*end is 'inf'"),
+        ("passages", "id,audio", "id,id", "passages.csv has two columns called id; rename or remove one"),
+        ("passages", "audio,text", "audio ,audio", "passages.csv has two columns called audio; rename or remove one"),
         ("passages", "rome was", "rome, was", "row 1 has 5 cells and the header 4; put a text that holds commas in"),
         ("passages", "text,speaker", "language,speaker", "passages.csv, row 1: there are no text rules for the language 'rome was"),
         ("passages", "wav/rome.wav", "../rome.wav", "row 1 names ../rome.wav, which leads out of .*mine; move the file there"),
@@ -165,3 +188,55 @@ def test_a_column_that_is_not_read_is_named(mine: Path, tmp_path: Path, capsys: 
 def test_a_folder_without_tables_says_what_belongs_there(tmp_path: Path, capsys: Any) -> None:
     assert main(["prepare", "table", str(tmp_path), str(tmp_path / "out")]) == 2
     assert "put passages.csv and questions.csv there" in capsys.readouterr().err
+
+
+def rows_of(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The lines that `prepare table` writes of the tables in a folder."""
+    prepare_table(folder, folder / "out")
+    lines = [(folder / f"out/test/{kind}.jsonl").read_text().splitlines() for kind in ("passages", "questions")]
+    return [json.loads(line) for line in lines[0]], [json.loads(line) for line in lines[1]]
+
+
+@pytest.mark.parametrize("answer", [0, 0.0, "0", False, "None", "NA", 5, 5.0, 1984, "5.5"])
+@pytest.mark.parametrize("column", ["answer", "answers"])
+def test_zero_and_other_numbers_are_answers(answer: Any, column: str, tmp_path: Path) -> None:
+    passages = [{"id": 0, "text": "it was 0, 5 or 1984", "speaker": 0}]
+    questions = [{"id": 0, "passage": 0, "text": "what", column: answer}, {"id": 1, "passage": 0, "text": "why", column: None}]
+    questions += [{"id": 2, "passage": 0.0, "text": "who", "answers": [{"text": answer, "char_start": None}]}]
+    questions += [{"id": 3, "passage": "0", "text": "who", "answers": [answer]}]
+    make_corpus(tmp_path / "out", {"test": (passages, questions)})
+    data = load_corpus(tmp_path / "out", "test")
+    number = isinstance(answer, float) and answer.is_integer()
+    written = (Answer(str(int(answer) if number else answer)),)
+    assert data.passages["0"].speaker == "0" and [q.answers for q in data.questions] == [written, (), written, written]
+    assert [q.id for q in data.questions] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("empty", ["nan", "NaN", "", " ", "None", "null", "NA", "n/a", "-", "<NA>"])
+def test_an_empty_time_is_none_and_an_answer_keeps_its_words(mine: Path, empty: str) -> None:
+    (mine / "questions.csv").write_text(f"id,passage,text,answer,start,end\nq1,rome,who,NA,{empty},{empty}\nq2,rome,a,b,0.25,0.5\n")
+    _, questions = rows_of(mine)
+    assert [q["answers"][0]["text"] for q in questions] == ["NA", "b"]
+    assert [(q["answers"][0]["start"], q["answers"][0]["end"]) for q in questions] == [(None, None), (0.25, 0.5)]
+
+
+def test_a_speaker_called_nan_is_none(mine: Path) -> None:
+    (mine / "passages.csv").write_text(PASSAGES.replace(",ann", ",nan"))
+    assert rows_of(mine)[0][0]["speaker"] == ""
+
+
+CELL = st.sampled_from([None, float("nan"), float("inf"), "", "nan", "-", "soon", -1, 0, 0.25, "0.5", 0.99, 1.02, 2, 900, True])
+
+
+@given(start=CELL, end=CELL, place=CELL, answer=st.sampled_from([None, "", 0, "rome", "NaN"]), recorded=st.booleans())
+def test_what_is_prepared_can_be_loaded(start: Any, end: Any, place: Any, answer: Any, recorded: bool) -> None:
+    with TemporaryDirectory() as folder:
+        audio = {"array": SAMPLES, "sampling_rate": 16_000} if recorded else None
+        passages = [{"id": "p", "text": "rome was founded", "audio": audio}]
+        question = {"passage": "p", "text": "what", "answer": answer, "start": start, "end": end, "char_start": place}
+        try:
+            make_corpus(Path(folder) / "out", {"test": (passages, [question])})
+        except InputError as error:
+            assert "questions of test, row 1" in str(error)
+        else:
+            assert len(load_corpus(Path(folder) / "out", "test").questions) == 1

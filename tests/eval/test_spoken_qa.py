@@ -576,6 +576,25 @@ def test_what_is_no_prediction_is_one_sentence_and_leaves_nothing(annotated, tmp
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("many", "unit"),
+    [(50, "like frames of 20 ms"), (1000, "like milliseconds"), (16_000, "like samples at 16 kHz"), (1e8, "give seconds from")],
+)
+def test_times_that_are_no_seconds_are_refused_with_their_unit(annotated, tmp_path, many, unit):
+    predictions = {"a": [0.5 * many, 1.0 * many], "b": [1.0 * many, 1.5 * many]}
+    message = f"2 of 2 timed answers end after their passages .that of a at .*its passage at 2.00 s.*{unit}"
+    refused(message, scores, annotated, tmp_path, predictions)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_time_beyond_its_passage_is_named_on_stderr(annotated, tmp_path, capsys):
+    _, found = scores(annotated, tmp_path, {"a": [0.5, 1.0], "b": [3.0, 4.0]})
+    assert found["mine", "ff1"] == (50, 2)
+    assert "1 of 2 timed answers end after their passages (that of b at 4 s, its passage at 2.00 s)" in capsys.readouterr().err
+    scores(annotated, tmp_path, {"a": [0.5, 1.0], "b": [1.0, 2.04]}, "inside")
+    assert "after their passages" not in capsys.readouterr().err
+
+
 def test_a_question_that_is_answered_twice_is_named(annotated, tmp_path):
     (tmp_path / "twice.json").write_text('{"a": "boat", "b": "x", "a": "boats"}')
     predictions = Predictions(corpus=annotated, out=tmp_path / "out", file=tmp_path / "twice.json", name="mine", split="dev")

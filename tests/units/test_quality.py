@@ -8,6 +8,7 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.cli import main
+from speechssl.data.files import read_tiers
 from speechssl.encoders.load import load_encoder
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
 from speechssl.units import quality
@@ -241,6 +243,62 @@ def test_both_formats_of_a_textgrid_are_read(tmp_path, text, encoding, end):
     assert read_alignment(path) == {"a": PHONES}
 
 
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [
+        (SHORT, 'ooTextFile"\nObject class = ', 'ooTextFile short"\n'),  # P2FA, old Praat
+        (SHORT, "\n3\n0\n", "\n2\n0\n"),
+        (SHORT, "\n3\n0\n", "\n0\n0\n"),
+        (LONG, "intervals: size = 3", "intervals: size = 1"),
+        (LONG, "intervals: size = 1\n", "intervals: size = 0\n"),  # of the words before them
+        (LONG, "points: size = 1", "points: size = 0"),
+        (LONG, "size = 3\nitem", "size = 2\nitem"),
+        (SHORT, '"whatever"', '"whatever" ! the 3 "phones" of p1'),
+        (LONG, '"NAME - phones"', '"IntervalTier phones"'),
+        (LONG, '"3 ""quoted"" [9] = 7"', '"IntervalTier"'),
+        (LONG, 'points: size = 1\n        points [1]:\n            number = 0.5\n            mark = "x"', "points: size = 0"),
+    ],
+)
+def test_a_textgrid_is_read_as_far_as_it_goes_whatever_it_counts(tmp_path, text, old, new):
+    assert old in text
+    (tmp_path / "a.TextGrid").write_text(text.replace(old, new))
+    assert read_textgrid(tmp_path / "a.TextGrid") == PHONES
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (SHORT.replace("\n3\n0\n", "\n4\n0\n"), "its tier whatever counts 4 and 3 follow"),
+        (SHORT[: SHORT.index("0.5\n0.75")], "its tier whatever counts 3 and 2 follow"),
+        (LONG[: LONG.index("        intervals [3]")], "its tier NAME - phones counts 3 and 2 follow"),
+        (LONG[: LONG.index("    item [3]")], "it counts 3 tiers and 2 follow"),
+        (SHORT.replace('\n"s"\n', "\n"), "its tier whatever counts 3 and 2 follow"),
+    ],
+)
+def test_a_textgrid_that_was_cut_off_says_what_is_missing(tmp_path, text, why):
+    (tmp_path / "a.TextGrid").write_text(text)
+    refused(f"cannot read .*a.TextGrid as a TextGrid .{why}", read_alignment, tmp_path / "a.TextGrid")
+
+
+times = st.floats(-9, 9)
+intervals = st.lists(st.tuples(st.text("ab \"'![]=5\n", max_size=8), times, times), max_size=4)
+
+
+@given(st.lists(st.tuples(st.text('phones "5', max_size=6), intervals), max_size=3), st.booleans())
+def test_what_is_written_as_a_textgrid_is_read(tiers, long):
+    def quoted(text):
+        return '"' + text.replace('"', '""') + '"'
+
+    parts = ['"ooTextFile"', '"TextGrid"', "0 9 <exists>", str(len(tiers))]
+    for name, rows in tiers:
+        parts += ['class = "IntervalTier"' if long else '"IntervalTier"', quoted(name), "0", "9", str(len(rows))]
+        for i, (label, start, end) in enumerate(rows, 1):
+            parts += [f"intervals [{i}]:"] * long + [f"xmin = {start!r}" if long else repr(start), repr(end), quoted(label)]
+    with TemporaryDirectory() as folder:
+        Path(folder, "a.TextGrid").write_text("\n".join(parts), encoding="utf-16")
+        assert read_tiers(Path(folder, "a.TextGrid")) == [(name, [tuple(row) for row in rows]) for name, rows in tiers]
+
+
 def test_a_folder_is_read_by_the_paths_in_it(tmp_path):
     (tmp_path / "s1").mkdir()
     for name in ("x.TextGrid", "s1/y.textgrid"):
@@ -312,6 +370,11 @@ def test_what_is_no_alignment_of_phones_is_named(tmp_path):
     refused("cannot read the manifest", read_alignment, tmp_path / "none.jsonl")
     (tmp_path / "a.TextGrid").write_text(LONG.replace("NAME - phones", "lines"))
     refused("has the interval tiers words, lines; name one of them phones", read_alignment, tmp_path / "a.TextGrid")
+    (tmp_path / "a.TextGrid").write_text(LONG.replace('"words"', '"NAME - phones"'))
+    message = "has the interval tiers NAME - phones, NAME - phones; name one of them phones, and no other"
+    refused(message, read_alignment, tmp_path / "a.TextGrid")
+    (tmp_path / "a.TextGrid").write_text(LONG.replace("IntervalTier", "TextTier").replace("intervals", "points"))
+    refused("cannot read .*a.TextGrid as a TextGrid", read_alignment, tmp_path / "a.TextGrid")
 
 
 def words(rng, texts=6, speakers=4, tokens=2, own=0):
