@@ -179,7 +179,7 @@ def load_ngrams(path: Path) -> NgramModel:
     try:
         with np.load(path, allow_pickle=False) as file:
             words, ngrams = tuple(str(file["words"]).split("\n")), []
-            for n in range(1, len(file.files) // 5 + 1):
+            for n in range(1, max(2, len(file.files) // 5 + 1)):
                 logs = (file[f"{n}.{name}.levels"][file[f"{n}.{name}"]] for name in ("log_probs", "backoffs"))
                 ngrams.append(Ngrams(np.cumsum(file[f"{n}.keys"], dtype=np.int64), *logs))
     except (OSError, ValueError, KeyError, IndexError, EOFError, zlib.error, zipfile.BadZipFile) as error:

@@ -11,7 +11,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.cascade.decode import BEGIN, END, NEVER, UNKNOWN, BeamDecoder, BeamOptions, Lexicon, read_arpa, train_ngram
+from speechssl.cascade.decode import (
+    BEGIN,
+    END,
+    LEVELS,
+    NEVER,
+    UNKNOWN,
+    BeamDecoder,
+    BeamOptions,
+    Lexicon,
+    load_ngrams,
+    read_arpa,
+    save_ngrams,
+    train_ngram,
+)
 from speechssl.cascade.model import BLANK_NAME, CtcVocabulary, greedy_decode
 
 from ..files import refused
@@ -296,7 +309,56 @@ def test_word_scores_make_words_more_or_fewer():
     assert len(decoded[0]) < len(decoded[2]) and len(decoded[0]) <= len(decoded[1]) <= len(decoded[2])
 
 
-def test_no_frames_say_nothing_and_a_vocabulary_without_words_is_refused():
+def test_no_frames_say_nothing():
     assert BeamDecoder(train_ngram(SENTENCES), ENGLISH).decode(torch.zeros(0, len(ENGLISH))) == ""
-    with pytest.raises(ValueError, match="between words"):
-        BeamDecoder(train_ngram(SENTENCES), CtcVocabulary.of_characters(["ab"]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_a_separator_every_symbol_is_a_word_and_the_best_text_wins(seed):
+    vocabulary = CtcVocabulary.of_characters(["你好吗"])
+    model = train_ngram(["你 好 吗", "你 好", "好 吗 吗"], 3)
+    decoder = BeamDecoder(model, vocabulary, BeamOptions(lm_weight=1.5, word_score=0.5, **WIDE))
+    log_probs = drawn(5, len(vocabulary), seed)
+
+    def total_of(characters):
+        language = decoder.options.lm_weight * sentence(model, characters)
+        ways = probability(log_probs, "".join(characters), vocabulary)
+        return ways + language + decoder.options.word_score * len(characters)
+
+    every = [c for n in range(6) for c in itertools.product("你好吗", repeat=n)]
+    assert decoder.decode(log_probs) == "".join(max(every, key=total_of))
+
+
+# ---- on disk
+
+
+def test_a_model_on_disk_has_the_same_ngrams_and_nearly_the_same_probabilities(tmp_path):
+    model = train_ngram(SENTENCES, 3)
+    save_ngrams(model, tmp_path / "ngrams.npz")
+    loaded = load_ngrams(tmp_path / "ngrams.npz")
+    assert loaded.words == model.words and len(loaded.ngrams) == 3
+    for ours, theirs in zip(model.ngrams, loaded.ngrams, strict=True):
+        assert ours.keys.tolist() == theirs.keys.tolist()
+        np.testing.assert_allclose(ours.log_probs, theirs.log_probs, atol=1e-6)  # fewer values than levels
+        np.testing.assert_allclose(ours.backoffs, theirs.backoffs, atol=1e-6)
+
+
+def test_many_probabilities_are_rounded_to_neighbours(tmp_path):
+    drawn_words = random.Random(0).choices([f"w{i}" for i in range(300)], [1 / (i + 1) for i in range(300)], k=6000)
+    model = train_ngram([" ".join(drawn_words[i : i + 6]) for i in range(0, 6000, 6)], 2)
+    save_ngrams(model, tmp_path / "ngrams.npz")
+    loaded = load_ngrams(tmp_path / "ngrams.npz")
+    for ours, theirs in zip(model.ngrams, loaded.ngrams, strict=True):
+        assert np.abs(ours.log_probs - theirs.log_probs).mean() < 0.01
+        assert len(np.unique(theirs.log_probs)) <= LEVELS
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "other"])
+def test_a_damaged_model_is_named(tmp_path, damage):
+    path = tmp_path / "ngrams.npz"
+    if damage == "other":
+        np.savez_compressed(path, words=np.array("a"), something=np.zeros(5))
+    elif damage == "cut":
+        save_ngrams(train_ngram(SENTENCES, 2), path)
+        path.write_bytes(path.read_bytes()[:-40])
+    assert "train ngram" in refused("ngrams.npz", load_ngrams, path)

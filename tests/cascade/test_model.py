@@ -1,5 +1,6 @@
 """CTC: decoding and alignment on emissions made by hand, the head, the recogniser on disk."""
 
+import itertools
 import math
 
 import numpy as np
@@ -18,11 +19,13 @@ from speechssl.cascade.model import (
     CtcRecogniser,
     CtcVocabulary,
     HeadShape,
+    TokenSpan,
     align_spans,
     blank_rate,
     frames_needed,
     greedy_decode,
     greedy_spans,
+    pieces_at_blanks,
     run_lstm,
     timed_words,
 )
@@ -276,7 +279,59 @@ def test_recognition_gives_text_and_times(recogniser):
     transcript = recogniser.transcribe(spoken("__hhi_|_mme_"))
     assert isinstance(recogniser, Recogniser)
     assert transcript.text == "hi me"
-    assert [(w.start, w.end) for w in transcript.words] == [(0.0425, 0.1025), (0.1625, 0.2225)]
+    assert [(w.start, w.end) for w in transcript.words] == [(0.0425, 0.1025), (0.1225, 0.2225)]  # "me" begins with "|"
+
+
+def test_a_word_begins_where_the_separator_before_it_begins():
+    spans = [TokenSpan(ENGLISH.symbols.index(c), i, i + 1, 0.0) for i, c in enumerate("|a||bc|")]
+    grid = FakeEncoder().grid
+    words = timed_words(spans, ENGLISH.symbols, "|", grid, from_separator=True)
+    assert [(w.text, w.start, w.end) for w in words] == [
+        ("a", grid.seconds(0), grid.seconds(2)),
+        ("bc", grid.seconds(3), grid.seconds(6)),
+    ]
+    plain = timed_words(spans, ENGLISH.symbols, "|", grid)
+    assert [w.start for w in plain] == [grid.seconds(1), grid.seconds(4)]
+
+
+class _Says:
+    """A decoder that has one text for every piece."""
+
+    def __init__(self, *texts):
+        self.texts = iter(texts)
+
+    def decode(self, log_probs):
+        return next(self.texts)
+
+
+def test_a_decoder_says_the_words_and_the_alignment_their_times(recogniser):
+    samples = spoken("__hhi_|_mme_")
+    greedy = recogniser.transcribe(samples)
+    recogniser.decoder = _Says("hi me")
+    assert [(w.text, w.start, w.end) for w in recogniser.transcribe(samples).words] == [
+        (w.text, w.start, w.end) for w in greedy.words
+    ]
+    recogniser.decoder = _Says("")
+    assert recogniser.transcribe(samples).words == ()
+
+
+def test_long_recordings_are_decoded_in_pieces_that_are_cut_in_blanks(recogniser):
+    path = "__hhi_|_mme____" * 3
+    log_probs = recogniser.log_probs(spoken(path))
+    pieces = pieces_at_blanks(log_probs, longest=20)
+    assert [a for a, _ in pieces] == [0, *(b for _, b in pieces[:-1])] and pieces[-1][1] == len(log_probs)
+    assert all(b - a <= 20 for a, b in pieces)
+    assert all(path[b] == "_" for _, b in pieces[:-1])
+    assert pieces_at_blanks(log_probs) == [(0, len(log_probs))]
+
+
+def test_words_of_two_pieces_stay_apart(recogniser, monkeypatch):
+    monkeypatch.setattr("speechssl.cascade.model.LONGEST_PIECE", 20)
+    monkeypatch.setattr("speechssl.cascade.model.pieces_at_blanks", lambda log_probs: [(0, 13), (13, len(log_probs))])
+    recogniser.decoder = _Says("hi me", "hi me")
+    words = recogniser.transcribe(spoken("__hhi_|_mme_" + "__hhi_|_mme_")).words
+    assert [w.text for w in words] == ["hi", "me", "hi", "me"]
+    assert all(a.end <= b.start for a, b in itertools.pairwise(words))
 
 
 def test_the_greedy_path_is_the_alignment_of_its_own_text():

@@ -9,8 +9,11 @@ import torch
 
 from speechssl.audio import read_audio
 from speechssl.cascade import train
+from speechssl.cascade.config import TrainNgram
+from speechssl.cascade.decode import SPECIAL
 from speechssl.cascade.model import CtcRecogniser, CtcVocabulary
-from speechssl.cascade.train import CropBatches, CtcOptions, train_ctc
+from speechssl.cascade.system import load_recogniser
+from speechssl.cascade.train import CropBatches, CtcOptions, choose_ngram, spell, train_ctc
 from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.train import best_of
@@ -156,3 +159,47 @@ def test_a_split_without_text_cannot_be_evaluated_on(corpus, encoder, tmp_path):
     with pytest.raises(InputError, match="has no split test to evaluate on while training"):
         train_ctc(corpus, encoder, tmp_path / "ctc", options(evaluation=EvalOptions(1, "test")))
     assert not (tmp_path / "ctc").exists()
+
+
+# ---- the n-gram of a head
+
+
+def ngram_options(corpus, out, **changes):
+    return TrainNgram(**{"corpus": corpus, "encoder": "", "ctc": out, "dev_split": "train", "dev_passages": 2} | changes)
+
+
+@pytest.mark.slow
+def test_an_ngram_knows_the_training_texts_and_is_what_cascade_ctc_decodes_with(corpus, encoder, tmp_path, capsys):
+    train_ctc(corpus, encoder, tmp_path / "ctc", options())
+    assert load_recogniser(tmp_path, "ctc", encoder).decoder is None
+    assert "decodes greedily; `speechssl train ngram`" in capsys.readouterr().err
+
+    made = choose_ngram(ngram_options(corpus, tmp_path / "ctc", lm_weights=(0.5, 2.0), word_scores=(0.0, 1.0)), encoder)
+    assert len(made["tried"]) == 4 and made["wer"] == min(row["wer"] for row in made["tried"])
+    assert {"lm_weight": made["decoding"]["lm_weight"], "word_score": made["decoding"]["word_score"], "wer": made["wer"]} in made[
+        "tried"
+    ]
+    assert made["data"] == data_hash(corpus, "train") and made["licences"]["trained_on"]
+    with untouched(tmp_path / "ctc"):
+        choose_ngram(ngram_options(corpus, tmp_path / "ctc", lm_weights=(0.5, 2.0), word_scores=(0.0, 1.0)), encoder)
+    refused("options.order", choose_ngram, ngram_options(corpus, tmp_path / "ctc", order=2), encoder)
+
+    recogniser, greedy = (load_recogniser(tmp_path, name, encoder) for name in ("ctc", "ctc-greedy"))
+    known = {word for record in load_corpus(corpus, "train").records for word in spell(record.text, recogniser.vocabulary).split()}
+    assert set(recogniser.decoder.model.words) - set(SPECIAL) == known
+    assert greedy.decoder is None and (recogniser.name, greedy.name) == ("ctc", "ctc-greedy")
+    assert greedy.card["decoding"] == "greedy" and recogniser.card["decoding"] == made["decoding"]
+    assert recogniser.card["asr"] == greedy.card["asr"] and "ngram" not in greedy.card
+
+
+@pytest.mark.slow
+def test_an_ngram_needs_recordings_to_choose_its_weights_on(corpus, encoder, tmp_path):
+    train_ctc(corpus, encoder, tmp_path / "ctc", options())
+    for name in ("passages", "questions"):
+        change_lines(corpus / f"train/{name}.jsonl", {"text": "", "answers": []} if name == "questions" else {"text": ""})
+    refused("no words|no recording with a text", choose_ngram, ngram_options(corpus, tmp_path / "ctc"), encoder)
+
+
+def test_texts_are_spelt_with_what_a_head_can_write():
+    assert spell("Don't  GO -- it's 3 naïve words!", CtcVocabulary.english()) == "don't go it's nave words"
+    assert spell("你好，吗", CtcVocabulary.of_characters(["你好吗"])) == "你 好 吗"
