@@ -105,11 +105,16 @@ def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray
         raise InputError(f"{name} has the shape {samples.shape}; give one channel, (N,), or (N, channels)")
     if samples.dtype.kind not in "iuf":
         raise InputError(f"{name} holds {samples.dtype}, which are no samples; give floats, full scale 1, or integers")
+    if not samples.size:
+        raise InputError(f"{name} holds no samples; record or download it again")
     if not sample_rate > 0:
         raise InputError(f"{name} has the sampling rate {sample_rate}; give that of the recording in Hz")
     if samples.dtype.kind in "iu":
         middle = (int(np.iinfo(samples.dtype).max) + int(np.iinfo(samples.dtype).min) + 1) / 2  # 128 of uint8
         scale = (int(np.iinfo(samples.dtype).max) - int(np.iinfo(samples.dtype).min) + 1) / 2
+        peak = max(abs(int(samples.min())), abs(int(samples.max())))
+        if samples.dtype.kind == "i" and samples.dtype.itemsize > 2 and peak <= 1 << 31:  # of 32 bits; lists of 16 come so, too
+            scale = 1 << (31 if peak > 1 << 15 else 15)
         samples = (samples.astype(np.float64) - middle) / scale
     if samples.ndim == 2:
         channels = samples if samples.shape[0] > samples.shape[1] else samples.T
