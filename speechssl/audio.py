@@ -38,7 +38,7 @@ INT16_PEAK = 100  # of full scale: from here on it is the scale of 16-bit number
 LOUD_PEAK = 40_000  # 32,768 and what resampling adds
 CANCELLED = 0.01  # power of the mean of channels to that of the loudest (-20 dB): inverted; one of eight that speaks is above it
 SILENT_PEAK = 1e-4  # of full scale (-80 dB): three steps of 16-bit audio
-UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # audio that libsndfile does not open
+UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # audio that libsndfile does not open; FFmpeg reads most of it
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
 UNKNOWN_BYTES = 0x7F00_0000  # a file that states this many or more was streamed: its writer never knew the length
@@ -361,7 +361,7 @@ def _mp3_seconds(path: Path) -> float:
 
         with av.open(os.fsencode(path).decode(errors="surrogateescape"), format="mp3") as container:
             stream = container.streams.audio[0]
-            return float(sum(packet.duration or 0 for packet in container.demux(stream)) * stream.time_base)
+            return float(sum(packet.duration or 0 for packet in container.demux(stream)) * (stream.time_base or 0))
     except (ImportError, OSError, ValueError, IndexError):
         return 0.0
 

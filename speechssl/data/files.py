@@ -86,7 +86,7 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
         raise InputError(f"{source} does not exist; give a prepared corpus with --split, a manifest, a folder or an audio file")
     elif source.suffix.lower() in MANIFESTS:
         recordings = list(read_manifest(source))
-    elif source.suffix.lower() in SUFFIXES:
+    elif source.suffix.lower() in (*SUFFIXES, *UNREAD):
         recordings = [Recording(printable(source.stem), source)]
     else:
         suffixes = ", ".join((*MANIFESTS, *SUFFIXES))

@@ -340,3 +340,8 @@ def test_how_many_recordings_are_drawn(total, options, drawn):
     assert draw(range(total), 3, **options)[0] == chosen
     if drawn < total:
         assert draw(range(total), 4, **options)[0] != chosen and max(chosen) > drawn  # from all over the list
+
+
+def test_a_file_that_only_ffmpeg_reads_is_a_source(tmp_path):
+    (tmp_path / "talk.m4a").write_bytes(b"is not opened here")
+    assert [(r.id, r.path) for r in list_recordings(tmp_path / "talk.m4a")] == [("talk", tmp_path / "talk.m4a")]

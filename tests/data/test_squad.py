@@ -387,3 +387,12 @@ def test_no_times_without_an_offset_or_where_the_words_are_others():
 def test_files_that_hold_no_words_are_named(tmp_path, content):
     (tmp_path / "p.words.json").write_text(content)
     refused(r"p.words.json .*; correct or remove the file", read_words, tmp_path / "p.words.json")
+
+
+@pytest.mark.parametrize("twin", ["bob/0_0.wav", "ann/0_0.flac"])
+def test_two_recordings_of_one_name_are_refused(tmp_path, squad_json, recording, unmade, twin):
+    squad_json(tmp_path / "in/test.json", (TEXT, ASKED[:1]))
+    for name in ("ann/0_0.wav", twin):
+        recording(tmp_path / "in/audio" / name)
+    message = refused("are both called 0_0", prepare_squad, tmp_path / "in", unmade)
+    assert "ann/0_0.wav" in message and twin in message
