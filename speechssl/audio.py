@@ -38,11 +38,12 @@ INT16_PEAK = 100  # of full scale: from here on it is the scale of 16-bit number
 LOUD_PEAK = 40_000  # 32,768 and what resampling adds
 CANCELLED = 0.01  # power of the mean of channels to that of the loudest (-20 dB): inverted; one of eight that speaks is above it
 SILENT_PEAK = 1e-4  # of full scale (-80 dB): three steps of 16-bit audio
-UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # audio that libsndfile does not open; FFmpeg reads most of it
+UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # not libsndfile but FFmpeg reads these
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
 UNKNOWN_BYTES = 0x7F00_0000  # a file that states this many or more was streamed: its writer never knew the length
 UNKNOWN_FRAMES = 1 << 62  # so many or more in the header: unknown as well
+FLAC_BUFFER = 1 << 16  # bytes: more than libFLAC reads ahead, and than a tag at the end has
 LINEAR = ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW")  # samples of one size
 MPEG1_KBPS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)  # layer III, ISO 11172-3 table 2.4.2.3
 MPEG2_KBPS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
@@ -333,6 +334,8 @@ def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
         return _mp3_seconds(path) * file.samplerate > file.frames + MP3_PADDING
     if file.format == "OGG":  # libsndfile finds a page of another stream at the end
         return _lacks_its_end(file) and _ends_a_stream(path)
+    if file.format == "FLAC" and file.frames < UNKNOWN_FRAMES:
+        return _behind_the_last(file, path) > FLAC_BUFFER
     if file.subtype not in LINEAR or file.format not in ("WAV", "WAVEX", "RF64", "AIFF", "AU"):
         return file.format in ("WAV", "WAVEX") and file.subtype == "MPEG_LAYER_III"  # whose frames nobody counts
     with path.open("rb", buffering=0) as content:
@@ -347,6 +350,18 @@ def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
             if name.isalnum() or name.strip().isalnum() or name in (b"(c) ", b"AUTH"):
                 return False  # a chunk
         return any(iter(lambda: content.read(1 << 20).strip(b"\0"), b"")) or any(head)
+
+
+def _behind_the_last(file: soundfile.SoundFile, path: Path) -> int:
+    """Bytes of a FLAC that are not read for its last sample; 0 where there is no such sample, which decoding will say."""
+    with path.open("rb", buffering=0) as content:
+        try:
+            with soundfile.SoundFile(content.fileno(), closefd=False) as other:
+                other.seek(max(file.frames - 1, 0))
+                other.read(1)
+        except soundfile.SoundFileError:
+            return 0
+        return path.stat().st_size - content.tell()
 
 
 def _lacks_its_end(file: soundfile.SoundFile) -> bool:

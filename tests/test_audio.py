@@ -424,6 +424,14 @@ def test_flac_of_unknown_length(tmp_path: Path) -> None:
     assert duration(tmp_path / "x.flac") == 1.5
 
 
+def test_flac_that_states_half_of_its_samples(tmp_path: Path) -> None:
+    content = bytearray(encoded(noise(10 * SAMPLE_RATE), "FLAC"))
+    assert struct.unpack_from(">I", content, 22)[0] == 10 * SAMPLE_RATE
+    struct.pack_into(">I", content, 22, 5 * SAMPLE_RATE)
+    (tmp_path / "x.flac").write_bytes(content)
+    np.testing.assert_allclose(lasts(tmp_path / "x.flac", 10), noise(10 * SAMPLE_RATE), atol=2**-15)
+
+
 @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
 def test_chained_ogg(tmp_path: Path, subtype: str) -> None:
     parts = [encoded(noise(n, n), "OGG", subtype) for n in (2 * SAMPLE_RATE, 3 * SAMPLE_RATE)]
