@@ -1,6 +1,8 @@
 """Audio files: the only module that opens a container. Beyond it all audio is float32 mono at 16 kHz, in an array (N,).
 
-WAV, FLAC, MP3 and OGG through libsndfile, at any rate, stereo averaged. A file is read in blocks that are made mono,
+WAV, FLAC, MP3 and OGG through libsndfile, at any rate, stereo averaged; what libsndfile does not read, or not to its end (joined
+MP3s, a WAV that states less than it holds, MP4, WebM), through FFmpeg's libraries (PyAV). A file
+is read in blocks that are made mono,
 float32 and 16 kHz at once, so that an hour of it takes no more memory than the result; beyond `LONG` samples the result lies in a
 nameless file, of which only what is being read is in memory. A file that is not whole is
 refused, never padded or shortened in silence: times counted in it would be wrong. (An MP3 without a count of its frames that was
@@ -17,27 +19,36 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import soundfile
 import soxr
+from tqdm import tqdm
 
 from speechssl.errors import InputError
 from speechssl.io import replacing
 
 SAMPLE_RATE = 16_000  # Hz; what HuBERT and wav2vec 2.0 were trained on (arXiv 2106.07447, section IV)
 MIN_SECONDS = 0.05  # two receptive fields of HuBERT's front end (25 ms): less gives no unit worth the name
-LOUD_PEAK = 1e6  # of full scale: more than a mistaken scale, and its square is not a float32 any more after 1e19
+HOT_PEAK = 1.5  # of full scale: lossy decoders reach 1.1, floats beyond this have another scale
+INT16_PEAK = 100  # of full scale: from here on it is the scale of 16-bit numbers, up to
+LOUD_PEAK = 40_000  # 32,768 and what resampling adds
+CANCELLED = 0.01  # power of the mean of channels to that of the loudest (-20 dB): inverted; one of eight that speaks is above it
 SILENT_PEAK = 1e-4  # of full scale (-80 dB): three steps of 16-bit audio
-UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # audio that libsndfile does not open
+UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # not libsndfile but FFmpeg reads these
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
-UNKNOWN_BYTES = 0x7FFF_0000  # a WAV that states this many or more was streamed: its writer never knew the length
+UNKNOWN_BYTES = 0x7F00_0000  # a file that states this many or more was streamed: its writer never knew the length
+UNKNOWN_FRAMES = 1 << 62  # so many or more in the header: unknown as well
+FLAC_BUFFER = 1 << 16  # bytes: more than libFLAC reads ahead, and than a tag at the end has
+LINEAR = ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW")  # samples of one size
 MPEG1_KBPS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)  # layer III, ISO 11172-3 table 2.4.2.3
 MPEG2_KBPS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 MP3_SLACK = 1152  # frames: one MPEG frame, as some encoders count the header frame among those of sound
+MP3_PADDING = 5 * MP3_SLACK  # frames: what an encoder may add before and after the sound, which decoding takes away again
 
 
 def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
@@ -47,10 +58,9 @@ def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
     MIN_SECONDS, or that has samples that are not finite.
     """
     path = Path(path)
-    with _opened(path) as file:
-        samples = collect(_resampled(_mono_blocks(file, path), file.samplerate, sample_rate))
+    samples, _ = _read_mono(path, sample_rate)
     check_audio(samples, sample_rate, str(path))
-    return samples
+    return at_full_scale(samples, str(path))
 
 
 def read_native(path: Path | str) -> tuple[np.ndarray, int]:
@@ -59,11 +69,82 @@ def read_native(path: Path | str) -> tuple[np.ndarray, int]:
     Raises InputError for a file that is missing, empty, not audio, cut off or damaged.
     """
     path = Path(path)
-    with _opened(path) as file:
-        samples, rate = collect(_mono_blocks(file, path)), int(file.samplerate)
+    samples, rate = _read_mono(path)
     if not len(samples):
         raise InputError(f"{path} holds no samples; record or download it again")
-    return samples, rate
+    return at_full_scale(samples, str(path)), rate
+
+
+def _read_mono(path: Path, sample_rate: int | None = None) -> tuple[np.ndarray, int]:
+    """Float32 mono (N,) at this rate or the file's own, and the rate. Of channels that cancel in their mean, the loudest alone."""
+    loudest = None
+    while True:
+        with _opened(path) as file:
+            power = np.zeros(file.channels + 1)
+            target = sample_rate or int(file.samplerate)
+            blocks = _mono_blocks(file, path, loudest, power)
+            samples = collect(_resampled(blocks, file.samplerate, target))
+        if loudest is not None or not _cancel(power):
+            return samples, target
+        loudest = int(power[1:].argmax())
+        _say(f"{path}: its channels cancel (one is another, inverted); channel {loudest + 1} alone is read")
+
+
+def _cancel(power: np.ndarray) -> bool:
+    """Whether channels cancel in their mean. power: (1 + C,) of the mean, then of every channel."""
+    return bool(power[0] < CANCELLED * power[1:].max())
+
+
+def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray:
+    """Samples of others as a file of them would be read: float32 (N,) at 16 kHz, full scale 1; always a copy.
+
+    samples: (N,), (N, C) or (C, N) of up to 8 channels; floats, or integers whose type gives the scale. name: for messages.
+    Raises InputError as `read_audio` does, and for what is no array of samples.
+    """
+    samples = np.asarray(samples)
+    if samples.ndim not in (1, 2) or (samples.ndim == 2 and min(samples.shape) > 8):
+        raise InputError(f"{name} has the shape {samples.shape}; give one channel, (N,), or (N, channels)")
+    if samples.dtype.kind not in "iuf":
+        raise InputError(f"{name} holds {samples.dtype}, which are no samples; give floats, full scale 1, or integers")
+    if not samples.size:
+        raise InputError(f"{name} holds no samples; record or download it again")
+    if not sample_rate > 0:
+        raise InputError(f"{name} has the sampling rate {sample_rate}; give that of the recording in Hz")
+    if samples.dtype.kind in "iu":
+        middle = (int(np.iinfo(samples.dtype).max) + int(np.iinfo(samples.dtype).min) + 1) / 2  # 128 of uint8
+        scale = (int(np.iinfo(samples.dtype).max) - int(np.iinfo(samples.dtype).min) + 1) / 2
+        peak = max(abs(int(samples.min())), abs(int(samples.max())))
+        if samples.dtype.kind == "i" and samples.dtype.itemsize > 2 and peak <= 1 << 31:  # of 32 bits; lists of 16 come so, too
+            scale = 1 << (31 if peak > 1 << 15 else 15)
+        samples = (samples.astype(np.float64) - middle) / scale
+    if samples.ndim == 2:
+        channels = samples if samples.shape[0] > samples.shape[1] else samples.T
+        mean = channels.mean(axis=1)
+        power = np.array([np.square(x, dtype=np.float64).sum() for x in (mean, *channels.T)])
+        if _cancel(power):
+            mean = channels[:, power[1:].argmax()]
+            _say(f"{name}: its channels cancel (one is another, inverted); channel {power[1:].argmax() + 1} alone is read")
+        samples = mean
+    check_audio(samples, sample_rate, name)
+    samples = at_full_scale(samples.astype(np.float32), name)
+    return resample(samples, sample_rate, SAMPLE_RATE)
+
+
+def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
+    """Floats (N,) with full scale 1: beyond HOT_PEAK they are scaled, and a line on stderr says so. name: for the line."""
+    extremes = [max(-block.min(), block.max()) for block in in_blocks(samples)]
+    peak = float(np.max(extremes, initial=0))
+    if not HOT_PEAK < peak <= LOUD_PEAK:  # as it is; what is louder yet `check_audio` refuses
+        return samples
+    scale = 32768 if peak >= INT16_PEAK else peak
+    _say(f"{name}: its samples reach {peak:,.0f} times full scale; they are divided by {scale:,.6g}")
+    return collect(block / np.float32(scale) for block in in_blocks(samples))
+
+
+@cache  # once
+def _say(line: str) -> None:
+    """A line on stderr about a file that is read otherwise than its header or its writer says."""
+    tqdm.write(line, file=sys.stderr)
 
 
 def read_channels(path: Path | str, start: int = 0, frames: int = -1) -> tuple[np.ndarray, int]:
@@ -87,7 +168,7 @@ def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndar
 
 
 def duration(path: Path | str) -> float:
-    """Seconds according to the header; nothing is decoded.
+    """Seconds according to the header; nothing is decoded, unless the header knows no length.
 
     An MP3 without a count of its frames (NMSQA's are such) is estimated from the bit rate of its first frame: for exact
     times take the length of what `read_audio` returns.
@@ -95,19 +176,25 @@ def duration(path: Path | str) -> float:
     """
     path = Path(path)
     with _opened(path) as file:
-        return float(file.frames / file.samplerate)
+        if file.frames < UNKNOWN_FRAMES:
+            return float(file.frames / file.samplerate)
+        return _decoded_seconds(file, path)
 
 
 def length(path: Path | str) -> float:
-    """Seconds of a recording: by its header, or of an MP3 that does not count its frames by decoding it.
+    """Seconds of a recording: by its header, or of an MP3, which may count its frames wrongly, by decoding it.
 
     Raises InputError as `duration` does.
     """
     path = Path(path)
     with _opened(path) as file:
-        if file.format != "MP3" or _has_xing(path):
+        if file.format != "MP3" and file.frames < UNKNOWN_FRAMES:
             return float(file.frames / file.samplerate)
-        return sum(map(len, _mono_blocks(file, path))) / float(file.samplerate)
+        return _decoded_seconds(file, path)
+
+
+def _decoded_seconds(file: soundfile.SoundFile, path: Path) -> float:
+    return sum(map(len, _mono_blocks(file, path))) / float(file.samplerate)
 
 
 def write_flac(path: Path | str, samples: np.ndarray, sample_rate: int = SAMPLE_RATE) -> None:
@@ -219,29 +306,150 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
         raise InputError(f"the audio file {path} cannot be read; change its permissions")
     if path.stat().st_size == 0:
         raise InputError(f"the audio file {path} is empty (0 bytes); copy or download it again")
-    try:
-        file = _Forward(os.fsencode(path))  # bytes: not every name of a file is text
-    except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a suffix that means samples without a header
-        suffix = path.suffix.lower()
-        convert = f"; `ffmpeg -i NAME{suffix} NAME.flac` makes one of this" if suffix in UNREAD else ""
-        raise InputError(f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF or AU file{convert}") from error
-    with file:
-        # A file that ends early libsndfile shortens to what is there, and says so only in its log, or not at all (MP3).
-        if file.format == "MP3":
-            cut = not _has_xing(path) and _ends_within_a_frame(path.read_bytes())
-        elif file.format == "OGG":
-            cut = "lacks an end-of-stream bit" in file.extra_info or "Junk after the last page" in file.extra_info
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(_Forward(os.fsencode(path)))  # bytes: not every name of a file is text
+        except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a suffix that means samples without a header
+            if path.suffix.lower() == ".raw":
+                raise InputError(f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF or AU file") from error
+            file = stack.enter_context(_through_ffmpeg(path))
         else:
-            stated = re.search(r"^(?:data| SSND|  Data Size  ) : (\d+) \(should be \d+\)", file.extra_info, re.MULTILINE)
-            cut = stated is not None and int(stated[1]) < UNKNOWN_BYTES
-            if file.format in ("RF64", "W64"):  # of sizes in 64 bits the log has what is stated, not what there is
-                size = re.search(r"^(?:  Data size|data) : (\d+)$", file.extra_info, re.MULTILINE)
-                align = re.search(r"^  Block Align   : ([1-9]\d*)$", file.extra_info, re.MULTILINE)
-                stated_bytes = int(size[1]) - 24 * (file.format == "W64") if size else 0  # W64 counts the head of the chunk
-                cut = align is not None and stated_bytes < 1 << 62 and stated_bytes // int(align[1]) > file.frames
-        if cut:
-            raise InputError(f"{path} is cut off: it ends before its header says; copy or download it again")
+            if _holds_more(file, path):
+                whole = stack.enter_context(_through_ffmpeg(path))
+                if file.subtype in LINEAR and whole.frames <= file.frames:
+                    stated = f"its header states {file.frames / file.samplerate:.2f} s of sound and more follows"
+                    raise InputError(f"{path}: {stated}; export it again as FLAC from the program that wrote it")
+                if file.frames and file.subtype in LINEAR:
+                    stated = f"its header states {file.frames / file.samplerate:.2f} s of sound"
+                    _say(f"{path}: {stated} and it holds {whole.frames / whole.samplerate:.2f} s; all of it is read")
+                file = whole
+            elif _is_cut(file, path):
+                raise InputError(f"{path} is cut off: it ends before its header says; copy or download it again")
         yield file
+
+
+def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
+    """Whether a file has sound that libsndfile does not come to, since its header states less or a second file follows."""
+    if file.format == "MP3":  # joined, counted wrongly, or of a variable bit rate without a count
+        return _mp3_seconds(path) * file.samplerate > file.frames + MP3_PADDING
+    if file.format == "OGG":  # libsndfile finds a page of another stream at the end
+        return _lacks_its_end(file) and _ends_a_stream(path)
+    if file.format == "FLAC" and file.frames < UNKNOWN_FRAMES:
+        return _behind_the_last(file, path) > FLAC_BUFFER
+    if file.subtype not in LINEAR or file.format not in ("WAV", "WAVEX", "RF64", "AIFF", "AU"):
+        return file.format in ("WAV", "WAVEX") and file.subtype == "MPEG_LAYER_III"  # whose frames nobody counts
+    with path.open("rb", buffering=0) as content:
+        with soundfile.SoundFile(content.fileno(), closefd=False) as other:
+            other.seek(0, soundfile.SEEK_END)
+        rest = path.stat().st_size - content.tell()
+        second = file.samplerate * file.channels * ((file.frames and content.tell() // file.frames // file.channels) or 2)
+        if rest < max(MIN_SECONDS * second, 8):
+            return False
+        head = content.read(9)
+        for name in (head[:4], head[1:5]):  # after a byte of padding, or none
+            if name.isalnum() or name.strip().isalnum() or name in (b"(c) ", b"AUTH"):
+                return False  # a chunk
+        return any(iter(lambda: content.read(1 << 20).strip(b"\0"), b"")) or any(head)
+
+
+def _behind_the_last(file: soundfile.SoundFile, path: Path) -> int:
+    """Bytes of a FLAC that are not read for its last sample; 0 where there is no such sample, which decoding will say."""
+    with path.open("rb", buffering=0) as content:
+        try:
+            with soundfile.SoundFile(content.fileno(), closefd=False) as other:
+                other.seek(max(file.frames - 1, 0))
+                other.read(1)
+        except soundfile.SoundFileError:
+            return 0
+        return path.stat().st_size - content.tell()
+
+
+def _lacks_its_end(file: soundfile.SoundFile) -> bool:
+    """Whether the first stream of an Ogg file does not end where the file does."""
+    return "lacks an end-of-stream bit" in file.extra_info or "Junk after the last page" in file.extra_info
+
+
+def _mp3_seconds(path: Path) -> float:
+    """Of all its MPEG frames, which are counted and not decoded; 0 where they cannot be."""
+    try:
+        import av
+
+        with av.open(os.fsencode(path).decode(errors="surrogateescape"), format="mp3") as container:
+            stream = container.streams.audio[0]
+            return float(sum(packet.duration or 0 for packet in container.demux(stream)) * (stream.time_base or 0))
+    except (ImportError, OSError, ValueError, IndexError):
+        return 0.0
+
+
+def _ends_a_stream(path: Path) -> bool:
+    """Whether the last page of an Ogg file is whole and the last of a stream (RFC 3533, section 6)."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(size - (1 << 17), 0))  # a page has at most 64 KiB
+        content = file.read()
+    at = content.rfind(b"OggS")
+    page = content[at:]
+    if at < 0 or len(page) < 27 or not page[5] & 4:
+        return False
+    return 27 + page[26] + sum(page[27 : 27 + page[26]]) == len(page)
+
+
+@contextmanager
+def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
+    """What FFmpeg's libraries decode of the first audio stream, as a nameless file of samples. Raises InputError for nothing."""
+    suffix = path.suffix.lower()
+    convert = f"; `ffmpeg -i NAME{suffix} NAME.flac` makes one of this" if suffix in UNREAD else ""
+    refusal = f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF or AU file{convert}"
+    try:
+        import av
+    except ImportError as error:
+        raise InputError(f"{refusal}, or `pip install av`, which reads more") from error
+    decoded = tempfile.TemporaryFile()  # noqa: SIM115
+    with decoded:
+        try:
+            with av.open(str(path), options={"ignore_length": "1"}) as container:
+                stream = container.streams.audio[0]
+                rate, channels, frames = stream.rate, stream.channels, 0
+                named, stated = container.format.name, container.duration
+                mix = av.AudioResampler("flt", stream.layout, rate)
+                for packet in container.demux(stream):
+                    try:
+                        pieces = packet.decode()
+                    except av.error.InvalidDataError:
+                        if named != "mp3":  # in which tags of the next file may lie between frames
+                            raise
+                        continue
+                    for piece in (x for frame in pieces for x in mix.resample(frame)):
+                        decoded.write(piece.to_ndarray().tobytes())
+                        frames += piece.samples
+                for piece in mix.resample(None):
+                    decoded.write(piece.to_ndarray().tobytes())
+                    frames += piece.samples
+        except (av.error.FFmpegError, OSError, ValueError, IndexError, TypeError) as error:
+            raise InputError(refusal) from error
+        if not frames:
+            raise InputError(refusal)
+        if "mp4" in named and stated and frames < (stated / av.time_base - 0.2) * rate:
+            raise InputError(f"{path} is cut off: it ends before its header says; copy or download it again")
+        decoded.flush()
+        decoded.seek(0)
+        with _Forward(decoded, samplerate=rate, channels=channels, subtype="FLOAT", format="RAW", endian="LITTLE") as file:
+            yield file
+
+
+def _is_cut(file: soundfile.SoundFile, path: Path) -> bool:
+    """Whether a file ends early: libsndfile shortens it to what is there, and says so only in its log, or not at all (MP3)."""
+    if file.format == "MP3":
+        return not _has_xing(path) and _ends_within_a_frame(path.read_bytes())
+    if file.format == "OGG":
+        return _lacks_its_end(file)
+    if file.format in ("RF64", "W64"):  # of sizes in 64 bits the log has what is stated, not what there is
+        size = re.search(r"^(?:  Data size|data) : (\d+)$", file.extra_info, re.MULTILINE)
+        align = re.search(r"^  Block Align   : ([1-9]\d*)$", file.extra_info, re.MULTILINE)
+        stated_bytes = int(size[1]) - 24 * (file.format == "W64") if size else 0  # W64 counts the head of the chunk
+        return align is not None and stated_bytes < UNKNOWN_FRAMES and stated_bytes // int(align[1]) > file.frames
+    stated = re.search(r"^(?:data| SSND|  Data Size  ) : (\d+) \(should be \d+\)", file.extra_info, re.MULTILINE)
+    return stated is not None and 0 < int(stated[1]) < UNKNOWN_BYTES
 
 
 def _has_xing(path: Path) -> bool:
@@ -273,10 +481,15 @@ def _after_id3(head: bytes) -> int:
     return 10 + sum((byte & 127) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=False))
 
 
-def _mono_blocks(file: soundfile.SoundFile, path: Path) -> Iterator[np.ndarray]:
-    """Stops at the first short block: after a hole soundfile would seek on and join what lies on either side of it."""
+def _mono_blocks(
+    file: soundfile.SoundFile, path: Path, channel: int | None = None, power: np.ndarray | None = None
+) -> Iterator[np.ndarray]:
+    """The mean of the channels, or one of them. power: (1 + C,), to which that of the mean and of every channel is added.
+
+    Stops at the first short block: after a hole soundfile would seek on and join what lies on either side of it.
+    """
     if file.format != "MP3":  # frames that reading must give at least; 0 where the length in the header is a guess
-        promised = file.frames if file.frames < 1 << 62 else 0
+        promised = file.frames if file.frames < UNKNOWN_FRAMES else 0
     else:
         promised = file.frames - MP3_SLACK if _has_xing(path) else 0
     frames, block = 0, np.empty((BLOCK_FRAMES, 1))
@@ -284,7 +497,13 @@ def _mono_blocks(file: soundfile.SoundFile, path: Path) -> Iterator[np.ndarray]:
         while len(block) == BLOCK_FRAMES:
             block = file.read(BLOCK_FRAMES, dtype="float32", always_2d=True)
             frames += len(block)
-            yield block[:, 0] if block.shape[1] == 1 else block.mean(axis=1)
+            if block.shape[1] == 1 or channel is not None:
+                yield block[:, channel or 0]
+                continue
+            mean = block.mean(axis=1)
+            if power is not None:
+                power += [np.vdot(x, x) for x in (mean, *block.T)]
+            yield mean
     except soundfile.SoundFileError as error:
         raise InputError(f"{path} is cut off or damaged after frame {frames}; copy or download it again") from error
     if frames < promised:

@@ -141,7 +141,7 @@ def test_a_passage_in_another_language_is_refused_and_one_that_only_begins_in_it
     assert parts == [0, 35, 70]
 
 
-@pytest.mark.parametrize("samples", [np.zeros(16_000), np.full(16_000, np.nan), np.ones((16_000, 2)), np.zeros(0)])
+@pytest.mark.parametrize("samples", [np.zeros(16_000), np.full(16_000, np.nan), np.ones((16_000, 9)), np.zeros(0)])
 def test_arrays_are_checked_like_files(samples, speech: tuple[Path, Path]) -> None:
     refused("the array given", speechssl.answer, samples, speech[1])
 

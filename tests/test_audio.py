@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from pathlib import Path
 
@@ -11,7 +12,20 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speechssl.audio import SAMPLE_RATE, duration, in_blocks, read_audio, read_channels, resample, to_int16, write_clip, write_flac
+from speechssl.audio import (
+    SAMPLE_RATE,
+    as_recording,
+    duration,
+    in_blocks,
+    length,
+    read_audio,
+    read_channels,
+    read_native,
+    resample,
+    to_int16,
+    write_clip,
+    write_flac,
+)
 from speechssl.errors import InputError
 
 from .files import refused
@@ -315,3 +329,227 @@ def test_an_mp3_of_more_than_a_block_leaves_stderr_alone(tmp_path: Path, capfd: 
     write_clip(tmp_path / "long.mp3", samples, 0, 40)
     read = read_audio(tmp_path / "long.mp3")
     assert len(read) == len(samples) and not capfd.readouterr().err
+
+
+# ---- files that hold more than their headers say, or say nothing
+
+
+def lasts(path: Path, seconds: float, within: float = 0.0) -> np.ndarray:
+    """All ways of measuring a file agree with what decoding gives. Returns its samples."""
+    samples = read_audio(path)
+    assert len(samples) / SAMPLE_RATE == pytest.approx(seconds, abs=within + 1e-4)
+    assert length(path) == pytest.approx(len(samples) / SAMPLE_RATE, abs=1e-4)
+    native, rate = read_native(path)
+    assert len(native) / rate == pytest.approx(length(path), abs=1e-4)
+    return samples
+
+
+def encoded(samples: np.ndarray, container: str, subtype: str | None = None, **options: float | str) -> bytes:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, samples, SAMPLE_RATE, subtype, format=container, **options)
+    return buffer.getvalue()
+
+
+def uncounted(mp3: bytes) -> bytes:
+    """Without the first MPEG frame, which counts them (Xing)."""
+    return mp3[next(i for i in range(4, len(mp3)) if mp3[i : i + 2] == mp3[:2]) :]
+
+
+ID3 = b"ID3\x04\0\0" + bytes((0, 0, 0, 20)) + b"TIT2" + bytes(16)
+
+
+@pytest.mark.parametrize("between", [b"", ID3, b"TAG" + bytes(125)])
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
+def test_joined_mp3s_are_read_to_their_end(tmp_path: Path, between: bytes, mode: str) -> None:
+    path = tmp_path / "joined.mp3"
+    one, other = (encoded(noise(n, n), "MP3", bitrate_mode=mode) for n in (2 * SAMPLE_RATE, 3 * SAMPLE_RATE))
+    path.write_bytes(one + between + other)
+    lasts(path, 5, 0.3)
+
+
+def test_mp3_of_a_variable_bit_rate_that_begins_loud(tmp_path: Path) -> None:
+    """Its length is extrapolated from the bit rate of the first frames: 2 s of 8."""
+    path = tmp_path / "x.mp3"
+    loud_then_quiet = np.concatenate([noise(32_000), np.full(96_000, 1e-5, np.float32)])
+    path.write_bytes(uncounted(encoded(loud_then_quiet, "MP3", bitrate_mode="VARIABLE", compression_level=0.1)))
+    assert soundfile.info(path).frames < 100_000
+    lasts(path, 8, 0.15)
+
+
+def test_mp3_that_counts_half_of_its_frames(tmp_path: Path) -> None:
+    content = bytearray(encoded(noise(8 * SAMPLE_RATE), "MP3"))
+    at = max(content.find(b"Xing"), content.find(b"Info")) + 8
+    struct.pack_into(">I", content, at, struct.unpack_from(">I", content, at)[0] // 2)
+    (tmp_path / "x.mp3").write_bytes(content)
+    lasts(tmp_path / "x.mp3", 8, 0.15)
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT", "ULAW", "PCM_U8"])
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_wav_that_states_less_than_it_holds(tmp_path: Path, subtype: str, share: float, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "more.wav"
+    content = bytearray(encoded(noise(2 * SAMPLE_RATE), "WAV", subtype))
+    at = content.index(b"data") + 4
+    struct.pack_into("<I", content, at, int(share * struct.unpack_from("<I", content, at)[0]))
+    path.write_bytes(content)
+    samples = lasts(path, 2)
+    np.testing.assert_allclose(samples, noise(2 * SAMPLE_RATE), atol=0.02)
+    assert ("states 1.00 s of sound and it holds 2.00 s" in capsys.readouterr().err) == (share > 0)
+
+
+@pytest.mark.parametrize(
+    "behind", [b"LIST\x04\0\0\0INFO", bytes(4096), b"id3 " + struct.pack("<I", 9000) + b"ID3" + noise(2250).tobytes()]
+)
+def test_what_stands_behind_the_sound_of_a_wav_is_none(tmp_path: Path, behind: bytes) -> None:
+    (tmp_path / "x.wav").write_bytes(encoded(tone(), "WAV") + behind)
+    lasts(tmp_path / "x.wav", 1)
+
+
+def test_aiff_of_a_pipe(tmp_path: Path) -> None:
+    """As sox writes it."""
+    content = bytearray(encoded(tone(), "AIFF", "PCM_16"))
+    struct.pack_into(">I", content, content.index(b"SSND") + 4, 0x7F00_0008)
+    struct.pack_into(">I", content, content.index(b"COMM") + 10, 0x3F80_0000)
+    struct.pack_into(">I", content, 4, 0x7F00_0050)
+    (tmp_path / "x.aiff").write_bytes(content)
+    np.testing.assert_allclose(lasts(tmp_path / "x.aiff", 1), tone(), atol=2**-15)
+
+
+def test_flac_of_unknown_length(tmp_path: Path) -> None:
+    content = bytearray(encoded(tone(1.5), "FLAC"))
+    content[21] &= 0xF0  # STREAMINFO: the 36 bits that count the samples
+    content[22:26] = bytes(4)
+    (tmp_path / "x.flac").write_bytes(content)
+    np.testing.assert_allclose(lasts(tmp_path / "x.flac", 1.5), tone(1.5), atol=2**-15)
+    assert duration(tmp_path / "x.flac") == 1.5
+
+
+def test_flac_that_states_half_of_its_samples(tmp_path: Path) -> None:
+    content = bytearray(encoded(noise(10 * SAMPLE_RATE), "FLAC"))
+    assert struct.unpack_from(">I", content, 22)[0] == 10 * SAMPLE_RATE
+    struct.pack_into(">I", content, 22, 5 * SAMPLE_RATE)
+    (tmp_path / "x.flac").write_bytes(content)
+    np.testing.assert_allclose(lasts(tmp_path / "x.flac", 10), noise(10 * SAMPLE_RATE), atol=2**-15)
+
+
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_chained_ogg(tmp_path: Path, subtype: str) -> None:
+    parts = [encoded(noise(n, n), "OGG", subtype) for n in (2 * SAMPLE_RATE, 3 * SAMPLE_RATE)]
+    (tmp_path / "x.ogg").write_bytes(b"".join(parts))
+    lasts(tmp_path / "x.ogg", 5, 0.05)
+    (tmp_path / "x.ogg").write_bytes(b"".join(parts)[:-100])
+    assert "cut off" in refusal(tmp_path / "x.ogg")
+
+
+def through_ffmpeg(path: Path, samples: np.ndarray, codec: str, container: str) -> None:
+    import av
+
+    with av.open(str(path), "w", format=container) as out:
+        stream = out.add_stream(codec, rate=SAMPLE_RATE if codec != "libopus" else 48_000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(to_int16(samples)[None], format="s16", layout="mono")
+        frame.sample_rate = SAMPLE_RATE
+        for piece in (frame, None):
+            out.mux(stream.encode(piece))
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "container"),
+    [
+        ("mp3-in.wav", "libmp3lame", "wav"),
+        ("talk.m4a", "aac", "ipod"),
+        ("talk.mp3", "aac", "mp4"),
+        ("talk.webm", "libopus", "webm"),
+    ],
+)
+def test_codecs_that_libsndfile_does_not_read(tmp_path: Path, name: str, codec: str, container: str) -> None:
+    through_ffmpeg(tmp_path / name, tone(3), codec, container)
+    samples = lasts(tmp_path / name, 3, 0.15)
+    assert np.std(samples[8000:-8000]) == pytest.approx(np.std(tone()), rel=0.05)
+
+
+def test_mp4_that_is_cut_off(tmp_path: Path) -> None:
+    through_ffmpeg(tmp_path / "x.m4a", noise(3 * SAMPLE_RATE), "aac", "ipod")
+    (tmp_path / "x.m4a").write_bytes((tmp_path / "x.m4a").read_bytes()[:-9000])
+    refusal(tmp_path / "x.m4a")
+
+
+# ---- scale and channels
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(26_660, 26_660 / 32_768), (4, 1), (1.1, 1.1)])
+@pytest.mark.parametrize("subtype", ["FLOAT", "DOUBLE"])
+def test_floats_beyond_full_scale(tmp_path: Path, scale: float, expected: float, subtype: str) -> None:
+    soundfile.write(tmp_path / "x.wav", tone() / 0.4 * scale, SAMPLE_RATE, subtype)
+    for samples in (read_audio(tmp_path / "x.wav"), read_native(tmp_path / "x.wav")[0]):
+        np.testing.assert_allclose(samples, tone() / 0.4 * expected, atol=1e-5)
+
+
+def test_floats_of_no_scale(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "x.wav", tone() * 1e7, SAMPLE_RATE, "FLOAT")
+    assert "times full scale" in refusal(tmp_path / "x.wav")
+
+
+@pytest.mark.parametrize("right", [-1.0, -0.9])
+def test_channels_that_cancel(tmp_path: Path, right: float, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.wav"
+    soundfile.write(path, np.stack([tone(), right * tone()], 1), SAMPLE_RATE)
+    np.testing.assert_allclose(read_audio(path), tone(), atol=2**-14)
+    assert "channels cancel" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("channels", [2, 6])
+def test_channels_of_which_one_speaks_are_averaged(tmp_path: Path, channels: int) -> None:
+    samples = np.zeros((SAMPLE_RATE, channels), np.float32)
+    samples[:, -1] = tone()
+    soundfile.write(tmp_path / "x.wav", samples, SAMPLE_RATE)
+    np.testing.assert_allclose(read_audio(tmp_path / "x.wav"), tone() / channels, atol=2**-14)
+
+
+INT16 = to_int16(tone())
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        INT16,
+        INT16.astype(np.int32) << 16,
+        INT16.astype(np.int64),
+        INT16.astype(np.float32),
+        (INT16 // 256 + 128).astype(np.uint8),
+        tone().astype(np.float64),
+        np.repeat(tone(), 2)[::2],
+        np.stack([tone(), tone()]),
+        np.stack([INT16, INT16], 1),
+        np.stack([tone(), -tone()], 1),
+    ],
+)
+def test_arrays_of_every_scale_and_shape(samples: np.ndarray) -> None:
+    found = as_recording(samples, SAMPLE_RATE, "it")
+    assert found.dtype == np.float32 and found.shape == (SAMPLE_RATE,)
+    np.testing.assert_allclose(found, tone(), atol=0.01 if samples.dtype == np.uint8 else 2**-14)
+
+
+def test_arrays_of_another_rate() -> None:
+    found = as_recording(tone(1, 44_100), 44_100, "it")
+    np.testing.assert_allclose(found[800:-800], tone()[800:-800], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("samples", "why"),
+    [
+        (np.zeros(0), "no samples"),
+        (np.zeros((0, 2)), "no samples"),
+        (np.zeros(SAMPLE_RATE, np.int16), "silent"),
+        (np.full(SAMPLE_RATE, np.nan), "not finite"),
+        (np.zeros((9, 9)), "shape"),
+        (np.zeros(SAMPLE_RATE, bool), "bool"),
+        (np.zeros(SAMPLE_RATE, complex), "complex"),
+        (tone() * 1e7, "times full scale"),
+    ],
+)
+def test_arrays_get_the_checks_of_files(samples: np.ndarray, why: str) -> None:
+    refused(f"it .*{why}", as_recording, samples, SAMPLE_RATE, "it")
+
+
+def test_an_array_without_a_rate_is_refused() -> None:
+    refused("sampling rate 0", as_recording, tone(), 0, "it")

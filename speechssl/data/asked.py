@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
+from speechssl.audio import SAMPLE_RATE, as_recording, read_audio
 from speechssl.data.files import SUFFIXES
 from speechssl.errors import InputError
 
@@ -23,10 +23,8 @@ def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
         return read_audio(source)
     if not isinstance(source, np.ndarray):
         raise InputError(f"{source!r} is no recording; give the path of a file, or samples in an array")
-    if source.dtype.kind == "i":  # as scipy reads a WAV; full scale is 1 here
-        source = source / -float(np.iinfo(source.dtype).min)
-    check_audio(source, SAMPLE_RATE, "the array given")
-    return source.astype(np.float32)  # a copy: the encoder remembers the array that it had last, whatever is in it now
+    # a copy: the encoder remembers the array that it had last, whatever is in it now
+    return as_recording(source, SAMPLE_RATE, "the array given")
 
 
 def read_speech(source: Path | str | np.ndarray) -> np.ndarray:

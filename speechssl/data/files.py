@@ -18,7 +18,7 @@ import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -43,6 +43,7 @@ SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")
 MANIFESTS = (".jsonl", ".csv", ".txt", ".tsv")
 SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
 Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
         raise InputError(f"{source} does not exist; give a prepared corpus with --split, a manifest, a folder or an audio file")
     elif source.suffix.lower() in MANIFESTS:
         recordings = list(read_manifest(source))
-    elif source.suffix.lower() in SUFFIXES:
+    elif source.suffix.lower() in (*SUFFIXES, *UNREAD):
         recordings = [Recording(printable(source.stem), source)]
     else:
         suffixes = ", ".join((*MANIFESTS, *SUFFIXES))
@@ -498,6 +499,16 @@ def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]
 def audio_files(folder: Path) -> list[Path]:
     """Every recording of a COMMON suffix below a folder, in order, without hidden files."""
     return sorted(p for p in folder.rglob("*") if p.suffix.lower() in COMMON and not p.name.startswith("."))
+
+
+def enter(recordings: dict[Key, Path], key: Key, path: Path, copies: bool = False) -> None:
+    """Enter a recording under what it is looked up by. Raises InputError where another file has the same name.
+
+    copies: one of the same contents may lie elsewhere (a release may hold recordings sorted by speakers, too); the first counts.
+    """
+    other = recordings.setdefault(key, path)
+    if other != path and not (copies and digest(other) == digest(path)):
+        raise InputError(f"{other} and {path} are both called {path.stem}; rename or remove one of them")
 
 
 def stamp(root: Path, *suffixes: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from speechssl.data.files import (
     archives_in,
     columns_of,
     decoded_seconds,
+    enter,
     files_below,
     list_of,
     load_json,
@@ -422,17 +423,16 @@ def splits_named(text: str) -> set[str]:
 def find_recordings(roots: Iterable[Path], split: str) -> tuple[dict[str, Path], set[str]]:
     """Recordings of a split by their names without suffix, and the names of those whose folders name no split at all.
 
-    Of two recordings of one name, that in a folder of the split counts, and then the first by path (a release may hold one
-    sorted by speakers, too).
+    Of two recordings of one name, that in a folder of the split counts; two in such folders have to be copies of each other.
     """
     of_split: dict[str, Path] = {}
     common: dict[str, Path] = {}
     for root, path in files_below(roots, *SUFFIXES):
         splits = splits_named(path.parent.relative_to(root).as_posix())
         if split in splits:
-            of_split.setdefault(path.stem, path)
+            enter(of_split, path.stem, path, copies=True)
         elif not splits:
-            common.setdefault(path.stem, path)
+            enter(common, path.stem, path, copies=True)
     return {**common, **of_split}, common.keys() - of_split.keys()
 
 

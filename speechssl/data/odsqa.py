@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.files import audio_files
+from speechssl.data.files import audio_files, enter
 from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Take, Takes, Wanted, checked_source, prepared_texts, take_of
 from speechssl.data.squad import Style, originals, question_texts, read_squad, records_of
 from speechssl.errors import InputError
@@ -115,10 +115,10 @@ def _recordings(source: Path) -> Sounds:
         if name := RECORDING.fullmatch(path.stem):
             numbers = re.split("[-_]", name[1])
             if ASKED.search(path.stem) or any(ASKED.search(f.name) for f in path.parents if source in f.parents):
-                sounds["questions"].setdefault("-".join(numbers), {})[0] = path
+                enter(sounds["questions"].setdefault("-".join(numbers), {}), 0, path)
             else:
                 segment = int(numbers[2]) if len(numbers) > 2 else 0
-                sounds["passages"].setdefault("-".join(numbers[:2]), {})[segment] = path
+                enter(sounds["passages"].setdefault("-".join(numbers[:2]), {}), segment, path)
     return sounds if sounds["passages"] or sounds["questions"] else {}
 
 

@@ -25,6 +25,7 @@ from speechssl.data.files import (
     columns_of,
     decoded,
     decoded_seconds,
+    enter,
     files_below,
     list_of,
     manifest_path,
@@ -209,7 +210,8 @@ class FileIndex:
         for _, path in files_below(roots, *SUFFIXES, ".txt"):
             kind = path.parent.name
             if kind in (*KINDS, "word2time"):
-                self.files.setdefault((kind, path.stem), {}).setdefault(split_of(path.parent.parent.name), path)
+                by_split = self.files.setdefault((kind, path.stem), {})
+                enter(by_split, split_of(path.parent.parent.name), path, copies=True)
 
     def get(self, kind: str, name: str, split: str) -> Path | None:
         """The file of a split, or of the test that it is taken from, or of no split at all."""

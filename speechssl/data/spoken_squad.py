@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.files import audio_files
+from speechssl.data.files import audio_files, enter
 from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Takes, Wanted, checked_source, prepared_texts, take_of
 from speechssl.data.squad import Style, originals, read_squad, records_of
 from speechssl.errors import InputError
@@ -91,5 +91,5 @@ def _recordings(source: Path, clean: Sequence[str]) -> dict[str, dict[tuple[int,
         split = ("train" if folder[1] else "test") if folder else clean[0] if len(clean) == 1 else ""
         if numbers and split in clean:
             place = int(numbers[1]), int(numbers[2])
-            recordings.setdefault(split, {}).setdefault(place, {})[int(numbers[3] or 0)] = path
+            enter(recordings.setdefault(split, {}).setdefault(place, {}), int(numbers[3] or 0), path)
     return recordings

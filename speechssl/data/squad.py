@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.files import audio_files, load_json, number_of, truth_of
+from speechssl.data.files import audio_files, enter, load_json, number_of, truth_of
 from speechssl.data.prepare import (
     Attach,
     PrepareReport,
@@ -320,7 +320,10 @@ def prepare_squad(
     folders = {split: folder if folder.is_dir() else source / "audio" for split, folder in folders.items()}
     sounds: dict[str, dict[str, Path]] = {}  # split -> name without suffix -> recording
     if wanted.audio and source.is_dir():
-        sounds = {split: {path.stem: path for path in audio_files(folder)} for split, folder in folders.items() if folder.is_dir()}
+        for split, folder in folders.items():
+            sounds[split] = {}
+            for path in audio_files(folder) if folder.is_dir() else ():
+                enter(sounds[split], path.stem, path)
     counts = [PUBLISHED[path.name] for path in files.values() if path.name in PUBLISHED]
     published = {split: {"passages": passages, "questions": questions} for split, passages, questions in counts}
     recorded = {"recordings": {s: len(sounds.get(s, {})) for s in files}} if any(sounds.values()) else {}

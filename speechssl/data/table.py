@@ -17,9 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from speechssl.audio import SAMPLE_RATE, length, resample, write_flac
+from speechssl.audio import SAMPLE_RATE, as_recording, length, write_flac
 from speechssl.data.files import check_columns, decoded, read_csv, read_parquet, safe_name
 from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, Wanted, prepared, write_corpus
 from speechssl.data.records import Answer, Passage, Question, Span, check_question, span_of
@@ -227,8 +225,7 @@ class _Split:
             elif isinstance(cell, Mapping) and cell.get("path"):
                 return self.audio({"audio": cell["path"]}, name, base, place)
             else:  # a dict, or the decoder of newer versions of `datasets`, which answers to the same names
-                samples = np.asarray(cell["array"], np.float32)
-                samples = resample(samples, int(cell["sampling_rate"]), SAMPLE_RATE)
+                samples = as_recording(cell["array"], int(cell["sampling_rate"]), f"{place}, audio")
         except (TypeError, KeyError, ValueError) as error:
             raise InputError(f"{place} has an audio that is no path and has no array with its sampling_rate; give one") from error
         except InputError:

@@ -452,3 +452,8 @@ def test_words_of_truth(value: Any, truth: bool | None) -> None:
 def test_what_is_neither_true_nor_false(value: Any) -> None:
     with pytest.raises(TypeError, match="is neither true nor false"):
         truth_of(value)
+
+
+def test_a_file_that_only_ffmpeg_reads_is_a_source(tmp_path):
+    (tmp_path / "talk.m4a").write_bytes(b"is not opened here")
+    assert [(r.id, r.path) for r in list_recordings(tmp_path / "talk.m4a")] == [("talk", tmp_path / "talk.m4a")]

@@ -699,3 +699,12 @@ def test_a_slice_is_joined_alone(tmp_path):
     assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 1
     assert facts["questions"]["read"] == 4
     assert facts["set_aside"] == {"beyond the first 1 passage with questions (--passages)": 3}
+
+
+def test_two_recordings_of_one_name_are_copies_or_refused(tmp_path):
+    for folder in ("all", "speakers/ann"):
+        (tmp_path / folder).mkdir(parents=True)
+        write_clip(tmp_path / folder / "c-1.wav", np.ones(SAMPLE_RATE) / 2, 0, 1)
+    assert nmsqa.find_recordings([tmp_path], "dev")[0] == {"c-1": tmp_path / "all/c-1.wav"}
+    write_clip(tmp_path / "speakers/ann/c-1.wav", np.ones(SAMPLE_RATE) / 4, 0, 1)
+    refused("all/c-1.wav and .*ann/c-1.wav are both called c-1", nmsqa.find_recordings, [tmp_path], "dev")

@@ -146,3 +146,11 @@ def test_the_real_text_questions(shared, tmp_path):
     assert not any("offset" in what for what in found)
     assert round(facts["answer_in_context"], 3) == 0.998 and facts["answer_in_letters"] == 1
     assert sum(len(q.answers) for q in load_corpus(tmp_path / "out", "test-textq").questions) == 2_842
+
+
+@pytest.mark.parametrize("name", ["1147-1-1.wav", "question/1147-1-1.wav"])
+def test_two_recordings_of_one_name_are_refused(source, tmp_path, recording, name):
+    for folder in ("ann", "bob"):
+        recording(source / folder / name)
+    message = refused("are both called 1147-1-1", prepare_odsqa, source, tmp_path / "out")
+    assert f"ann/{name}" in message and f"bob/{name}" in message

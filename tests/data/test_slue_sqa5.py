@@ -11,7 +11,7 @@ from speechssl.audio import SAMPLE_RATE, write_clip
 from speechssl.data import prepare, slue_sqa5
 from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import Span, load_corpus
-from speechssl.data.slue_sqa5 import places, prepare_slue_sqa5
+from speechssl.data.slue_sqa5 import FileIndex, places, prepare_slue_sqa5
 from speechssl.io import read_json
 
 from ..files import read_lines, refused, remarked, wav, write_parquet
@@ -250,3 +250,9 @@ def test_shards_that_are_numbers_are_of_the_split_of_their_folder(tmp_path):
     for k in range(2):
         write_parquet(tmp_path / f"hub/sqa5/validation/000{k}.parquet", [row(k)])
     assert [q.id for q in prepared(tmp_path / "hub", tmp_path)[1].questions] == ["squad-0", "squad-1"]
+
+
+def test_two_recordings_of_one_name_are_refused(tmp_path):
+    for place, level in (("a", 1), ("b", 2)):
+        write_clip(tmp_path / place / "test/document/doc1.wav", tone() / level, 0, 9, SAMPLE_RATE)
+    refused("are both called doc1", FileIndex, [tmp_path])

@@ -124,3 +124,10 @@ def test_the_real_clean_test(shared, tmp_path):
     (tmp_path / "spoken_test-v1.1_WER44.json").write_text(json.dumps(content))
     facts = prepare_spoken_squad(tmp_path / "spoken_test-v1.1_WER44.json", tmp_path / "noisy")["splits"]["test-wer44"]
     assert facts["questions"]["kept"] == sum(len(p["qas"]) for p in paragraphs) > 300 and 0.4 < facts["answer_in_context"] < 0.8
+
+
+def test_two_recordings_of_one_name_are_refused(source, tmp_path, recording):
+    for folder in ("ann", "bob"):
+        recording(source / f"dev_wav/{folder}/0_0_0.wav")
+    message = refused("are both called 0_0_0", prepare_spoken_squad, source, tmp_path / "out")
+    assert "ann/0_0_0.wav" in message and "bob/0_0_0.wav" in message

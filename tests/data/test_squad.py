@@ -434,3 +434,12 @@ def test_what_is_prepared_of_squad_can_be_loaded(rows):
         else:
             kept = load_corpus(Path(folder, "out"), "test").questions
             assert len(kept) == report["splits"]["test"]["questions"]["kept"]
+
+
+@pytest.mark.parametrize("twin", ["bob/0_0.wav", "ann/0_0.flac"])
+def test_two_recordings_of_one_name_are_refused(tmp_path, squad_json, recording, unmade, twin):
+    squad_json(tmp_path / "in/test.json", (TEXT, ASKED[:1]))
+    for name in ("ann/0_0.wav", twin):
+        recording(tmp_path / "in/audio" / name)
+    message = refused("are both called 0_0", prepare_squad, tmp_path / "in", unmade)
+    assert "ann/0_0.wav" in message and twin in message

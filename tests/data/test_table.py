@@ -240,3 +240,46 @@ def test_what_is_prepared_can_be_loaded(start: Any, end: Any, place: Any, answer
             assert "questions of test, row 1" in str(error)
         else:
             assert len(load_corpus(Path(folder) / "out", "test").questions) == 1
+
+
+SOUND = np.tile(np.append(np.arange(-100, 100), np.arange(100, -100, -1)) / 128, 40)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        (SOUND * 32768).astype(np.int16),
+        (SOUND * 32768).astype(np.int16).tolist(),
+        SOUND * 32768,
+        np.stack([SOUND, SOUND]),
+        np.stack([SOUND, -SOUND], 1),
+    ],
+)
+def test_arrays_keep_their_scale(tmp_path: Path, array: Any) -> None:
+    passages = [{"id": "p", "audio": {"array": array, "sampling_rate": 16_000}, "text": "hello"}]
+    questions = [{"id": "q", "passage": "p", "text": "what", "answer": "hello"}]
+    make_corpus(tmp_path / "out", {"test": (passages, questions)})
+    corpus = load_corpus(tmp_path / "out", "test")
+    written, _ = soundfile.read(corpus.path(corpus.passages["p"]))
+    np.testing.assert_allclose(written, SOUND, atol=1e-4)
+
+
+@pytest.mark.parametrize("array", [np.zeros(16_000), np.full(16_000, np.nan), np.zeros(0), np.ones(9)])
+def test_arrays_that_are_no_recording_are_set_aside(tmp_path: Path, array: np.ndarray) -> None:
+    passages = [{"id": n, "audio": {"array": a, "sampling_rate": 16_000}, "text": "hello"} for n, a in (("p", SOUND), ("x", array))]
+    questions = [{"id": f"q{n}", "passage": n, "text": "what", "answer": "hello"} for n in "px"]
+    make_corpus(tmp_path / "out", {"test": (passages, questions)})
+    assert list(load_corpus(tmp_path / "out", "test").passages) == ["p"]
+
+
+def test_times_beyond_a_flac_of_unknown_length_are_refused(mine: Path, unmade: Path) -> None:
+    soundfile.write(mine / "wav/rome.flac", SAMPLES, 16_000)
+    content = bytearray((mine / "wav/rome.flac").read_bytes())
+    content[21] &= 0xF0  # STREAMINFO: the 36 bits that count the samples
+    content[22:26] = bytes(4)
+    (mine / "wav/rome.flac").write_bytes(content)
+    for name, old, new in (("passages", "rome.wav", "rome.flac"), ("questions", "0.25,0.75", "2000,2001")):
+        table = mine / f"{name}.csv"
+        assert old in table.read_text()
+        table.write_text(table.read_text().replace(old, new))
+    refused("2000 to 2001 s lies beyond its passage", prepare_table, mine, unmade)
