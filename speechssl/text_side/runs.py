@@ -178,7 +178,8 @@ def _arrays(items: Mapping[str, Sequence[float]]) -> tuple[np.ndarray, np.ndarra
 @dataclass(frozen=True, eq=False)
 class Run:
     """columns: (S, C) of S items; groups: (S,) what is drawn, an item itself, or the passage or the voice of a question; unit:
-    which of these. curve: as of `fit_and_score`; symbols: the task is no text.
+    which of these. curve: as of `fit_and_score`; symbols: the task is no text. learning_rate: that was chosen on dev, of `rates`.
+    expressions: depth and number of digits of every item, of ListOps.
     """
 
     task: str
@@ -192,6 +193,9 @@ class Run:
     note: str = ""
     curve: tuple[Mapping[str, float], ...] = ()
     symbols: bool = False
+    learning_rate: float | None = None
+    rates: tuple[float, ...] = ()
+    expressions: tuple[tuple[int, int], ...] = ()
 
     def only(self, items: Sequence[str]) -> Run:
         place = {name: i for i, name in enumerate(self.items)}
@@ -214,11 +218,16 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
                 _ = float(point["step"]), float(point["score"]), point["loss"] is None or float(point["loss"])
             drawn = tuple(map(str, values.get("groups", items))), str(values.get("unit", "item"))
             curve: tuple[Mapping[str, float], ...] = tuple(values.get("curve", ()))
+            rates = tuple(float(tried["learning_rate"]) for tried in values.get("sweep", ()))
+            chosen = float(values["learning_rate"]) if rates else None
+            expressions = tuple((int(deep), int(count)) for deep, count in values.get("expressions", ()))
             if not np.isfinite(scores).all() or len(drawn[0]) != len(items):
                 raise ValueError("an item has no score or no group")
+            if expressions and len(expressions) != len(items):
+                raise ValueError("an item has no expression")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
-        run = Run(*key, scores, tuple(items), *drawn, curve=curve)
+        run = Run(*key, scores, tuple(items), *drawn, curve=curve, learning_rate=chosen, rates=rates, expressions=expressions)
         runs.append(replace(run, note=str(values.get("note", "")), symbols=bool(values.get("symbols"))))
     runs += read_answers(answers)
     if not runs:
