@@ -188,7 +188,8 @@ def score_floors(puzzle: Puzzle, results: Path, seed: int, count: int) -> None:
     floors: dict[str, Floor] = {MAJORITY: lambda shown: np.tile(commonest, (len(shown), 1)), **puzzle.floors}
     details: dict[str, Any] = {"curve": []}
     if puzzle.name == "listops":
-        details["expressions"] = [[depth(signs), len(digits(signs))] for signs in map(written_signs, shown)]
+        expressions = map(written_signs, shown)
+        details["expressions"] = {str(i): [depth(signs), len(digits(signs))] for i, signs in enumerate(expressions)}
     for name, guess in floors.items():
         if not (run_folder(results, puzzle.name, name, seed) / "scores.json").is_file():
             write_scores(results, puzzle.name, "share", name, seed, _items((guess(shown) == targets).mean(1)), details)

@@ -152,7 +152,8 @@ def write_scores(
     card = {"task": task, "metric": metric, "arm": arm, "seed": seed, **details}
     units = drawn or BootstrapUnits("item", tuple((name,) for name in items))
     run = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), tuple(units.labels), units.name)
-    groups = {"groups": units.labels, "unit": units.name} if drawn else {}
+    by_item = dict(zip(items, units.labels, strict=True))
+    groups = {"groups": [by_item[name] for name in sorted(items)], "unit": units.name} if drawn else {}  # JSON sorts the items
     written = {"items": {name: list(pair) for name, pair in items.items()}} | groups
     write_json(run_folder(results, task, arm, seed) / "scores.json", card | written, checked=True)
     decisive = {name: value for name, value in card.items() if name != "training"}  # which says how long it took
@@ -220,11 +221,10 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
             curve: tuple[Mapping[str, float], ...] = tuple(values.get("curve", ()))
             rates = tuple(float(tried["learning_rate"]) for tried in values.get("sweep", ()))
             chosen = float(values["learning_rate"]) if rates else None
-            expressions = tuple((int(deep), int(count)) for deep, count in values.get("expressions", ()))
+            about = values.get("expressions", {})
+            expressions = tuple((int(deep), int(count)) for deep, count in (about[name] for name in items)) if about else ()
             if not np.isfinite(scores).all() or len(drawn[0]) != len(items):
                 raise ValueError("an item has no score or no group")
-            if expressions and len(expressions) != len(items):
-                raise ValueError("an item has no expression")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
         run = Run(*key, scores, tuple(items), *drawn, curve=curve, learning_rate=chosen, rates=rates, expressions=expressions)

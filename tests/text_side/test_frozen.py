@@ -153,9 +153,10 @@ def test_every_task_is_scored_with_its_floors_on_the_same_examples(checkpoint: A
     assert runs.keys() == {"frozen-0", "majority-0", "outer-operator-0"}
     assert {r.encoder for r in read_rows(tmp_path / "results.jsonl")} == {"frozen", "majority", "outer-operator"}
     shown, wanted = load_puzzle("listops", 12).tested(12)
-    scored = [share for _, share in runs["outer-operator-0"]["items"].values()]
-    assert scored == (operated(shown) == wanted)[:, 0].astype(float).tolist() and len(scored) == len(runs["frozen-0"]["items"])
-    assert runs["majority-0"]["expressions"][3] == [depth(written_signs(shown[3])), len(digits(written_signs(shown[3])))]
+    expected = (operated(shown) == wanted)[:, 0].astype(float)
+    assert {int(i): share for i, (_, share) in runs["outer-operator-0"]["items"].items()} == dict(enumerate(expected))
+    assert runs["frozen-0"]["items"].keys() == runs["outer-operator-0"]["items"].keys()
+    assert runs["majority-0"]["expressions"]["3"] == [depth(written_signs(shown[3])), len(digits(written_signs(shown[3])))]
 
 
 def test_dev_is_of_neither_training_nor_test() -> None:
