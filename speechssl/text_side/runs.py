@@ -150,10 +150,13 @@ def write_scores(
     score of the item stands in the second place. drawn: what intervals draw of the items; None: themselves.
     """
     card = {"task": task, "metric": metric, "arm": arm, "seed": seed, **details}
+    names = list(items)
+    order = sorted(range(len(names)), key=names.__getitem__)  # that of the items in JSON
+    items = {names[i]: items[names[i]] for i in order}
+    drawn = drawn and drawn.at(order)
     units = drawn or BootstrapUnits("item", tuple((name,) for name in items))
     run = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), tuple(units.labels), units.name)
-    by_item = dict(zip(items, units.labels, strict=True))
-    groups = {"groups": [by_item[name] for name in sorted(items)], "unit": units.name} if drawn else {}  # JSON sorts the items
+    groups = {"groups": units.labels, "unit": units.name} if drawn else {}
     written = {"items": {name: list(pair) for name, pair in items.items()}} | groups
     write_json(run_folder(results, task, arm, seed) / "scores.json", card | written, checked=True)
     decisive = {name: value for name, value in card.items() if name != "training"}  # which says how long it took
