@@ -120,6 +120,10 @@ if part 1; then
     if [ -n "$TEXT_MODEL" ]; then
       plateau text "$TEXT_MODEL" most-frequent "$seed"
       plateau text.scratch "$TEXT_MODEL" scratch "$seed" # the same shape from random weights
+      if [ -n "$(setting plain-mlm)" ]; then # the same shape and vocabulary, pre-trained on the text by MLM alone
+        speechssl pretrain text "$EXP/encoders/mlm-$seed" --text "$TEXT" --start "$TEXT_MODEL" --init default --seed "$seed" $(with mlm)
+        plateau text.mlm "$(encoder "mlm-$seed")" most-frequent "$seed"
+      fi
       for data in $(setting warm-up); do # DATA, or DATA/OPTION=VALUE of pretrain text
         arm=text.${data//[\/=]/.} options=${data#"${data%%/*}"}
         warm=$EXP/encoders/${arm/./-}-$seed
@@ -164,7 +168,7 @@ if part 3; then
       compute frozen
       compute statistics --init statistics
       compute default --init default
-      compute full --trained all
+      compute full --trained all --learning-rates $(setting full-rates) # the others' rate suits few weights
     done
   done
 fi

@@ -26,7 +26,9 @@ from speechssl.text_side.published import (
     ARTIFICIAL,
     CONVERTED,
     DUAL_NOTE,
+    FLOORS,
     FROZEN,
+    FROZEN_PAPER,
     GAIN,
     MEAN,
     PAPER,
@@ -134,6 +136,7 @@ TITLED = {  # what titles of tables begin with -> the part that they are of, the
     EQUAL_LOSS: 1,
     SYMBOL_TITLE: 2,
     "The frozen transformer": 3,
+    "ListOps": 3,
     "Mean reciprocal rank": 4,
     "Token translation": 4,
     "Zero-shot": 4,
@@ -221,6 +224,13 @@ def text_side_section(lectures: Lectures) -> Section:
     if symbols:
         caption = f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines across, where it has the task)."
         drawn.append((2, SYMBOL_TITLE, caption, symbol_bars(lectures, symbols)))
+    computed = [task for task in FROZEN if any(row.system == task for row in lectures.rows)]
+    if computed:
+        caption = (
+            f"Our accuracy (bars, means over seeds) beside that of {FROZEN_PAPER} (lines across, where it has the task) and the "
+            "highest floor, which needs no encoder (dotted)."
+        )
+        drawn.append((3, "The frozen transformer", caption, frozen_bars(lectures, computed)))
     if drawing := alignment_by_layer(lectures):
         caption = (
             "Mean reciprocal rank of translations among the words of the other language, as states are and less the mean of each."
@@ -277,26 +287,55 @@ def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
 
 
 def symbol_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
-    """Four bars a task, in the order of the lecture."""
+    return bars(lectures, tasks, SYMBOL_ARMS, SYMBOLS, SYMBOL_TITLE, "text-symbols")
+
+
+def frozen_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
+    return bars(lectures, tasks, list(FROZEN["listops"]), FROZEN, "The frozen transformer", "text-frozen")
+
+
+def mean_score(lectures: Lectures, task: str, arm: str) -> float | None:
+    """Over seeds; None where it was not run."""
+    seeds = [r.value for r in lectures.rows if (r.system, r.encoder) == (task, arm) and r.metric != GAIN]
+    return fmean(seeds) if seeds else None
+
+
+def highest_floor(lectures: Lectures, task: str) -> tuple[float, str] | None:
+    """Its score and its name; None where the task has none."""
+    floors = [(value, arm) for arm in FLOORS if (value := mean_score(lectures, task, arm)) is not None]
+    return max(floors, default=None)
+
+
+def bars(
+    lectures: Lectures,
+    tasks: Sequence[str],
+    arms: Sequence[str],
+    published: Mapping[str, Mapping[str, float | None]],
+    title: str,
+    name: str,
+) -> Drawing:
+    """Four bars a task, in the order of the lecture, with what is published of each, and the floor of the task."""
     texts = []
     with blank(2.4) as figure:
         ax = axes_at(figure, 0.55, 0.5, 7.9, 1.6)
         for n, task in enumerate(tasks):
-            for place, arm in enumerate(SYMBOL_ARMS):
+            for place, arm in enumerate(arms):
                 x = n + 0.2 * (place - 1.5)
-                ours = [r.value for r in lectures.rows if (r.system, r.encoder) == (task, arm) and r.metric != GAIN]
-                published = SYMBOLS.get(task, {}).get(arm)
-                if ours:
-                    ax.bar([x], [fmean(ours)], 0.18, color=Series("", "", "", place).colour, label=arm if n == 0 else None)
-                if published is not None:
-                    ax.plot([x - 0.09, x + 0.09], [published, published], color=INK, linewidth=1.6)
-                ends = f"{fmean(ours):.1f}" if ours else "–"
-                texts.append(f"{task} {arm} {ends}" + ("" if published is None else f" (published {published})"))
+                ours, theirs = mean_score(lectures, task, arm), published.get(task, {}).get(arm)
+                if ours is not None:
+                    ax.bar([x], [ours], 0.18, color=Series("", "", "", place).colour)
+                if theirs is not None:
+                    ax.plot([x - 0.09, x + 0.09], [theirs, theirs], color=INK, linewidth=1.6)
+                ends = "–" if ours is None else f"{ours:.1f}"
+                texts.append(f"{task} {arm} {ends}" + ("" if theirs is None else f" (published {theirs})"))
+            if floor := highest_floor(lectures, task):
+                ax.plot([n - 0.4, n + 0.4], [floor[0], floor[0]], color=MUTED, linestyle=":", linewidth=1.6)
+                texts.append(f"{task} floor {floor[1]} {floor[0]:.1f}")
         ax.set_xticks(range(len(tasks)), [shortened(task, 14) for task in tasks])
         ax.set_ylabel("score (%)")
-        legend(figure, [(Series("", "", arm, n), arm) for n, arm in enumerate(SYMBOL_ARMS)], (0.065, 1.0), ncols=4)
-        svg = svg_of(figure, "text-symbols")
-    return Drawing(svg, f"{SYMBOL_TITLE}. {'; '.join(texts)}.")
+        legend(figure, [(Series("", "", arm, n), arm) for n, arm in enumerate(arms)], (0.065, 1.0), ncols=4)
+        svg = svg_of(figure, name)
+    return Drawing(svg, f"{title}. {'; '.join(texts)}.")
 
 
 def gain_by_length(lectures: Lectures, tasks: Sequence[str]) -> Drawing | None:
@@ -380,6 +419,10 @@ def curves(lectures: Lectures, task: str) -> Drawing:
             texts.append(
                 f"{arm}: loss {losses[0]:.2f} to {losses[-1]:.2f}, {score_name.split(' ')[0]} {scores[0]:.1f} to {scores[-1]:.1f}"
             )
+        if floor := highest_floor(lectures, task):
+            for ax in panels[1:]:
+                ax.axhline(floor[0], color=MUTED, linestyle=":", linewidth=1.2)
+            texts.append(f"floor {floor[1]} {floor[0]:.1f} (dotted)")
         for ax, x, y in zip(panels, ("steps", "steps", "training loss"), ("training loss", score_name, score_name), strict=True):
             ax.set_xlabel(x)
             ax.set_title(y, loc="left", fontsize=8)

@@ -231,7 +231,7 @@ class ComputeOptions:
     training: TrainingOptions = group(TrainingOptions(2000, 1e-3, 50, **vars(PLAIN)), "training")
     batch: Count = option(32, BATCH)
     size: Count | None = option(
-        None, "bits of a string, or numbers in an expression; default: the paper's (1,000; 5; 512 tokens)", name="length"
+        None, "bits of a string, or places of an expression; default: the paper's (1,000; 5; 512 tokens)", name="length"
     )
     test: Count = option(500, "generated test examples; of images all are tested")
     evaluate_every: Whole = option(0, "steps between scores, for curves; 0: only at the end", name="eval_every")
@@ -245,11 +245,12 @@ class Compute:
     and the positions (arXiv 2103.05247). TASK: bit-memory (a string is shown again with half of its bits masked), bit-xor, listops
     (nested MIN, MAX, MED, SUM_MOD), digits (scikit-learn's 8 x 8 images), or a local folder of MNIST (idx files) or CIFAR-10
     (binary version). Starts: pretrained; statistics (random weights with the mean and variance of each pre-trained matrix);
-    default (the encoder's own initialisation). --trained all trains everything.
+    default (the encoder's own initialisation). --trained all trains everything. RESULTS gets the floors of the task as well: what
+    needs no encoder, on the same test examples.
 
       speechssl text compute bit-memory minilm exp/text_side --arm frozen
       speechssl text compute listops minilm exp/text_side --arm statistics --init statistics --seed 1
-      speechssl text compute digits minilm exp/text_side --arm full --trained all
+      speechssl text compute digits minilm exp/text_side --arm full --trained all --learning-rates 1e-3 3e-4 1e-4
     """
 
     task: str = argument("bit-memory, bit-xor, listops, digits, or a folder of MNIST or CIFAR-10")
@@ -258,14 +259,21 @@ class Compute:
     arm: str = option(MISSING, ARM)
     init: Init = option("pretrained", "where the weights begin")
     trained: Trained = option("frozen", TRAINED)
+    learning_rates: tuple[Amount, ...] = option(
+        (),
+        "train with each of these learning rates and take the one that is best on dev: as many other generated examples as are "
+        "tested, or a tenth of the training images, on which nothing is trained then; default: --learning-rate",
+        least=1,
+    )
     device: str = option("auto", DEVICE)
     options: ComputeOptions = group(ComputeOptions(), "training")
 
     def run(self) -> None:
-        from speechssl.text_side.frozen import compute
+        from speechssl.text_side.frozen import Setting, compute
 
         use_device(self.device)
-        print(compute(self.task, self.encoder, self.results, self.arm, self.init, self.trained, self.options))
+        start = Setting(self.encoder, self.init, self.trained)
+        print(compute(self.task, self.results, self.arm, start, self.options, self.learning_rates))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,14 +5,16 @@ The encoders here see both ways, and are any text encoder of Hugging Face; the p
 Tasks (its section 2.1): of bit memory five strings are shown and then one of them with half of its bits masked (0 where the others
 are -1 or 1), which is to be written whole; of bit XOR two strings; ListOps (1804.06028) are nested MIN, MAX, MED and SUM_MOD of
 digits; images come in patches.
+Floors need no encoder: copying what is shown, the outer operator over all digits, the nearest mean image, and at every place the
+commonest answer of training. They are scored on the same test examples, and are rows as the arms are.
 Letters: B sequences, T places, F what is read at a place, O places that are written, C classes of one, H width of the encoder.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +32,28 @@ from speechssl.finetuning import train_only, trained_parameters
 from speechssl.io import hash_bytes, stage
 from speechssl.text_side.config import ComputeOptions
 from speechssl.text_side.objectives import check_length
+from speechssl.text_side.published import COPY, MAJORITY, NEAREST, OUTER, VOTE
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, write_scores
 from speechssl.textlm import load_text_encoder, make_encoder, without_dropout
 from speechssl.trainer import Batch, check_share
 
 STRINGS, PLACE = 5, 50  # strings of bit memory; bits at a place
 OPERATORS = ("MIN", "MAX", "MED", "SUM_MOD")
-ANSWERED = 2**31  # seed of the test examples, which no training step has
+ANSWERED = 2**31  # seed of the test examples, which no training step has; the next is that of dev
+COUNTED = 2000  # generated training examples whose answers are counted for the commonest
+DEV = 0.1  # of the training images, where a learning rate is chosen
 TASKS = ("bit-memory", "bit-xor", "listops", "digits")
+
+
+Examples = tuple[np.ndarray, np.ndarray]  # (n, T, F) what is shown, (n, O) what is to be written
+Floor = Callable[[np.ndarray], np.ndarray]  # (n, T, F) -> (n, O)
 
 
 @dataclass(frozen=True)
 class Puzzle:
-    """A task. make: examples (n, T, F) with what is to be written (n, O), from a generator of random numbers and n; or tables.
+    """A task. make: examples, from a generator of random numbers and n; or tables.
 
-    written: O, the last places; classes: C.
+    written: O, the last places; classes: C. floors: answers that need no encoder, by name.
     """
 
     name: str
@@ -52,67 +61,142 @@ class Puzzle:
     places: int  # T
     written: int
     classes: int
-    make: Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]] | None = None
-    train: tuple[np.ndarray, np.ndarray] | None = None
-    test: tuple[np.ndarray, np.ndarray] | None = None
+    make: Callable[[np.random.Generator, int], Examples] | None = None
+    train: Examples | None = None
+    test: Examples | None = None
     per_place: int = 1  # what is written at one place: bits
+    floors: Mapping[str, Floor] = field(default_factory=dict)
 
-    def batch(self, step: int, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    def batch(self, step: int, size: int, seed: int) -> Examples:
         if self.make is not None:
             return self.make(np.random.default_rng([seed, step]), size)
         assert self.train
         numbers, _ = draw_batch(step, len(self.train[0]), size, seed)
         return self.train[0][numbers], self.train[1][numbers]
 
-    def tested(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def tested(self, count: int) -> Examples:
         """The same for all arms and seeds."""
         if self.make is not None:
             return self.make(np.random.default_rng(ANSWERED), count)
         assert self.test
         return self.test
 
+    def with_dev(self, count: int) -> tuple[Puzzle, Examples]:
+        """The task without what is then dev, and dev: a tenth of the images to train on, or so many other generated examples."""
+        if self.make is not None:
+            return self, self.make(np.random.default_rng(ANSWERED + 1), count)
+        assert self.train
+        first = len(self.train[0]) - max(1, round(DEV * len(self.train[0])))
+        shown, written = self.train
+        return replace(self, train=(shown[:first], written[:first])), (shown[first:], written[first:])
 
-def compute(task: str, encoder: str, results: Path, arm: str, init: str, trained: str, o: ComputeOptions) -> str:
-    """Train (once) and test; a line that says what came out. Raises InputError for a task or an encoder that cannot be had."""
+    def commonest(self) -> np.ndarray:
+        """(O,) the answers that are commonest in training, place by place."""
+        written = self.make(np.random.default_rng(0), COUNTED)[1] if self.make else self.train[1] if self.train else None
+        assert written is not None
+        return np.array([np.bincount(answers, minlength=self.classes).argmax() for answers in written.T])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an arm begins as, and which of its weights are trained."""
+
+    encoder: str
+    init: str
+    trained: str
+
+
+def compute(task: str, results: Path, arm: str, start: Setting, o: ComputeOptions, rates: Sequence[float] = ()) -> str:
+    """Train (once) and test, and score the floors of the task; a line that says what came out.
+
+    rates: learning rates of which the best on dev is taken. Raises InputError for a task or an encoder that cannot be had.
+    """
     check_share(o.batch)
     puzzle, seed = load_puzzle(task, o.size), o.training.seed
-    folder, identity = run_folder(results, puzzle.name, arm, seed), encoder_named(encoder)
+    folder, identity = run_folder(results, puzzle.name, arm, seed), encoder_named(start.encoder)
     data = hash_bytes(*(x.tobytes() for part in (puzzle.train, puzzle.test) if part for x in part))
-    with stage(folder, {"task": puzzle.name, "data": data, "init": init, "trained": trained} | identity, settings(o)) as step:
+    inputs = {"task": puzzle.name, "data": data, "init": start.init, "trained": start.trained} | identity
+    options = settings(o) | ({"learning_rates": list(rates)} if rates else {})
+    with stage(folder, inputs, options) as step:
         if step.done:
             card = step.card
         else:
-            body, _ = load_text_encoder(encoder)
-            check_length(puzzle.places, body, f"places ({puzzle.name})", encoder, fewest=1)
-            body = begin(body, init, seed)
-            torch.manual_seed(seed)
-            model = Computer(without_dropout(body.train()), puzzle)
-            train_only(model.encoder, trained)
-            inputs, targets = puzzle.tested(o.test)
+            model, details = choose_rate(puzzle, start, o, rates, folder) if rates else train(puzzle, start, o, folder)
+            shares = right(model, puzzle.tested(o.test), o.batch)
+            details |= identity | {"init": start.init, "trained": start.trained, "options": options}
+            details["trained_parameters"] = trained_parameters(model)
+            card = step.finish(write_scores(results, puzzle.name, "share", arm, seed, _items(shares), details))
+    score_floors(puzzle, results, seed, o.test)
+    return f"{folder}: {puzzle.name} {card['value']:.1f} % right ({arm}, seed {seed})"
 
-            def batches(step: int) -> Batch:
-                shown, targets = puzzle.batch(step, o.batch, seed)
-                return {"shown": torch.from_numpy(shown), "targets": torch.from_numpy(targets)}
 
-            @torch.inference_mode()
-            def right() -> np.ndarray:
-                """(n,) share of what is right of every test example."""
-                model.eval()
-                device, shares = next(model.parameters()).device, []
-                for first in range(0, len(inputs), o.batch):
-                    logits = model.logits(torch.from_numpy(inputs[first : first + o.batch]).to(device))
-                    guessed = logits.argmax(-1).cpu().numpy()
-                    shares.append((guessed == targets[first : first + o.batch]).mean(1))
-                return np.concatenate(shares)
+def train(puzzle: Puzzle, start: Setting, o: ComputeOptions, folder: Path) -> tuple[Computer, dict[str, Any]]:
+    """The model, and how its training went. folder: for its checkpoints."""
+    body, _ = load_text_encoder(start.encoder)
+    check_length(puzzle.places, body, f"places ({puzzle.name})", start.encoder, fewest=1)
+    seed = o.training.seed
+    body = begin(body, start.init, seed)
+    torch.manual_seed(seed)
+    model = Computer(without_dropout(body.train()), puzzle)
+    train_only(model.encoder, start.trained)
 
-            result, curve = fit_and_score(
-                model, batches, o.training, folder / "checkpoints", lambda: float(right().mean()), o.evaluate_every
-            )
-            items = {str(i): (1.0, float(share)) for i, share in enumerate(right())}
-            counts = {"trained_parameters": trained_parameters(model)}
-            details = identity | {"init": init, "trained": trained, "options": settings(o), "training": result, "curve": curve}
-            card = step.finish(write_scores(results, puzzle.name, "share", arm, seed, items, details | counts))
-        return f"{folder}: {puzzle.name} {card['value']:.1f} % right ({arm}, seed {seed})"
+    def batches(step: int) -> Batch:
+        shown, targets = puzzle.batch(step, o.batch, seed)
+        return {"shown": torch.from_numpy(shown), "targets": torch.from_numpy(targets)}
+
+    def score() -> float:
+        return float(right(model, puzzle.tested(o.test), o.batch).mean())
+
+    result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", score, o.evaluate_every)
+    return model, {"training": result, "curve": curve}
+
+
+def choose_rate(
+    puzzle: Puzzle, start: Setting, o: ComputeOptions, rates: Sequence[float], folder: Path
+) -> tuple[Computer, dict[str, Any]]:
+    """As `train`, at the learning rate that is best on dev, which no training and no test has; with the scores of all."""
+    puzzle, dev = puzzle.with_dev(o.test)
+    tried: list[dict[str, float]] = []
+    best: tuple[Computer, dict[str, Any]] | None = None
+    for rate in rates:
+        tuned = replace(o, training=replace(o.training, learning_rate=rate))
+        model, details = train(puzzle, start, tuned, folder / "sweep" / f"learning-rate={rate:g}")
+        score = float(right(model, dev, o.batch).mean())
+        if best is None or score > max(each["score"] for each in tried):
+            best = model, details | {"learning_rate": rate}
+        tried.append({"learning_rate": rate, "score": score})
+    assert best
+    return best[0], best[1] | {"sweep": tried, "chosen_on": {"split": "dev", "items": len(dev[0])}}
+
+
+@torch.inference_mode()
+def right(model: Computer, examples: Examples, batch: int) -> np.ndarray:
+    """(n,) share of what is right of every example."""
+    model.eval()
+    inputs, targets = examples
+    device, shares = next(model.parameters()).device, []
+    for first in range(0, len(inputs), batch):
+        logits = model.logits(torch.from_numpy(inputs[first : first + batch]).to(device))
+        shares.append((logits.argmax(-1).cpu().numpy() == targets[first : first + batch]).mean(1))
+    return np.concatenate(shares)
+
+
+def score_floors(puzzle: Puzzle, results: Path, seed: int, count: int) -> None:
+    """Score every floor of the task (once) on the test examples, with this seed as well, so that arms are compared with them."""
+    shown, targets = puzzle.tested(count)
+    commonest = puzzle.commonest()
+    floors: dict[str, Floor] = {MAJORITY: lambda shown: np.tile(commonest, (len(shown), 1)), **puzzle.floors}
+    details: dict[str, Any] = {"curve": []}
+    if puzzle.name == "listops":
+        expressions = map(written_signs, shown)
+        details["expressions"] = {str(i): [depth(signs), len(digits(signs))] for i, signs in enumerate(expressions)}
+    for name, guess in floors.items():
+        if not (run_folder(results, puzzle.name, name, seed) / "scores.json").is_file():
+            write_scores(results, puzzle.name, "share", name, seed, _items((guess(shown) == targets).mean(1)), details)
+
+
+def _items(shares: np.ndarray) -> dict[str, tuple[float, float]]:
+    return {str(i): (1.0, float(share)) for i, share in enumerate(shares)}
 
 
 # ---- where it begins, and what it is
@@ -168,9 +252,9 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
         place = min(PLACE, bits)
         if bits % place:
             raise InputError(f"strings of {bits} bits cannot be shown {place} at a time; give --length as a multiple of {PLACE}")
-        return Puzzle(
-            task, place, (STRINGS + 1) * bits // place, bits, 2, lambda rng, n: _memory(rng, n, bits, place), per_place=place
-        )
+        floors: dict[str, Floor] = {COPY: copied, VOTE: voted}
+        places = (STRINGS + 1) * bits // place
+        return Puzzle(task, place, places, bits, 2, lambda rng, n: _memory(rng, n, bits, place), per_place=place, floors=floors)
     if task == "bit-xor":
         bits = size or 5
         return Puzzle(task, 1, 2 * bits, bits, 2, lambda rng, n: _xor(rng, n, bits))
@@ -178,14 +262,15 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
         places = size or 512
         if places < 8:
             raise InputError(f"--length {places} is too short for an expression of ListOps; give at least 8 places")
-        return Puzzle(task, len(_SIGNS) + 1, places, 1, 10, lambda rng, n: _listops(rng, n, places))
+        floors = {OUTER: operated}
+        return Puzzle(task, len(_SIGNS) + 1, places, 1, 10, lambda rng, n: _listops(rng, n, places), floors=floors)
     if size is not None:
         raise InputError(f"images have their own size; leave out --length for {task}")
     if task == "digits":
         from sklearn.datasets import load_digits
 
-        digits = load_digits()
-        images, labels = digits.images.astype(np.float32)[..., None] / 16, digits.target
+        loaded = load_digits()
+        images, labels = loaded.images.astype(np.float32)[..., None] / 16, loaded.target
         order = np.random.default_rng(0).permutation(len(images))
         return _images(task, images[order], labels[order], len(images) - len(images) // 4, patch=2)
     folder = Path(task)
@@ -204,6 +289,19 @@ def _memory(rng: np.random.Generator, n: int, bits: int, place: int) -> tuple[np
     masked = np.where(rng.random((n, bits)) < 0.5, 0, 2 * target - 1)
     shown = np.concatenate([2 * strings - 1, masked[:, None]], axis=1).reshape(n, -1, place)
     return shown.astype(np.float32), target
+
+
+def copied(shown: np.ndarray) -> np.ndarray:
+    """Bits that are shown of the string, and 0 where they are masked."""
+    last = shown.reshape(len(shown), STRINGS + 1, -1)[:, -1]
+    return (last > 0).astype(np.int64)
+
+
+def voted(shown: np.ndarray) -> np.ndarray:
+    """Bits that are shown of the string, and where they are masked what most of the strings have there."""
+    strings = shown.reshape(len(shown), STRINGS + 1, -1)
+    most = np.sign(strings[:, :STRINGS].sum(1))  # their number is odd
+    return (np.where(strings[:, -1] == 0, most, strings[:, -1]) > 0).astype(np.int64)
 
 
 def _xor(rng: np.random.Generator, n: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
@@ -252,6 +350,41 @@ def _listops(rng: np.random.Generator, n: int, places: int) -> tuple[np.ndarray,
     return shown, labels
 
 
+def written_signs(shown: np.ndarray) -> list[str]:
+    """The expression of one example (T, F)."""
+    return [_SIGNS[i] for i in shown.argmax(1) if i < len(_SIGNS)]
+
+
+def digits(signs: Sequence[str]) -> list[int]:
+    return [int(sign) for sign in signs if sign.isdigit()]
+
+
+def depth(signs: Sequence[str]) -> int:
+    """How many operators lie around a digit at most."""
+    opened = np.cumsum([sign.startswith("[") - (sign == "]") for sign in signs])
+    return int(opened.max())
+
+
+def operated(shown: np.ndarray) -> np.ndarray:
+    """The outer operator over all digits; the brackets within are ignored."""
+    guesses = [evaluate(signs[0][1:], digits(signs)) for signs in map(written_signs, shown)]
+    return np.array(guesses, np.int64)[:, None]
+
+
+def nearest_means(train: Examples) -> Floor:
+    """The class whose mean image is the nearest."""
+    shown, labels = train[0].reshape(len(train[0]), -1), train[1][:, 0]
+    classes = np.unique(labels)
+    means = np.stack([shown[labels == label].mean(0) for label in classes])
+
+    def floor(shown: np.ndarray) -> np.ndarray:
+        flat = shown.reshape(len(shown), -1)
+        distances = (means**2).sum(1) - 2 * flat @ means.T  # but for what is the same for all classes
+        return classes[distances.argmin(1)][:, None]
+
+    return floor
+
+
 def _images(name: str, images: np.ndarray, labels: np.ndarray, train: int, patch: int) -> Puzzle:
     """images: (n, height, width, colours) in [0, 1], of which the first `train` are to train on."""
     n, height, width, colours = images.shape
@@ -259,7 +392,8 @@ def _images(name: str, images: np.ndarray, labels: np.ndarray, train: int, patch
     shown = np.ascontiguousarray(cut.reshape(n, -1, patch * patch * colours), np.float32)
     labels = labels.astype(np.int64)[:, None]
     parts = (shown[:train], labels[:train]), (shown[train:], labels[train:])
-    return Puzzle(name, shown.shape[2], shown.shape[1], 1, 10, train=parts[0], test=parts[1])
+    floors = {NEAREST: nearest_means(parts[0])}
+    return Puzzle(name, shown.shape[2], shown.shape[1], 1, 10, train=parts[0], test=parts[1], floors=floors)
 
 
 def _mnist(folder: Path) -> tuple[np.ndarray, np.ndarray, int] | None:

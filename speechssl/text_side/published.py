@@ -65,6 +65,14 @@ FROZEN: dict[str, dict[str, float | None]] = {  # task -> arm -> accuracy in per
     "mnist": {"frozen": 98.0, "statistics": 97.2, "default": 91.7, "full": None},
     "cifar-10": {"frozen": 72.1, "statistics": 56.5, "default": 61.7, "full": 70.3},
 }
+COPY, VOTE, OUTER, NEAREST, MAJORITY = "copy-shown", "copy-and-vote", "outer-operator", "nearest-mean", "majority"
+FLOORS = {  # arms that are no encoder -> what they answer
+    MAJORITY: "at every place the commonest answer of training",
+    COPY: "the bits that are shown, 0 where they are masked",
+    VOTE: "the bits that are shown, where they are masked those that most of the strings have",
+    OUTER: "the outer operator over all digits, brackets ignored",
+    NEAREST: "the class whose mean training image is nearest",
+}
 FROZEN_NOTE = f"Published: {FROZEN_PAPER}, GPT-2 of 12 layers, tasks of the paper's size."
 
 ALIGNMENT, CONVERTED, PRECISION = "alignment", "converted", "precision"  # what tasks of languages begin with
@@ -174,6 +182,8 @@ def claims_of(cells: Mapping[tuple[str, str], Sequence[Run]]) -> Iterator[Claim]
             if published["frozen"] is None or published["frozen"] != published[arm]:  # else there is nothing to agree with
                 says = "frozen text layers compute more than " + ("untrained ones" if arm == "default" else "their statistics")
                 yield Claim(3, says, _both(FROZEN, task, "frozen", arm), (task,), "frozen", arm, 1)
+        if floor := best_floor(cells, task):
+            yield Claim(3, "frozen text layers compute more than what needs no encoder", "–", (task,), "frozen", floor, 1)
     layers = [task for task in tasks if re.fullmatch(rf"{ALIGNMENT}-\d+", task) and (task, "bilingual") in cells]
     if layers:
         best = max(layers, key=lambda task: estimate(cells[task, "bilingual"]).value)
@@ -192,6 +202,21 @@ def claims_of(cells: Mapping[tuple[str, str], Sequence[Run]]) -> Iterator[Claim]
         for arm in ("english", "text"):
             yield Claim(7, "from a text start the end lies in a wider valley", "pictures", (f"{kind}-{RISE}",), arm, SCRATCH, -1)
             yield Claim(7, "from a text start there is no hill on the way", "pictures", (f"{kind}-{HILL}",), arm, "", 0)
+
+
+def best_floor(cells: Mapping[tuple[str, str], Sequence[Run]], task: str) -> str:
+    """The floor with the highest score; "" where none was scored."""
+    floors = [arm for arm in FLOORS if (task, arm) in cells]
+    return max(floors, key=lambda arm: estimate(cells[task, arm]).value, default="")
+
+
+def above_floor(cells: Mapping[tuple[str, str], Sequence[Run]], task: str, arm: str, seed: int) -> bool:
+    """Whether the interval of the difference says so; true where there is no floor."""
+    floor = best_floor(cells, task)
+    if not floor or not {run.seed for run in cells[task, arm]} & {run.seed for run in cells[task, floor]}:
+        return True
+    low = estimate(cells[task, arm], cells[task, floor], seed).interval.ends[0]
+    return low is not None and low > 0
 
 
 def _both(published: Mapping[str, Mapping[str, float | None]], task: str, arm: str, other: str) -> str:
@@ -224,10 +249,14 @@ def agreement(runs: Iterable[Run], seed: int = 0) -> list[Table]:
             arms += f" against {claim.over}"
             ours = f"{first.value:.{digits}f} against {second.value:.{digits}f}: {ours}"
         judged = verdict(claim.sign, *gain.ends, MARGIN_NATS if metric in DECIMALS else MARGIN)
+        task, floor = tasks[0], best_floor(cells, tasks[0])
+        if floor and claim.over not in FLOORS and not above_floor(cells, task, claim.arm, seed):
+            judged += f"; {claim.arm} is not above the floor {floor}"
         rows.append((claim.part, claim.says, f"{', '.join(tasks)}: {arms}", claim.published, ours, judged))
     note = (
         "Ours: score, and difference on the same seeds and items, with 95 % intervals, which decide. That there is nothing (no "
-        f"gain, no hill) is confirmed where the interval ends below {MARGIN:g} points or {MARGIN_NATS:g} nats."
+        f"gain, no hill) is confirmed where the interval ends below {MARGIN:g} points or {MARGIN_NATS:g} nats. A score that "
+        "is not above the floor of its task, by the interval of their difference, needs no encoder."
     )
     columns = ("part", "what the lectures say", "task: start", "published", "ours", "agrees?")
     return [Table(AGREEMENT, columns, tuple(rows), note)] if rows else []

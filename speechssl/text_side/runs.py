@@ -163,6 +163,10 @@ def write_scores(
     score of the item stands in the second place. drawn: what intervals draw of the items; None: themselves.
     """
     card = {"task": task, "metric": metric, "arm": arm, "seed": seed, **details}
+    names = list(items)
+    order = sorted(range(len(names)), key=names.__getitem__)  # that of the items in JSON
+    items = {names[i]: items[names[i]] for i in order}
+    drawn = drawn and drawn.at(order)
     units = drawn or BootstrapUnits("item", tuple((name,) for name in items))
     run = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), units)
     groups = {"groups": units.labels, "unit": units.name, "askers": units.askers, "about": units.about} if drawn else {}
@@ -190,7 +194,9 @@ def _arrays(items: Mapping[str, Sequence[float]]) -> tuple[np.ndarray, np.ndarra
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """columns: (S, C) of S items; units: what is drawn of them. curve: as of `fit_and_score`; symbols: the task is no text."""
+    """columns: (S, C) of S items; units: what is drawn of them. curve: as of `fit_and_score`; symbols: the task is no text.
+    learning_rate: that was chosen on dev, of `rates`. expressions: depth and number of digits of every item, of ListOps.
+    """
 
     task: str
     arm: str
@@ -202,11 +208,15 @@ class Run:
     note: str = ""
     curve: tuple[Mapping[str, float], ...] = ()
     symbols: bool = False
+    learning_rate: float | None = None
+    rates: tuple[float, ...] = ()
+    expressions: tuple[tuple[int, int], ...] = ()
 
     def only(self, items: Sequence[str]) -> Run:
         place = {name: i for i, name in enumerate(self.items)}
         rows = [place[name] for name in items]
-        return replace(self, columns=self.columns[rows], items=tuple(items), units=self.units.at(rows))
+        expressions = tuple(self.expressions[i] for i in rows) if self.expressions else ()
+        return replace(self, columns=self.columns[rows], items=tuple(items), units=self.units.at(rows), expressions=expressions)
 
 
 def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
@@ -229,11 +239,15 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
                 str(values.get("about", "")),
             )
             curve: tuple[Mapping[str, float], ...] = tuple(values.get("curve", ()))
+            rates = tuple(float(tried["learning_rate"]) for tried in values.get("sweep", ()))
+            chosen = float(values["learning_rate"]) if rates else None
+            about = values.get("expressions", {})
+            expressions = tuple((int(deep), int(count)) for deep, count in (about[name] for name in items)) if about else ()
             if not np.isfinite(scores).all() or {len(items)} != {len(units.groups), len(units.askers) or len(items)}:
                 raise ValueError("an item has no score or no group")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
-        run = Run(*key, scores, tuple(items), units, curve=curve)
+        run = Run(*key, scores, tuple(items), units, curve=curve, learning_rate=chosen, rates=rates, expressions=expressions)
         runs.append(replace(run, note=str(values.get("note", "")), symbols=bool(values.get("symbols"))))
     runs += read_answers(answers)
     if not runs:

@@ -22,6 +22,7 @@ from speechssl.text_side.published import (
     CROSS,
     CROSS_PAPER,
     DUAL_NOTE,
+    FLOORS,
     FROZEN,
     FROZEN_NOTE,
     GAIN,
@@ -127,7 +128,8 @@ def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: in
     own_table = [task for task in scored.metrics if has_own_table(task) or task in scored.symbols]
     scores = [score_table(scored)] if len(own_table) < len(scored.metrics) else []
     gains = [gain_table(scored, baseline)] if any(not has_own_table(task) for task, _ in (*scored.gains, *scored.apart)) else []
-    learned = [*equal_loss_tables(runs), *frozen_table(scored), *plateau_table(runs)]
+    frozen = [*frozen_table(scored, runs), *depth_table(runs, seed)]
+    learned = [*equal_loss_tables(runs), *frozen, *plateau_table(runs)]
     tables = [*agreement(every, seed), *scores, *gains, *symbol_table(scored), *learned, *unit_lm_table(scored, baseline)]
     tables += [*read_continuations(results), *surface_tables(scored, baseline)]
     tables += language_tables(results, every, list(read_answers(answers, "em")), seed)
@@ -152,13 +154,62 @@ def gain_table(scored: Gains, baseline: str) -> Table:
     return Table(title, columns, tuple(rows), _note(scored.gains, tasks, scored.lacking(tasks, baseline), NOTE))
 
 
-def frozen_table(scored: Gains) -> list[Table]:
-    """The lecture's table of the frozen transformer; none where nothing of it was run."""
+def frozen_table(scored: Gains, runs: Sequence[Run]) -> list[Table]:
+    """The lecture's table of the frozen transformer, with its floors; none where nothing of it was run."""
     tasks = [task for task in FROZEN if task in scored.metrics]
     if not tasks:
         return []
-    rows = _beside_published(scored, tasks, scored.arms, FROZEN)
-    return [Table("The frozen transformer, accuracy", ("start", *tasks), rows, _note(scored.scores, tasks, FROZEN_NOTE))]
+    rows = _beside_published(scored, tasks, floors_last(scored.arms), FROZEN)
+    note = _note(scored.scores, tasks, floors_note(scored.arms), rates_note(runs), FROZEN_NOTE)
+    return [Table("The frozen transformer, accuracy", ("start", *tasks), rows, note)]
+
+
+def floors_last(arms: Iterable[str]) -> list[str]:
+    return sorted(arms, key=lambda arm: list(FLOORS).index(arm) if arm in FLOORS else -1)
+
+
+def floors_note(arms: Sequence[str]) -> str:
+    floors = "; ".join(f"{arm}, {what}" for arm, what in FLOORS.items() if arm in arms)
+    return floors and f"Floors, which are no encoders: {floors}."
+
+
+def rates_note(runs: Iterable[Run]) -> str:
+    """The learning rates that were chosen on dev; "" where none was."""
+    chosen: dict[tuple[str, tuple[float, ...]], dict[str, list[str]]] = {}
+    for run in sorted(runs, key=lambda run: run.seed):
+        if run.learning_rate is not None:
+            tasks = chosen.setdefault((run.arm, run.rates), {})
+            tasks.setdefault(run.task, []).append(f"{run.learning_rate:g}")
+    sentences = []
+    for (arm, rates), tasks in chosen.items():
+        best = "; ".join(f"{task} {', '.join(seeds)}" for task, seeds in tasks.items())
+        sentences.append(f"{arm}: learning rate chosen on dev, for each seed, of {', '.join(f'{r:g}' for r in rates)}: {best}.")
+    return " ".join(sentences)
+
+
+def depth_table(runs: Sequence[Run], seed: int = 0) -> list[Table]:
+    """ListOps by how deep the expressions are; none where no floor says it."""
+    runs = [run for run in runs if run.task == "listops"]
+    described = next((run for run in runs if run.expressions), None)
+    if described is None:
+        return []
+    items = dict(zip(described.items, described.expressions, strict=True))
+    groups = {f"depth {deep}": [i for i, (d, _) in items.items() if d == deep] for deep in sorted({d for d, _ in items.values()})}
+    groups["all"] = list(items)
+    digits: list[Any] = ["digits, mean"]
+    digits += [f"{fmean(items[i][1] for i in group):.1f}" for group in groups.values()]
+    rows = [tuple(digits)]
+    cells = cells_of(runs)
+    for arm in floors_last(in_order(arm for _, arm in cells)):
+        row: list[Any] = [arm]
+        for group in groups.values():
+            common = [run for run in cells["listops", arm] if set(group) <= set(run.items)]
+            parts = [run.only(group) for run in common]
+            row.append(interval_text(estimate(parts, seed=seed).interval.percent) if parts else None)
+        rows.append(tuple(row))
+    heads = (f"{name} ({len(group)} expressions)" for name, group in groups.items())
+    note = "Percent. Depth: how many operators lie around a digit at most."
+    return [Table("ListOps by depth", ("start", *heads), tuple(rows), note)]
 
 
 def symbol_table(scored: Gains) -> list[Table]:

@@ -41,9 +41,16 @@ def test_the_chart_stands_in_the_lectures_order_beside_what_was_published() -> N
 
 
 def test_tables_stand_in_the_order_of_the_lectures_parts() -> None:
-    titles = ("Scores", "Loss surfaces: dual", "Token translation: examples", "Test score at equal training loss, symbols", "Other")
+    titles = (
+        "Scores",
+        "Loss surfaces: dual",
+        "ListOps by depth",
+        "Token translation: examples",
+        "Test score at equal training loss, symbols",
+        "Other",
+    )
     found = [table.title for table in in_parts(Table(title, ("start",), ()) for title in titles)]
-    assert [title.partition(",")[0] for title in found] == ["Other", "Part 1", "Part 2", "Part 4", "Part 7"]
+    assert [title.partition(",")[0] for title in found] == ["Other", "Part 1", "Part 2", "Part 3", "Part 4", "Part 7"]
     assert found[-1] == "Part 7, loss surfaces: Loss surfaces: dual"
 
 
@@ -51,6 +58,22 @@ def test_without_a_gain_beyond_its_interval_the_page_says_so() -> None:
     found = Lectures((row("order", "random", 1.0, -1.0, 3.0),))
     assert text_side_section(found).summary == "No start gains over scratch on order by more than its interval."
     assert text_side_section(Lectures()) == text_side_section(Lectures(())) and not text_side_section(Lectures()).figures
+
+
+def test_the_highest_floor_is_drawn_beside_the_frozen_transformer() -> None:
+    scores = {("frozen", 0): 44.0, ("frozen", 1): 46.0, ("default", 0): 31.0, ("majority", 0): 12.0, ("outer-operator", 0): 45.6}
+    rows = tuple(
+        Row("listops", arm, CONDITION, None, "share", value, value - 4, value + 4, 500, seed, "x", "item", 500)
+        for (arm, seed), value in scores.items()
+    )
+    points = [[(10.0, 2.0, 0.3), (20.0, 1.5, 0.45)]]
+    section = text_side_section(Lectures(rows, {("listops", "frozen"): points}))
+    figures = {title: drawing.alt for title, _, drawing in section.figures if drawing}
+    bars = figures["Part 3, the frozen transformer: The frozen transformer"]
+    assert "listops frozen 45.0 (published 38.4)" in bars and "listops floor outer-operator 45.6" in bars
+    assert (
+        "floor outer-operator 45.6 (dotted)" in figures["Part 3, the frozen transformer: listops: optimisation and generalisation"]
+    )
 
 
 def test_curves_are_means_over_the_steps_of_all_seeds() -> None:

@@ -18,7 +18,21 @@ from speechssl.errors import InputError
 from speechssl.io import read_json
 from speechssl.results import read_rows
 from speechssl.text_side.config import ComputeOptions
-from speechssl.text_side.frozen import begin, compute, evaluate, expression, load_puzzle
+from speechssl.text_side.frozen import (
+    Setting,
+    begin,
+    compute,
+    copied,
+    depth,
+    digits,
+    evaluate,
+    expression,
+    load_puzzle,
+    operated,
+    voted,
+    written_signs,
+)
+from speechssl.text_side.runs import read_runs
 from speechssl.textlm import load_text_encoder
 
 
@@ -84,6 +98,89 @@ def test_digits_are_patches_of_real_images() -> None:
     assert len(puzzle.train[0]) + len(puzzle.test[0]) == 1797 and puzzle.train[0].max() == 1
 
 
+def shown_expression(written: str, places: int = 14) -> np.ndarray:
+    """(1, T, F) as `listops` shows it."""
+    signs = [*map(str, range(10)), "[MIN", "[MAX", "[MED", "[SUM_MOD", "]"]
+    numbers = [signs.index(sign) for sign in written.split()]
+    return np.eye(len(signs) + 1, dtype=np.float32)[[len(signs)] * (places - len(numbers)) + numbers][None]
+
+
+@pytest.mark.parametrize(
+    ("written", "guess", "deep", "count"),
+    [
+        ("[MAX 2 9 [MIN 4 7 ] 0 ]", 9, 2, 5),
+        ("[MIN 5 [MAX 1 8 ] ]", 1, 2, 3),  # which has the value 5
+        ("[SUM_MOD 7 [MED 8 [MAX 6 3 ] ] ]", 4, 3, 4),
+        ("[MED 1 4 ]", 2, 1, 2),
+    ],
+)
+def test_the_floor_of_listops_is_the_outer_operator_over_all_digits(written: str, guess: int, deep: int, count: int) -> None:
+    shown = shown_expression(written)
+    signs = written_signs(shown[0])
+    assert operated(shown).tolist() == [[guess]]
+    assert signs == written.split() and depth(signs) == deep and len(digits(signs)) == count
+
+
+def test_the_floors_of_bit_memory_copy_what_is_shown_and_vote_where_it_is_masked() -> None:
+    strings = [[1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1], [-1, 1, -1, -1], [-1, 1, 1, -1]]
+    shown = np.array([[*strings, [0, -1, 0, -1]]], np.float32)  # the second string, of which two bits are masked
+    assert copied(shown).tolist() == [[0, 0, 0, 0]] and voted(shown).tolist() == [[1, 0, 0, 0]]
+    shown, wanted = load_puzzle("bit-memory", 40).tested(500)
+    masked = shown[:, 5] == 0
+    assert (copied(shown) == wanted)[~masked].all() and (voted(shown) == wanted)[~masked].all()
+    assert (copied(shown) == wanted).mean() == pytest.approx(0.75, abs=0.01)
+    assert (voted(shown) == wanted)[masked].mean() == pytest.approx(11 / 16, abs=0.01)  # the string itself is one of five
+
+
+def test_the_floor_of_images_is_the_class_with_the_nearest_mean() -> None:
+    puzzle = load_puzzle("digits")
+    assert puzzle.train and puzzle.test
+    images, labels = puzzle.train
+    means = [images[labels[:, 0] == n].mean(0) for n in range(10)]
+    nearest = [min(range(10), key=lambda n: float(((means[n] - image) ** 2).sum())) for image in puzzle.test[0][:50]]
+    assert puzzle.floors["nearest-mean"](puzzle.test[0][:50])[:, 0].tolist() == nearest
+
+
+def test_the_commonest_answers_are_those_of_training() -> None:
+    puzzle = load_puzzle("digits")
+    assert puzzle.train and puzzle.commonest().tolist() == [int(np.bincount(puzzle.train[1][:, 0]).argmax())]
+    assert load_puzzle("bit-xor").commonest().shape == (5,)
+
+
+def test_every_task_is_scored_with_its_floors_on_the_same_examples(checkpoint: Any, tmp_path: Path) -> None:
+    compute("listops", tmp_path, "frozen", Setting(str(checkpoint("BERT")), "pretrained", "frozen"), options(size=12), ())
+    runs = {path.parent.name: read_json(path) for path in tmp_path.glob("runs/listops/*/scores.json")}
+    assert runs.keys() == {"frozen-0", "majority-0", "outer-operator-0"}
+    assert {r.encoder for r in read_rows(tmp_path / "results.jsonl")} == {"frozen", "majority", "outer-operator"}
+    shown, wanted = load_puzzle("listops", 12).tested(12)
+    expected = (operated(shown) == wanted)[:, 0].astype(float)
+    assert {int(i): share for i, (_, share) in runs["outer-operator-0"]["items"].items()} == dict(enumerate(expected))
+    assert runs["frozen-0"]["items"].keys() == runs["outer-operator-0"]["items"].keys()
+    assert runs["majority-0"]["expressions"]["3"] == [depth(written_signs(shown[3])), len(digits(written_signs(shown[3])))]
+
+
+def test_dev_is_of_neither_training_nor_test() -> None:
+    puzzle = load_puzzle("digits")
+    less, dev = puzzle.with_dev(5)
+    assert puzzle.train and less.train and less.test is puzzle.test
+    assert np.array_equal(np.concatenate([less.train[0], dev[0]]), puzzle.train[0]) and len(dev[0]) == 135
+    puzzle = load_puzzle("bit-memory", 40)
+    same, dev = puzzle.with_dev(30)
+    assert same is puzzle and dev[0].shape == (30, 6, 40) and not np.array_equal(dev[0], puzzle.tested(30)[0])
+
+
+def test_the_learning_rate_is_the_best_on_dev_and_the_card_says_so(checkpoint: Any, tmp_path: Path) -> None:
+    start = Setting(str(checkpoint("BERT")), "pretrained", "all")
+    rates = (1e-9, 3e-3, 2e-9)
+    compute("bit-xor", tmp_path, "full", start, options(60, size=1, batch=16), rates)
+    card = read_json(tmp_path / "runs/bit-xor/full-0/scores.json")
+    assert card["learning_rate"] == 3e-3 and [tried["learning_rate"] for tried in card["sweep"]] == list(rates)
+    assert card["sweep"][1]["score"] > max(card["sweep"][0]["score"], card["sweep"][2]["score"])
+    assert card["chosen_on"] == {"split": "dev", "items": 12} and card["options"]["learning_rates"] == list(rates)
+    (run,) = (run for run in read_runs(tmp_path) if run.arm == "full")
+    assert (run.learning_rate, run.rates) == (3e-3, rates)
+
+
 def idx(values: np.ndarray) -> bytes:
     return b"\0\0\x08" + bytes([values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.astype(np.uint8).tobytes()
 
@@ -125,13 +222,14 @@ def test_statistics_keep_mean_and_variance_of_each_matrix_and_nothing_else(check
 @pytest.mark.slow
 def test_bit_xor_is_learnt_and_fewer_weights_are_trained_where_layers_are_frozen(checkpoint: Any, tmp_path: Path) -> None:
     encoder = str(checkpoint("BERT"))
-    said = compute("bit-xor", encoder, tmp_path, "full", "pretrained", "all", options(100, size=1, batch=16, evaluate_every=60))
-    compute("bit-xor", encoder, tmp_path, "frozen", "pretrained", "frozen", options(2, size=1))
+    whole, few = (Setting(encoder, "pretrained", trained) for trained in ("all", "frozen"))
+    said = compute("bit-xor", tmp_path, "full", whole, options(100, size=1, batch=16, evaluate_every=60))
+    compute("bit-xor", tmp_path, "frozen", few, options(2, size=1))
     full, frozen = (read_json(tmp_path / f"runs/bit-xor/{arm}-0/scores.json") for arm in ("full", "frozen"))
     shares = [share for _, share in full["items"].values()]
     assert np.mean(shares) == 1 and [p["step"] for p in full["curve"]] == [60, 100] and "100.0 % right" in said
     assert full["trained_parameters"] > 2 * frozen["trained_parameters"]
-    assert {r.encoder for r in read_rows(tmp_path / "results.jsonl")} == {"frozen", "full"}
+    assert {r.encoder for r in read_rows(tmp_path / "results.jsonl")} == {"frozen", "full", "majority"}
 
 
 def test_tasks_that_cannot_be_had_are_one_sentence(checkpoint: Any, tmp_path: Path) -> None:
@@ -144,5 +242,5 @@ def test_tasks_that_cannot_be_had_are_one_sentence(checkpoint: Any, tmp_path: Pa
         with pytest.raises(InputError, match=message):
             load_puzzle(task, size)
     with pytest.raises(InputError, match=r"sequences of 9999 places \(listops\) .* positions .* give a smaller --length"):
-        compute("listops", str(checkpoint("BERT")), tmp_path / "r", "x", "pretrained", "frozen", options(size=9999))
+        compute("listops", tmp_path / "r", "x", Setting(str(checkpoint("BERT")), "pretrained", "frozen"), options(size=9999))
     assert not list(tmp_path.glob("r/runs/*/*"))

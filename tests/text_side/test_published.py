@@ -59,6 +59,22 @@ def test_claims_are_of_what_was_run_and_of_the_seeds_that_both_have():
     assert agreement(runs("order", "x", 1)) == []
 
 
+def test_a_start_that_is_not_above_the_floor_of_its_task_agrees_with_nothing_by_itself():
+    made = runs("listops", "frozen", 0.5, "share") + runs("listops", "default", 0.3, "share")
+    made += runs("listops", "majority", 0.1, "share") + runs("listops", "outer-operator", 0.5, "share")
+    made += (
+        runs("digits", "frozen", 0.5, "share")
+        + runs("digits", "default", 0.3, "share")
+        + runs("digits", "nearest-mean", 0.2, "share")
+    )
+    assert verdicts(made) == {
+        "listops: frozen against default": ("38.4 against 34.3", "yes; frozen is not above the floor outer-operator"),
+        "listops: frozen against outer-operator": ("–", "within the interval"),
+        "digits: frozen against default": ("–", "yes"),
+        "digits: frozen against nearest-mean": ("–", "yes"),
+    }
+
+
 def test_readers_of_english_by_any_encoder_are_asked_in_another_language():
     zh, made = "text-qa zh", []
     for reader, itself, share in (("bilingual", "mandarin", 0.1), ("e5", "mandarin.e5", 0.6)):

@@ -18,8 +18,10 @@ from speechssl.stats import BootstrapUnits, paired_difference
 from speechssl.text_side.published import MEAN
 from speechssl.text_side.runs import CONDITION, Run, columns, estimate, read_runs, run_folder, value, write_scores
 from speechssl.text_side.tables import (
+    depth_table,
     device_table,
     equal_loss_tables,
+    frozen_table,
     gains_of,
     gains_tables,
     plateau_table,
@@ -141,6 +143,47 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
     gains_tables(tmp_path, (), "nested", 0)  # gains over another start are of another scale
     found = {(r.encoder, r.card) for r in read_rows(tmp_path / "results.jsonl") if r.metric == "gain"}
     assert found == {("scratch", "over nested")}
+
+
+def test_floors_stand_below_the_starts_and_the_note_says_what_they_are_and_which_rate_was_chosen(tmp_path: Path) -> None:
+    for seed, rate in ((0, 3e-4), (1, 1e-4)):
+        for arm, right in (("outer-operator", [1, 0] * 5), ("frozen", [1, 1, 0, 0, 1] * 2), ("full", [0, 1] * 5)):
+            found = {"sweep": [{"learning_rate": r, "score": 0.5} for r in (3e-4, 1e-4)], "learning_rate": rate}
+            items = {f"i{n}": (1.0, float(x)) for n, x in enumerate(right)}
+            write_scores(tmp_path, "listops", "share", arm, seed, items, found if arm == "full" else {})
+    runs = read_runs(tmp_path)
+    (table,) = frozen_table(gains_of(runs, "scratch"), runs)
+    assert [row[0] for row in table.rows] == ["frozen", "frozen, published", "full", "outer-operator"]
+    assert table.rows[-1][1].startswith("50.0 [") and "outer-operator, the outer operator over all digits" in table.note
+    assert "full: learning rate chosen on dev, for each seed, of 0.0003, 0.0001: listops 0.0003, 0.0001." in table.note
+    assert depth_table(runs) == []
+
+
+def test_listops_are_scored_by_the_depth_of_the_expressions(tmp_path: Path) -> None:
+    right = {"outer-operator": [1, 1, 0, 1, 0, 0], "frozen": [1, 1, 1, 0, 0, 0]}
+    names = ("8", "9", "10", "11", "12", "13")  # which JSON sorts otherwise
+    about = {"expressions": dict(zip(names, [[1, 3], [1, 5], [2, 6], [2, 8], [3, 7], [3, 7]], strict=True))}
+    for seed in (0, 1):
+        for arm, shares in right.items():
+            items = {name: (1.0, float(x)) for name, x in zip(names, shares, strict=True)}
+            write_scores(tmp_path, "listops", "share", arm, seed, items, about if arm == "outer-operator" else {})
+    (table,) = depth_table(read_runs(tmp_path))
+    assert table.columns == ("start", *(f"depth {n} (2 expressions)" for n in (1, 2, 3)), "all (6 expressions)")
+    assert table.rows[0] == ("digits, mean", "4.0", "7.0", "7.0", "6.0")
+    values = {row[0]: [cell.partition(" ")[0] for cell in row[1:]] for row in table.rows[1:]}
+    assert values == {"frozen": ["100.0", "50.0", "0.0", "50.0"], "outer-operator": ["100.0", "50.0", "0.0", "50.0"]}
+    path = tmp_path / "runs/listops/outer-operator-0/scores.json"
+    damaged = {name: v for name, v in read_json(path).items() if name != "checksum"} | {"expressions": {"8": [1, 3]}}
+    write_json(path, damaged, checked=True)
+    with pytest.raises(InputError, match=r"outer-operator-0.scores.json is not what .speechssl text. leaves"):
+        read_runs(tmp_path)
+
+
+def test_items_are_drawn_with_their_own_voices_whatever_order_json_has_them_in(tmp_path: Path) -> None:
+    items = {"q10": (1.0, 0.0), "q9": (1.0, 1.0), "q2": (1.0, 0.5)}
+    write_scores(tmp_path, "dual", "ff1", "text", 0, items, {}, BootstrapUnits("voice", (("a",), ("b",), ("c",))))
+    (run,) = read_runs(tmp_path)
+    assert dict(zip(run.items, run.groups, strict=True)) == {"q10": "a", "q9": "b", "q2": "c"}
 
 
 def test_what_shares_no_seed_with_the_baseline_has_no_gain_and_the_note_names_it(tmp_path: Path) -> None:
