@@ -272,6 +272,7 @@ def test_an_iteration_leaves_an_encoder_whose_card_names_what_made_it(first):
     root, out = first
     card = json.loads((out / "encoder/card.json").read_text())
     assert card["targets"]["encoder"] == "mfcc" and card["training"]["steps"] == 2
+    assert card["normalised_over"] == "recording"
     assert (out.parent / f"packed-{data_hash(root, 'train')}").is_dir()
     with untouched(out / "encoder"):
         pretrain(root, out, options())
