@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Encoders for noisy speech: continual pre-training of HuBERT on distorted speech, with and without a domain adversary, and on
-# more data; then evaluation in every task and noise. Beside them task models that are trained on distorted speech, with
-# and without domain-adversarial training (DAT).
+# more data, and as many steps of clean speech; then evaluation in every task and noise. Beside them task models that are trained
+# on distorted speech, with and without domain-adversarial training (DAT).
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/robustness/run.sh                             the published run (hours of 2 cores, see README.md; no GPU needed)
 #   bash recipes/robustness/run.sh recipes/robustness/smoke.yaml exp/robustness-smoke    the same in minutes, only to show that it runs
@@ -19,7 +19,7 @@ CONFIG=${1:-recipes/robustness/base.yaml}
 SEED=${SEED:-0}
 EXP=${2:-exp/robustness$([ "$SEED" = 0 ] || echo "-$SEED")}
 configure
-TRAININGS=(${TRAININGS:-continual continual-adversary-binary continual-adversary-multi continual-more})
+TRAININGS=(${TRAININGS:-continual continual-adversary-binary continual-adversary-multi continual-more continual-clean})
 ENCODERS=() # NAME=FOLDER, for the grids
 
 stage "1 the corpus of recipes/minisqa, and spoken sets for KS, IC, SID, style (which stands in for ER) and ASR"
@@ -62,7 +62,18 @@ grid() {
     --seed "$SEED" ${MUSAN:+--noise "musan=$MUSAN"} $(with "$2")
 }
 SETS=("ks=$EXP/tasks/ks" "ic=$EXP/tasks/ic" "sid=$EXP/tasks/sid" "style=$EXP/tasks/style")
-grid "$EXP" grid "${SETS[@]}" "asr=$CORPUS" "units=$CORPUS" "dual=$CORPUS" "speechbert=$CORPUS" "cascade-ctc=$CORPUS"
+TASKS=("${SETS[@]}" "asr=$CORPUS" "units=$CORPUS" "dual=$CORPUS" "speechbert=$CORPUS" "cascade-ctc=$CORPUS")
+grid "$EXP" grid "${TASKS[@]}"
+if [[ " ${TRAININGS[*]} " == *" continual-clean "* ]]; then # the same scores again, against the control
+  mkdir -p "$EXP/control"
+  ln -sfn ../heads ../scores ../noise.jsonl ../noise.card.json "$EXP/control/"
+  CONTROL=continual-clean=$EXP/models/continual-clean
+  (
+    trained=("${ENCODERS[@]:1}") ENCODERS=("$CONTROL")
+    for encoder in "${trained[@]}"; do [ "$encoder" = "$CONTROL" ] || ENCODERS+=("$encoder"); done
+    grid "$EXP/control" grid "${TASKS[@]}"
+  )
+fi
 
 stage "5 real voices: digits and speakers of FSDD"
 if [ -n "${FSDD:-}" ]; then

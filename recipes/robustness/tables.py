@@ -1,6 +1,7 @@
 """The tables of README.md, printed: that in the form of the paper's, all scores at 5 dB, what was aimed at, what noise costs.
 
-python recipes/robustness/tables.py EXP      reads results.jsonl and degradation.json of EXP, and of EXP/fsdd if there is one
+python recipes/robustness/tables.py EXP      reads results.jsonl and degradation.json of EXP, and of EXP/fsdd and EXP/control if
+                                             there are these
 """
 
 from __future__ import annotations
@@ -60,8 +61,11 @@ class Scores:
         return Table("", ("task", "condition" if self.snr is None else f"condition ({self.snr:g} dB)", *encoders), rows)
 
 
-def targets(values: Mapping[str, Any]) -> Table:
-    """What the recipe aims at, a column an encoder beside the baseline."""
+def targets(values: Mapping[str, Any], control: Mapping[str, Any] | None = None) -> Table:
+    """What the recipe aims at, a column an encoder beside the baseline.
+
+    control: the same values against an encoder that was trained as long on clean speech: how much is due to the noise alone.
+    """
     clean = {line["encoder"]: line for line in values["clean"]}
     unseen = [a for a in values["averages"] if a["group"] == "unseen"]
     snr = nearest({a["snr_db"] for a in unseen})
@@ -77,6 +81,14 @@ def targets(values: Mapping[str, Any]) -> Table:
         ("in clean speech at most 1 point worse: mean over tasks", *(interval_text(c["gain"], "+") for c in clean.values())),
         ("and the worst task", *worst),
     ]
+    if control:
+        name = control["baseline"]
+        gains = {c["encoder"]: c["gain"] for c in control["clean"]}
+        shares = {a["encoder"]: a["removed"] for a in control["averages"] if (a["group"], a["snr_db"]) == ("unseen", snr)}
+        rows += [
+            (f"removes of the loss of {name} in unseen noise{where}", *(interval_text(shares.get(e)) for e in clean)),
+            (f"better than {name} in clean speech: mean over tasks", *(interval_text(gains.get(e), "+") for e in clean)),
+        ]
     # A line a noise, over all SNRs: what DUAL keeps of its clean FF1, less what the cascade of the same encoder keeps.
     mine = [x for x in values["dual_against_cascade"] if x["dual_encoder"] == x["cascade_encoder"]]
     kept: dict[str, dict[str, Any]] = {}
@@ -89,7 +101,9 @@ def targets(values: Mapping[str, Any]) -> Table:
 
 def show(exp: Path, title: str) -> None:
     scores, values = Scores.read(exp / "results.jsonl"), read_json(exp / "degradation.json")
-    tables = [scores.lecture().markdown, scores.everything().markdown, values["drawn"], targets(values).markdown]
+    beside = exp / "control" / "degradation.json"
+    control = read_json(beside) if beside.is_file() else None
+    tables = [scores.lecture().markdown, scores.everything().markdown, values["drawn"], targets(values, control).markdown]
     print(f"\n## {title}\n", *tables, sep="\n\n")
     for table in map(table_of, values["tables"]):
         if table.title.startswith("Loss in noise"):

@@ -20,9 +20,9 @@ from speechssl.results import read_rows
 
 from .shared import ROOT, needs, run, run_until, script, write_digits
 
-TRAININGS = ("continual", "continual-adversary-binary", "continual-adversary-multi", "continual-more")
-SMALL = {"HF_HUB_OFFLINE": "1", "WORKERS": "1", "TRAININGS": "continual", "MODES": "alternating", "WEIGHTS": "1"}
-ENCODERS = {"baseline", "continual"}
+TRAININGS = ("continual", "continual-adversary-binary", "continual-adversary-multi", "continual-more", "continual-clean")
+SMALL = {"HF_HUB_OFFLINE": "1", "WORKERS": "1", "TRAININGS": "continual continual-clean", "MODES": "alternating", "WEIGHTS": "1"}
+ENCODERS = {"baseline", "continual", "continual-clean"}
 TASKS = {*((task, "acc") for task in ("ks", "ic", "sid", "style")), ("asr", "wer"), ("units", "unit_error"), ("cascade-ctc", "wer")}
 TASKS |= {(system, "ff1") for system in ("dual", "speechbert", "cascade-ctc")}
 CONDITIONS = {("clean", None), ("seen-m+g+r", 5.0), ("unseen-held-out", 5.0), ("unseen-street", 5.0)}
@@ -36,6 +36,7 @@ def test_trainings_differ_in_what_their_names_say_alone(recipe: str) -> None:
     assert binary.pop("domain-adversary-weight") == multi.pop("domain-adversary-weight")
     assert plain == binary == multi
     assert sections["continual-more"]["recordings"] > plain["recordings"]
+    assert sections["continual-clean"] == sections["continual-more"] | {"distorted": [0]}
 
 
 def test_all_that_ships_is_small() -> None:
@@ -135,6 +136,7 @@ def test_smoke_run_survives_kills_fills_the_grids_and_repeats_nothing(tmp_path: 
     assert {p: p.read_bytes() for p in written} == written
     check_grid(exp, TASKS)
     check_grid(exp / "fsdd", {("ks", "acc"), ("sid", "acc")})
+    check_control(exp)
     check_page(exp, printed)
     check_downstream(exp / "downstream", printed)
 
@@ -163,7 +165,17 @@ def check_grid(exp: Path, tasks: set[tuple[str, str]]) -> None:
     assert set(cells) == {(*task, encoder, *condition) for task in tasks for encoder in ENCODERS for condition in CONDITIONS}
     assert all(r.low is not None and r.high is not None and 0 <= r.low <= r.value <= r.high for r in rows)
     values = read_json(exp / "degradation.json")
-    assert {line["encoder"] for line in values["clean"]} == {"continual"} and values["baseline"] == "baseline"
+    assert {line["encoder"] for line in values["clean"]} == ENCODERS - {"baseline"} and values["baseline"] == "baseline"
+
+
+def check_control(exp: Path) -> None:
+    """The same scores against as many steps of clean speech: none was made again."""
+    values, control = (read_json(folder / "degradation.json") for folder in (exp, exp / "control"))
+    assert control["baseline"] == "continual-clean" and {line["encoder"] for line in control["clean"]} == {"continual"}
+    own = {(c["task"], c["metric"], c["encoder"], c["condition"]): c["score"]["value"] for c in values["cells"]}
+    for cell in control["cells"]:
+        assert own[cell["task"], cell["metric"], cell["encoder"], cell["condition"]] == cell["score"]["value"]
+    assert (exp / "control/scores").resolve() == exp / "scores"
 
 
 def check_page(exp: Path, log: str) -> None:
@@ -171,6 +183,7 @@ def check_page(exp: Path, log: str) -> None:
     assert "<html" in page and all(name in page for name in (*ENCODERS, "unseen-street", "cascade-ctc"))
     assert "continual" in (exp / "tables.md").read_text()
     assert (exp / "fsdd" / "report.html").is_file()
-    assert "| task | condition (5 dB) | baseline | continual |" in log and "| baseline | " in log
+    assert "| task | condition (5 dB) | baseline | continual | continual-clean |" in log and "| baseline | " in log
+    assert "| removes of the loss of continual-clean in unseen noise at 5 dB |" in log
     assert "| removes 40 % of the baseline's loss in unseen noise at 5 dB |" in log
     assert "## Real voices: FSDD" in log
