@@ -183,7 +183,7 @@ def test_items_are_drawn_with_their_own_voices_whatever_order_json_has_them_in(t
     items = {"q10": (1.0, 0.0), "q9": (1.0, 1.0), "q2": (1.0, 0.5)}
     write_scores(tmp_path, "dual", "ff1", "text", 0, items, {}, BootstrapUnits("voice", (("a",), ("b",), ("c",))))
     (run,) = read_runs(tmp_path)
-    assert dict(zip(run.items, run.groups, strict=True)) == {"q10": "a", "q9": "b", "q2": "c"}
+    assert dict(zip(run.items, run.units.labels, strict=True)) == {"q10": "a", "q9": "b", "q2": "c"}
 
 
 def test_what_shares_no_seed_with_the_baseline_has_no_gain_and_the_note_names_it(tmp_path: Path) -> None:
