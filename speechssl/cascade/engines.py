@@ -1,7 +1,7 @@
 """Recognisers that are not ours: Hugging Face checkpoints with word times, and PocketSphinx with its bundled US-English model.
 
 Word times come from the frames of the likeliest path of a CTC model on raw samples (wav2vec 2.0, HuBERT, WavLM and their kin), and
-from Whisper's cross-attention (`generate(return_token_timestamps=True)`). Texts come as the model spells them, with its case and
+from Whisper's cross-attention (`return_token_timestamps`). Texts come as the model spells them, with its case and
 punctuation. PocketSphinx makes many errors: the bad end of a cascade.
 """
 
@@ -45,9 +45,10 @@ NO_SPEECH, UNLIKELY = 0.6, -1.0
 # all of 8 recordings in 7 other languages (espeak-ng) and none of 22 in English (three synthesisers). Of 16 interviews (VoxCeleb)
 # it doubts the 9 that base takes for another language with 0.56 and more, and not one that base takes for Tagalog with 0.50.
 REPEATED = 2.4
-# Words that fail these thresholds are drawn again at the next temperature (arXiv 2212.04356, section 4.5). The values are those of
-# transcribe() in openai/whisper; the ratio is of the bytes of tokens in transformers, whose documentation gives 1.35 for it.
-FALLBACK = {
+# Words that fail these thresholds are drawn again at the next temperature (arXiv 2212.04356,
+# section 4.5). The values are those of transcribe() in openai/whisper, but for the ratio, which in
+# transformers is that of tokens, not of text; its documentation gives 1.35.
+FALLBACK: dict[str, Any] = {
     "temperature": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
     "compression_ratio_threshold": 1.35,
     "logprob_threshold": UNLIKELY,
@@ -201,8 +202,9 @@ class WhisperCheckpoint:
         return {code.strip("<|>"): share for code, share in zip(settings.lang_to_id, shares, strict=True)}
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
-        """Decode at most `longest` seconds with `FALLBACK`. The words depend on the samples alone: these seed what is drawn."""
-        features = self.extractor(samples, sampling_rate=SAMPLE_RATE, return_attention_mask=True, return_tensors="pt")
+        """Decode at most `longest` seconds with `FALLBACK`. samples: (N,), which seed what is drawn."""
+        options = {"return_attention_mask": True, "return_tensors": "pt"}
+        features = self.extractor(samples, sampling_rate=SAMPLE_RATE, **options)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(zlib.crc32(samples.tobytes()))
             generated = self.model.generate(
@@ -214,14 +216,16 @@ class WhisperCheckpoint:
                 **self._options,
             )
         # not by a call of the pipeline: it fails where all that was heard is no speech
-        outputs = {"tokens": generated["sequences"].cpu(), "token_timestamps": generated["token_timestamps"].cpu()}
-        chunks = self._pipeline.postprocess([outputs], return_timestamps="word")["chunks"]
+        tokens, times = generated["sequences"].cpu(), generated["token_timestamps"].cpu()
+        outputs = [{"tokens": tokens, "token_timestamps": times}]
+        chunks = self._pipeline.postprocess(outputs, return_timestamps="word")["chunks"]
         words: list[TimedWord] = []
         for chunk in chunks:
             (start, end), text = map(float, chunk["timestamp"]), chunk["text"]
             if not text.strip():
                 continue
-            start = max(start, words[-1].end if words else 0.0)  # a window may begin before the last word of the one before
+            # a window may begin before the last word of the one before
+            start = max(start, words[-1].end if words else 0.0)
             end = max(start, end)
             if words and self.separator and not text[0].isspace():  # transformers cuts "3,000" before its comma
                 words[-1] = replace(words[-1], text=words[-1].text + text.strip(), end=end)

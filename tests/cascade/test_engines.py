@@ -153,7 +153,8 @@ def whisper(whisper_folder) -> HuggingFaceRecogniser:
 def give_logits(whisper: HuggingFaceRecogniser, first: dict[str, float], later: dict[str, float], other: float) -> None:
     """Make the decoder give these logits to tokens, and `other` to all others, whatever it hears.
 
-    first: after <|startoftranscript|>, where Whisper tells whether there is speech; later: after any other token.
+    first: after <|startoftranscript|>, where Whisper tells whether there is speech; later: after
+    any other token.
     """
     model, tokenizer = whisper.engine.model, whisper.engine.tokenizer
 
@@ -201,9 +202,16 @@ def test_whisper_agrees_with_generate_of_the_library(whisper, whisper_folder):
     features = extractor(noise(3), sampling_rate=RATE, return_tensors="pt").input_features
     torch.manual_seed(zlib.crc32(noise(3).tobytes()))
     tokens = model.generate(
-        features, language="en", task="transcribe", return_timestamps=True, temperature=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
-        compression_ratio_threshold=1.35, logprob_threshold=-1.0, no_speech_threshold=0.6, condition_on_prev_tokens=False,
-    )  # fmt: skip
+        features,
+        language="en",
+        task="transcribe",
+        return_timestamps=True,
+        temperature=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
+        compression_ratio_threshold=1.35,
+        logprob_threshold=-1.0,
+        no_speech_threshold=0.6,
+        condition_on_prev_tokens=False,
+    )
     theirs = tokenizer.decode(tokens[0], skip_special_tokens=True)
     words = whisper.transcribe(noise(3)).words
     assert len(theirs) > 1 and "".join(word.text for word in words) == "".join(theirs.split())
