@@ -176,6 +176,7 @@ def test_a_whisper_that_repeats_itself_draws_other_words(whisper, monkeypatch):
     assert set(heard) == {"a", "b"}
 
 
+@pytest.mark.slow
 def test_a_whisper_says_nothing_where_it_hears_no_speech(whisper):
     give_logits(whisper, {}, {}, 0.0)
     assert whisper.transcribe(noise(3)).words  # it is unsure of the words, but hears speech
@@ -185,6 +186,7 @@ def test_a_whisper_says_nothing_where_it_hears_no_speech(whisper):
     assert whisper.transcribe(noise(3)).words  # it is sure of the words
 
 
+@pytest.mark.slow
 def test_what_a_whisper_draws_depends_on_the_recording_alone(whisper):
     one, other = noise(3), noise(4)[RATE:]
     heard = [whisper.transcribe(samples).text for samples in (one, other)]
@@ -195,6 +197,7 @@ def test_what_a_whisper_draws_depends_on_the_recording_alone(whisper):
     assert heard[0] != heard[1] and torch.equal(torch.rand(3), expected)
 
 
+@pytest.mark.slow
 def test_whisper_agrees_with_generate_of_the_library(whisper, whisper_folder):
     model = transformers.WhisperForConditionalGeneration.from_pretrained(whisper_folder)
     tokenizer = transformers.WhisperTokenizer.from_pretrained(whisper_folder)
