@@ -212,12 +212,15 @@ class WhisperCheckpoint:
                 num_beams=1,
                 return_timestamps=True,
                 return_token_timestamps=True,
+                return_segments=True,
                 **FALLBACK,
                 **self._options,
             )
-        # not by a call of the pipeline: it fails where all that was heard is no speech
-        tokens, times = generated["sequences"].cpu(), generated["token_timestamps"].cpu()
-        outputs = [{"tokens": tokens, "token_timestamps": times}]
+        segments = generated["segments"][0]
+        if not segments:  # no speech, at which a call of the pipeline fails
+            return []
+        times = torch.cat([segment["token_timestamps"] for segment in segments])[None]
+        outputs = [{"tokens": generated["sequences"].cpu(), "token_timestamps": times.cpu()}]
         chunks = self._pipeline.postprocess(outputs, return_timestamps="word")["chunks"]
         words: list[TimedWord] = []
         for chunk in chunks:
