@@ -1,7 +1,7 @@
 """Recognisers that are not ours: Hugging Face checkpoints with word times, and PocketSphinx with its bundled US-English model.
 
 Word times come from the frames of the likeliest path of a CTC model on raw samples (wav2vec 2.0, HuBERT, WavLM and their kin), and
-from Whisper's cross-attention (`generate(return_timestamps="word")`). Texts come as the model spells them, with its case and
+from Whisper's cross-attention (`return_token_timestamps`). Texts come as the model spells them, with its case and
 punctuation. PocketSphinx makes many errors: the bad end of a cascade.
 """
 
@@ -45,6 +45,16 @@ NO_SPEECH, UNLIKELY = 0.6, -1.0
 # all of 8 recordings in 7 other languages (espeak-ng) and none of 22 in English (three synthesisers). Of 16 interviews (VoxCeleb)
 # it doubts the 9 that base takes for another language with 0.56 and more, and not one that base takes for Tagalog with 0.50.
 REPEATED = 2.4
+# Words that fail these thresholds are drawn again at the next temperature (arXiv 2212.04356,
+# section 4.5). The values are those of transcribe() in openai/whisper, but for the ratio, which in
+# transformers is that of tokens, not of text; its documentation gives 1.35.
+FALLBACK: dict[str, Any] = {
+    "temperature": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
+    "compression_ratio_threshold": 1.35,
+    "logprob_threshold": UNLIKELY,
+    "no_speech_threshold": NO_SPEECH,
+    "condition_on_prev_tokens": False,
+}
 # A call that is deprecated in transformers 5.23 and that its own WhisperGenerationMixin.generate makes, whatever it is given
 logging.getLogger("transformers.generation.utils").addFilter(
     lambda record: not re.match(r"Passing `generation_config` .*begin_suppress_tokens", record.getMessage())
@@ -75,6 +85,8 @@ class HuggingFaceRecogniser:
             raise InputError(f"{source} is a {kind}, which has no word times; give a CTC model (...ForCTC) or Whisper")
         weights = hash_files(next(files for pattern in WEIGHTS if (files := sorted(source.glob(pattern)))))
         self.card: Mapping[str, Any] = {"asr": typed, "asr_weights": weights}
+        if isinstance(self.engine, WhisperCheckpoint):
+            self.card = {**self.card, "decoding": "fallback"}
 
     @property
     def spoken_languages(self) -> Callable[[np.ndarray], dict[str, float]] | None:
@@ -199,13 +211,34 @@ class WhisperCheckpoint:
         return {code.strip("<|>"): share for code, share in zip(settings.lang_to_id, shares, strict=True)}
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
-        audio = {"raw": samples, "sampling_rate": SAMPLE_RATE}
-        chunks = self._pipeline(audio, return_timestamps="word", generate_kwargs={"num_beams": 1, **self._options})["chunks"]
+        """Decode at most `longest` seconds with `FALLBACK`. samples: (N,), which seed what is drawn."""
+        options = {"return_attention_mask": True, "return_tensors": "pt"}
+        features = self.extractor(samples, sampling_rate=SAMPLE_RATE, **options)
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(zlib.crc32(samples.tobytes()))
+            generated = self.model.generate(
+                **features.to(self.model.device),
+                num_beams=1,
+                return_timestamps=True,
+                return_token_timestamps=True,
+                return_segments=True,
+                **FALLBACK,
+                **self._options,
+            )
+        segments = generated["segments"][0]
+        if not segments:  # no speech, at which a call of the pipeline fails
+            return []
+        times = torch.cat([segment["token_timestamps"] for segment in segments])[None]
+        outputs = [{"tokens": generated["sequences"].cpu(), "token_timestamps": times.cpu()}]
+        chunks = self._pipeline.postprocess(outputs, return_timestamps="word")["chunks"]
         words: list[TimedWord] = []
         for chunk in chunks:
             (start, end), text = map(float, chunk["timestamp"]), chunk["text"]
             if not text.strip():
                 continue
+            # a window may begin before the last word of the one before
+            start = max(start, words[-1].end if words else 0.0)
+            end = max(start, end)
             if words and self.separator and not text[0].isspace():  # transformers cuts "3,000" before its comma
                 words[-1] = replace(words[-1], text=words[-1].text + text.strip(), end=end)
             else:

@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 import sys
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ import torch
 
 from speechssl.audio import resample
 from speechssl.cascade.data import Recogniser
-from speechssl.cascade.engines import DECODER, HuggingFaceRecogniser, PocketSphinxRecogniser, WhisperCheckpoint
+from speechssl.cascade.engines import DECODER, FALLBACK, HuggingFaceRecogniser, PocketSphinxRecogniser
 from speechssl.cascade.system import load_recogniser
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import differing
@@ -175,14 +176,93 @@ def test_transformers_warns_of_nothing_that_a_whisper_is_asked(whisper_folder, m
 @pytest.mark.parametrize(
     ("separator", "wanted"), [(" ", ["It", "has", "3,000.5", "pages."]), ("", ["It", "has", "3", ",000", ".5", "pages."])]
 )
-def test_what_transformers_cuts_off_a_word_of_whisper_is_put_back(separator, wanted):
+def test_what_transformers_cuts_off_a_word_of_whisper_is_put_back(whisper_folder, separator, wanted):
     pieces = [("It", 0, 1), (" has", 1, 2), (" 3", 2, 3), (",000", 3, 4), (".5", 4, 5), (" ", 5, 5), (" pages.", 5, 6)]
     chunks = [{"text": text, "timestamp": (float(a), float(b))} for text, a, b in pieces]
-    engine = object.__new__(WhisperCheckpoint)
-    engine.separator, engine._options, engine._pipeline = separator, {}, lambda audio, **_: {"chunks": chunks}
+    engine = HuggingFaceRecogniser(whisper_folder, separator).engine
+    engine._pipeline = SimpleNamespace(postprocess=lambda outputs, **_: {"chunks": chunks})
     words = engine.decode(noise(1))
     assert [word.text for word in words] == wanted
     assert (words[0].start, words[-1].end) == (0, 6) and (not separator or (words[2].start, words[2].end) == (2, 5))
+
+
+@pytest.fixture
+def whisper(whisper_folder) -> HuggingFaceRecogniser:
+    return HuggingFaceRecogniser(whisper_folder, language="en")
+
+
+def give_logits(whisper: HuggingFaceRecogniser, first: dict[str, float], later: dict[str, float], other: float) -> None:
+    """Make the decoder give these logits to tokens, and `other` to all others, whatever it hears.
+
+    first: after <|startoftranscript|>, where Whisper tells whether there is speech; later: after
+    any other token.
+    """
+    model, tokenizer = whisper.engine.model, whisper.engine.tokenizer
+
+    def forward(hidden: torch.Tensor) -> torch.Tensor:
+        logits = torch.full((*hidden.shape[:2], model.config.vocab_size), other)
+        for values, places in ((later, slice(None)), (first, slice(int(hidden.shape[1] > 1)))):
+            for token, value in values.items():
+                logits[:, places, tokenizer.convert_tokens_to_ids(token)] = value
+        return logits
+
+    model.proj_out.forward = forward
+
+
+def test_a_whisper_that_repeats_itself_draws_other_words(whisper, monkeypatch):
+    give_logits(whisper, {}, {"a": 10.1, "b": 10.0, "<|0.00|>": 0.0}, -20.0)
+    heard = whisper.transcribe(noise(3)).text
+    monkeypatch.setitem(FALLBACK, "compression_ratio_threshold", 1000.0)
+    assert set(whisper.transcribe(noise(3)).text) == {"a"}
+    assert set(heard) == {"a", "b"}
+
+
+@pytest.mark.slow
+def test_a_whisper_says_nothing_where_it_hears_no_speech(whisper):
+    give_logits(whisper, {}, {}, 0.0)
+    assert whisper.transcribe(noise(3)).words  # it is unsure of the words, but hears speech
+    give_logits(whisper, {"<|nospeech|>": 20.0}, {}, 0.0)
+    assert whisper.transcribe(noise(3)).words == ()
+    give_logits(whisper, {"<|nospeech|>": 20.0}, {"a": 20.0, "<|0.00|>": 0.0}, -20.0)
+    assert whisper.transcribe(noise(3)).words  # it is sure of the words
+
+
+@pytest.mark.slow
+def test_what_a_whisper_draws_depends_on_the_recording_alone(whisper):
+    one, other = noise(3), noise(4)[RATE:]
+    heard = [whisper.transcribe(samples).text for samples in (one, other)]
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    assert [whisper.transcribe(samples).text for samples in (other, one)] == heard[::-1]
+    assert heard[0] != heard[1] and torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.slow
+def test_whisper_agrees_with_the_library(whisper_folder):
+    whisper = HuggingFaceRecogniser(whisper_folder, separator="", language="en")
+    theirs = transformers.pipeline("automatic-speech-recognition", model=str(whisper_folder))
+    options = {
+        "language": "en",
+        "task": "transcribe",
+        "num_beams": 1,
+        "temperature": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
+        "compression_ratio_threshold": 1.35,
+        "logprob_threshold": -1.0,
+        "no_speech_threshold": 0.6,
+        "condition_on_prev_tokens": False,
+    }
+    samples = noise(20)
+    audio = next(theirs.preprocess({"raw": samples, "sampling_rate": RATE}))
+    torch.manual_seed(zlib.crc32(samples.tobytes()))
+    outputs = theirs.forward(audio, return_timestamps="word", **options)
+    heard = theirs.postprocess([outputs], return_timestamps="word")["chunks"]
+    heard = [chunk for chunk in heard if chunk["text"].strip()]
+    words = whisper.engine.decode(samples)
+    assert [word.text for word in words] == [chunk["text"].strip() for chunk in heard]
+    ends = np.maximum.accumulate([chunk["timestamp"][1] for chunk in heard])
+    assert len(words) > 1 and [word.end for word in words] == pytest.approx(ends)
+    assert whisper.card["decoding"] == "fallback"
 
 
 @pytest.mark.parametrize(
