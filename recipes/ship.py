@@ -29,14 +29,15 @@ from speechssl.results import read_rows
 LIMIT = 45.0  # MB
 VOCABULARY = 8600  # of text-qa's 30,522 tokens; the others would be 8 MB of rare English words, names and other scripts
 FILES = ("*.safetensors", "config.json", "preprocessor_config.json", "card.json")
+CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
 MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the units', is DUAL's
     "encoder": [("dual", "ff1"), ("dual", "aos")],
     "units": [("dual", "ff1"), ("dual", "aos")],
     "dual": [("dual", "ff1"), ("dual", "aos")],
-    "ctc": [("cascade-ctc", "wer")],
+    "ctc": [(name, "wer") for name in CASCADES],
     "text-qa": [
         ("text", "ff1"),
-        *(("cascade-ctc", metric) for metric in ("em", "f1", "ff1", "aos")),
+        *((name, metric) for name in CASCADES for metric in ("em", "f1", "ff1", "aos")),
         *((f"cascade-whisper-{size}", metric) for size in ("tiny.en", "base") for metric in ("ff1", "wer")),
     ],
     "speechbert": [("speechbert", "ff1"), ("speechbert", "aos")],
@@ -56,6 +57,8 @@ def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
         source = ctc if part == "ctc" else models / part
         for path in (path for pattern in FILES for path in source.glob(pattern)):
             shutil.copyfile(path, out / part / path.name)
+    if (ctc / "ngram").is_dir():
+        shutil.copytree(ctc / "ngram", out / "ctc/ngram", ignore=shutil.ignore_patterns("made_from.json"), dirs_exist_ok=True)
     for path in (*models.glob("*.safetensors"), *models.glob("*.card.json")):  # codebooks
         shutil.copyfile(path, out / path.name)
 

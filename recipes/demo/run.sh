@@ -11,7 +11,7 @@ case ${1:-} in
 esac
 EXP=${EXP:-exp/demo${SEED:+-$SEED}${PASSAGES:+-$PASSAGES-passages}}
 SEED=${SEED:-1}
-SYSTEMS="dual cascade-ctc speechbert"
+SYSTEMS="dual cascade-ctc cascade-ctc-greedy speechbert"
 BF16='from speechssl.encoders.load import has_bf16; print("bf16" if has_bf16(on_cpu=True) else "fp32")'
 FAST="--precision $(python -c "$BF16")" # of what reads units and words
 

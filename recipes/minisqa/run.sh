@@ -44,8 +44,9 @@ done
 dual "$MODELS/dual-1-scratch" --assignment scratch $(with dual-1)
 [ -d "$MODELS/dual-1" ] || cp -r "$EXP/dual-1" "$MODELS/dual-1"
 
-stage "6 the cascade: a CTC head on the same encoder, and the same text BERT on words"
+stage "6 the cascade: a CTC head on the same encoder with an n-gram of the training texts, and the same text BERT on words"
 speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc" $(with ctc)
+speechssl train ngram "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc" $(with ngram)
 speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" $(with text-qa)
 
 stage "7 SpeechBERT: audio words read by the text BERT of the cascade"
@@ -62,13 +63,15 @@ speechssl evaluate retrieval "$EXP/corpus" "$EXP/retrieval" --models "$MODELS" $
 
 stage "9 the comparison: WER varied by noise, by smaller recognisers and by simulated errors; where the lines cross"
 speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-small" $(with ctc-small)
+speechssl train ngram "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-small" $(with ngram)
 speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-tiny" $(with ctc-tiny)
+speechssl train ngram "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-tiny" $(with ngram)
 speechssl evaluate confusions "$EXP/corpus" "$EXP/errors" --models "$MODELS" $(with confusions)
 speechssl evaluate qa "$EXP/corpus" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/confusions.json" $(with sweep)
 speechssl compare "$EXP" "$EXP/sweep" --out "$EXP/compare" $(with compare)
 # the same with Whisper, on the questions that it was asked
 [ -z "$WHISPERS" ] || speechssl compare "$EXP" "$EXP/sweep" --out "$EXP/compare-whisper" --common \
-  --systems dual speechbert cascade-ctc $(for name in $WHISPERS; do echo "cascade-${name##*/}"; done) text
+  --systems dual speechbert cascade-ctc cascade-ctc-greedy $(for name in $WHISPERS; do echo "cascade-${name##*/}"; done) text
 
 stage "10 report"
 python recipes/minisqa/tables.py "$EXP"

@@ -84,6 +84,9 @@ if [ -n "$(setting listen)" ]; then
   stage "5 a CTC head on characters, for the cascade (unless the configuration names other recognisers) and to segment audio words"
   if [[ " $(setting cascades) " == *" cascade-ctc "* ]] || [ -n "$(setting speechbert)" ]; then
     speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/ctc" --split "$TRAIN" $(with ctc)
+    if [[ " $(setting cascades) " == *" cascade-ctc "* ]]; then
+      speechssl train ngram "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/ctc" --split "$TRAIN" $(with ngram)
+    fi
     for reader in $READERS; do [ -e "$EXP/models/$reader/ctc" ] || ln -s ../plain/ctc "$EXP/models/$reader/ctc"; done
   fi
 

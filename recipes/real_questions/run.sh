@@ -23,6 +23,9 @@ text_reader
 stage "3 articles that it did not see, written (all) and spoken (some), by a synthesiser that nothing was trained on"
 mkdir -p "$EXP/models"
 borrow "$(setting models)" "$EXP/models" encoder ctc
+[ -f "$EXP/models/ctc/ngram/made_from.json" ] || rm -rf "$EXP/models/ctc/ngram" # of other texts than these
+speechssl prepare squad "$EXP/squad/dev.json" "$EXP/spoken-dev" --speak $(with speak-dev)
+speechssl train ngram "$EXP/corpus" "$EXP/models/encoder" "$EXP/models/ctc" --dev "$EXP/spoken-dev" $(with ngram)
 [ -e "$EXP/models/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$EXP/models/text-qa"
 for split in dev test; do
   speechssl evaluate qa "$EXP/corpus" "$EXP/written-$split" --models "$EXP/models" --systems text --conditions clean --split $split
@@ -31,7 +34,7 @@ mkdir -p "$EXP/test-only"
 [ -e "$EXP/test-only/test.json" ] || ln -s "$(realpath "$EXP/squad/test.json")" "$EXP/test-only/test.json"
 speechssl prepare squad "$EXP/test-only" "$EXP/test" --speak $(with speak)
 get_whispers
-speechssl evaluate qa "$EXP/test" "$EXP/spoken" --models "$EXP/models" --systems text cascade-ctc $WHISPERS $(with evaluate)
+speechssl evaluate qa "$EXP/test" "$EXP/spoken" --models "$EXP/models" --systems text cascade-ctc cascade-ctc-greedy $WHISPERS $(with evaluate)
 python recipes/real_questions/losses.py "$EXP/spoken" "$EXP/test"
 speechssl report "$EXP/spoken" "$EXP/test"
 

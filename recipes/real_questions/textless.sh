@@ -56,6 +56,7 @@ stage "5 cascade and SpeechBERT: a reader of text, a CTC head on the same encode
 [ -f "$EXP/text-qa/card.json" ] || CONFIG=$READER text_reader
 [ -e "$OUT/models/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$OUT/models/text-qa"
 speechssl train ctc "$OUT/any" "$OUT/models/encoder" "$OUT/models/ctc" $(with ctc)
+speechssl train ngram "$OUT/any" "$OUT/models/encoder" "$OUT/models/ctc" --dev "$OUT/dev" $(with ngram)
 speechssl train speechbert "$OUT/any" "$OUT/models/encoder" "$OUT/models/speechbert" --ctc "$OUT/models/ctc" \
   --start "$OUT/models/text-qa" $(with speechbert)
 
@@ -63,7 +64,7 @@ stage "6 articles that none of them saw; recognisers that take long on some of t
 evaluate() { # SPLIT FOLDER SECTION SYSTEM ...
   speechssl evaluate qa "$OUT/$1" "$OUT/$2" --models "$OUT/models" --split "$1" --systems "${@:4}" $(with "$3")
 }
-SYSTEMS="$(setting arms) cascade-ctc speechbert text"
+SYSTEMS="$(setting arms) cascade-ctc cascade-ctc-greedy speechbert text"
 for split in dev test; do evaluate $split on-$split evaluate $SYSTEMS; done
 get_whispers
 evaluate test on-some evaluate-some $SYSTEMS $WHISPERS

@@ -54,6 +54,7 @@ for name in baseline "${TRAININGS[@]}"; do
       --seed "$SEED" $(with transfer-speechbert)
   fi
   speechssl train ctc "$CORPUS" "$models/encoder" "$models/ctc" --seed "$SEED" $(with ctc)
+  speechssl train ngram "$CORPUS" "$models/encoder" "$models/ctc" $(with ngram)
 done
 
 stage "4 the grid: encoders x tasks x noises x SNR, all with the same mixtures; classifier heads are trained on clean speech"
@@ -62,7 +63,7 @@ grid() {
     --seed "$SEED" ${MUSAN:+--noise "musan=$MUSAN"} $(with "$2")
 }
 SETS=("ks=$EXP/tasks/ks" "ic=$EXP/tasks/ic" "sid=$EXP/tasks/sid" "style=$EXP/tasks/style")
-TASKS=("${SETS[@]}" "asr=$CORPUS" "units=$CORPUS" "dual=$CORPUS" "speechbert=$CORPUS" "cascade-ctc=$CORPUS")
+TASKS=("${SETS[@]}" "asr=$CORPUS" "units=$CORPUS" "dual=$CORPUS" "speechbert=$CORPUS" "cascade-ctc=$CORPUS" "cascade-ctc-greedy=$CORPUS")
 grid "$EXP" grid "${TASKS[@]}"
 if [[ " ${TRAININGS[*]} " == *" continual-clean "* ]]; then # the same scores again, against the control
   mkdir -p "$EXP/control"

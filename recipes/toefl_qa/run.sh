@@ -38,6 +38,7 @@ if [ -d "$EXP/corpus/train" ]; then
 
   stage "5 a recogniser: a CTC head on the same encoder, trained on the stories"
   speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/$(setting recogniser)" $(with ctc)
+  speechssl train ngram "$EXP/corpus" "$EXP/encoder" "$MODELS/$(setting recogniser)" $(with ngram)
 
   stage "6 SpeechBERT: audio words and masked words of the stories, then multiple choice; a CTC head segments the words"
   speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/speechbert" --ctc "$MODELS/ctc" --no-spans $(with speechbert)

@@ -27,6 +27,7 @@ folders() { # the evaluations, with the name of who speaks or what is said where
   for name in "${SETS[@]}"; do
     local prefix="$name="
     [ "$name" != espeak ] || prefix=
+    [ "$name" != held-out ] || prefix="held-out-words=" # held-out alone is a noise
     for kind in test whisper; do [ ! -f "$EXP/$kind-$name/results.jsonl" ] || echo "$prefix$EXP/$kind-$name"; done
   done
 }

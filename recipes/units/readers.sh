@@ -14,19 +14,18 @@ configure
 MODELS=${MODELS:-$EXP/people-en}
 KNOWN=$(setting start)
 
-stage "1 speech to learn from, by espeak-ng, flite, and kokoro where run.sh has it, a share of it distorted; and festival's to measure on"
+stage "1 speech to learn from, by espeak-ng, flite, and kokoro where run.sh has it, a share of it distorted"
 learn=()
-for part in $(setting readers) festival; do # a section each: a synthesiser, and perhaps a number
+for part in $(setting readers); do # a section each: a synthesiser, and perhaps a number
   by=${part%-[0-9]} out=$EXP/readers/${part/espeak-ng/espeak}
   if [ "$by" = espeak-ng ] || command -v "$by" > /dev/null; then
     speechssl prepare minisqa "$out" --synthesiser "$by" $(with "readers-$part")
-    [ "$by" = festival ] || learn+=("$out")
+    learn+=("$out")
   else
     echo "left out: speech by $by, which is not installed (Debian package $by)"
   fi
 done
 [ ! -d "$EXP/kokoro" ] || learn+=("$EXP/kokoro")
-speechssl prepare minisqa "$EXP/readers/held-out" --held-out $(with readers-held-out) # a test of new words and sentences
 copies=$(setting copies) distorted=$(setting distorted)
 [ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}" --distort "$(setting distort)" \
   ${copies:+--copies $copies} ${distorted:+--distorted "$distorted"}
@@ -51,6 +50,7 @@ done
 stage "4 the cascade's recogniser, and SpeechBERT; the reader of words is that of $KNOWN, for words do not depend on the encoder"
 [ -d "$MODELS/text-qa" ] || cp -r "$known/text-qa" "$MODELS/"
 speechssl train ctc "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/ctc" $(with ctc)
+speechssl train ngram "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/ctc" --dev "$EXP/readers/espeak" $(with ngram)
 if grep -q "^speechbert:" "$CONFIG"; then
   speechssl train speechbert "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" \
     --start "$MODELS/text-qa" $(with speechbert)
@@ -79,24 +79,5 @@ SHIPPED=$EXP/shipped/people-en
 [ -f "$SHIPPED/text-qa/card.json" ] \
   || python recipes/ship.py "$MODELS" "$MODELS/ctc" "$EXP/readers/espeak" "$SHIPPED" "recipes/units/readers.sh, $FILE"
 
-stage "7 test: clean, noise, another synthesiser"
-test() { speechssl evaluate qa "$EXP/readers/$1" "$EXP/readers/test-$1" --models "$SHIPPED" $(with test) --conditions "${@:2}"; }
-test espeak $(setting noise) ${KITCHEN:+"$KITCHEN@5"}
-test held-out clean
-[ ! -d "$EXP/readers/festival/test" ] || test festival clean
-scored=("$EXP/readers/test-espeak" "held-out words=$EXP/readers/test-held-out")
-[ ! -d "$EXP/readers/test-festival" ] || scored+=("festival=$EXP/readers/test-festival")
-WHISPERS=$(python recipes/whispers.py $(setting whispers)) # recognisers of real speech, on the first passages: they take seconds each
-if [ -n "$WHISPERS" ]; then
-  whispers() { # CORPUS CONDITION ...; and DUAL on the same questions
-    speechssl evaluate qa "$EXP/readers/$1" "$EXP/readers/whisper-$1" --models "$SHIPPED" --systems $WHISPERS $(with whispers) \
-      --conditions "${@:2}"
-    speechssl compare "$EXP/readers/test-$1" "$EXP/readers/whisper-$1" --out "$EXP/readers/compare-$1" --common \
-      --systems dual $(for name in $WHISPERS; do echo "cascade-${name##*/}"; done)
-  }
-  whispers espeak clean pink@5 ${KITCHEN:+"$KITCHEN@5"} reverb pink@0
-  scored+=("$EXP/readers/whisper-espeak")
-  [ ! -d "$EXP/readers/festival/test" ] || whispers festival clean
-  [ ! -d "$EXP/readers/festival/test" ] || scored+=("festival=$EXP/readers/whisper-festival")
-fi
-python recipes/ship.py scores "$SHIPPED" "${scored[@]}"
+stage "7 test: measure.sh, with the scores in the cards of what ships"
+MODELS=$SHIPPED CARDS=$SHIPPED bash recipes/units/measure.sh "$(setting measure)" "$EXP/measure"

@@ -69,10 +69,11 @@ from speechssl.units.storage import load_units
 TEST = "test"  # the split that tasks are scored on by default
 HEAD_RATES = (1e-4, 1e-3, 1e-2, 1e-1)  # learning rates of a classification head, of which the best on dev is kept
 RECOGNISER = CtcOptions(TrainingOptions(800, 4e-3, 100, **vars(PLAIN)), None, passages=200, longest=4.0, lstm_width=192)
+CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
 NEEDS = {  # what a folder of models must have in it
     "units": "encoder/ and units.safetensors",
     "dual": "encoder/, units.safetensors and dual/",
-    "cascade-ctc": "encoder/, ctc/ and text-qa/ (or --reader)",
+    **dict.fromkeys(CASCADES, "encoder/, ctc/ and text-qa/ (or --reader)"),
     "speechbert": "encoder/, speechbert/ and ctc/",
 }
 
@@ -346,7 +347,7 @@ def _units(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[
 
 def _question_answering(name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
     corpus = first_passages(load_corpus(data, o.split), o.passages)
-    reading = o.reading if name == "cascade-ctc" else ReaderOptions()
+    reading = o.reading if name in CASCADES else ReaderOptions()
     return qa_tasks(load_systems(tested.models_for(name), [name], o.bf16, tested.encoder, reading=reading)[0], corpus)
 
 
@@ -354,7 +355,7 @@ MAKERS: Mapping[str, Maker] = {
     **{name: partial(_classification, name) for name in ("ks", "ic", "sid", "style")},
     "asr": _asr,
     "units": _units,
-    **{name: partial(_question_answering, name) for name in ("dual", "cascade-ctc", "speechbert")},
+    **{name: partial(_question_answering, name) for name in ("dual", *CASCADES, "speechbert")},
 }
 
 

@@ -77,7 +77,7 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
         raise InputError("the grid has no noise; name a condition with --seen or --unseen")
     if not re.fullmatch(r"[\w-][\w.-]*", o.split) or o.split in ("heads", "scores"):
         raise InputError(f"the split's name {o.split!r} cannot name a folder; choose train, dev, test or another of the corpus")
-    if o.reading != Robustness.reading and "cascade-ctc" not in data:
+    if o.reading != Robustness.reading and not {"cascade-ctc", "cascade-ctc-greedy"} & set(data):
         raise InputError("no task reads words; leave out --reader and its options, or add cascade-ctc=CORPUS to --tasks")
     if unknown := [task for task in data if task not in makers]:
         raise InputError(f"there is no task {unknown[0]!r}; choose from {', '.join(sorted(makers))}")
