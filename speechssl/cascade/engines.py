@@ -236,9 +236,6 @@ class WhisperCheckpoint:
             (start, end), text = map(float, chunk["timestamp"]), chunk["text"]
             if not text.strip():
                 continue
-            # a window may begin before the last word of the one before
-            start = max(start, words[-1].end if words else 0.0)
-            end = max(start, end)
             if words and self.separator and not text[0].isspace():  # transformers cuts "3,000" before its comma
                 words[-1] = replace(words[-1], text=words[-1].text + text.strip(), end=end)
             else:
