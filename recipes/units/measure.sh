@@ -22,7 +22,12 @@ for name in $(setting sets); do
   esac
   SETS+=("$name")
 done
-noise() { setting "noise-$1"; [ "$1" != espeak ] || echo ${KITCHEN:+"$KITCHEN@5"}; } # of a set
+evaluate() { # SET KIND OPTION ...: in the conditions of its section, and the first set in the kitchen
+  speechssl evaluate qa "$EXP/$1" "$EXP/$2-$1" --models "$MODELS" "${@:3}" $(with "$2-$1")
+  if [ "$1" = espeak ] && [ -n "${KITCHEN:-}" ]; then
+    speechssl evaluate qa "$EXP/$1" "$EXP/$2-$1" --models "$MODELS" "${@:3}" --conditions "$KITCHEN@5" $(with "$2-$1")
+  fi
+}
 folders() { # the evaluations, with the name of who speaks or what is said where it is not the first set
   for name in "${SETS[@]}"; do
     local prefix="$name="
@@ -36,16 +41,11 @@ stage "1 test sets: other voices than in training; a language whose words and se
 for name in "${SETS[@]}"; do speechssl prepare minisqa "$EXP/$name" $(with "$name"); done
 
 stage "2 every system, in clean speech and in noise"
-for name in "${SETS[@]}"; do
-  speechssl evaluate qa "$EXP/$name" "$EXP/test-$name" --models "$MODELS" $(with evaluate) --conditions $(noise "$name")
-done
+for name in "${SETS[@]}"; do evaluate "$name" test; done
 
 stage "3 Whisper, a recogniser of real speech, on some of the passages"
 WHISPERS=$(python recipes/whispers.py $(setting whispers))
-for name in ${WHISPERS:+"${SETS[@]}"}; do
-  speechssl evaluate qa "$EXP/$name" "$EXP/whisper-$name" --models "$MODELS" --systems $WHISPERS $(with whispers) \
-    --conditions $(setting "whisper-noise-$name") $([ "$name" != espeak ] || echo ${KITCHEN:+"$KITCHEN@5"})
-done
+for name in ${WHISPERS:+"${SETS[@]}"}; do evaluate "$name" whisper --systems $WHISPERS; done
 
 stage "4 simulated errors, as many as wanted: where text QA falls below DUAL"
 speechssl evaluate confusions "$EXP/espeak" "$EXP/errors" --models "$MODELS" $(with confusions)

@@ -163,9 +163,10 @@ LEVELS = 256  # to which logarithms are rounded on disk, as KenLM does with 8 bi
 
 def save_ngrams(model: NgramModel, path: Path) -> None:
     """Write a model as compressed arrays: keys as differences, logarithms rounded to LEVELS quantiles of theirs."""
-    arrays = {"words": np.array("\n".join(model.words))}
+    arrays: dict[str, np.ndarray] = {"words": np.array("\n".join(model.words))}
     for n, ngrams in enumerate(model.ngrams, 1):
-        arrays[f"{n}.keys"] = np.diff(ngrams.keys, prepend=0).astype(np.uint32)
+        steps = np.diff(ngrams.keys, prepend=0)
+        arrays[f"{n}.keys"] = steps.astype(np.min_scalar_type(steps.max(initial=0)))
         for name, values in (("log_probs", ngrams.log_probs), ("backoffs", ngrams.backoffs)):
             levels = np.unique(np.quantile(values, np.linspace(0, 1, LEVELS), method="nearest")).astype(np.float32)
             nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, values)

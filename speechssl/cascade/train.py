@@ -170,7 +170,7 @@ def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
     """
     recogniser, dev_corpus = CtcRecogniser.load(o.ctc, encoder), o.dev or o.corpus
     inputs = {"data": data_hash(o.corpus, o.split), "eval_data": data_hash(dev_corpus, o.dev_split), **recogniser.card}
-    choices = {"order": o.order, "passages": o.passages, "dev_passages": o.dev_passages, "beam": o.beam}
+    choices: dict[str, Any] = {"order": o.order, "passages": o.passages, "dev_passages": o.dev_passages, "beam": o.beam}
     choices |= {"lm_weights": list(o.lm_weights), "word_scores": list(o.word_scores)}
     with stage(o.ctc / NGRAM_FOLDER, inputs, choices) as step:
         if step.done:
