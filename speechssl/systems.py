@@ -24,6 +24,7 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Recogniser
+from speechssl.cascade.decode import NGRAM_FOLDER
 from speechssl.cascade.local import below, known_languages, languages_of, place_of, readers, recognisers, trained_on
 from speechssl.cascade.readers import TextQa, find_reader, load_text_qa
 from speechssl.cascade.system import (
@@ -100,7 +101,8 @@ def load_systems(
     """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<model>`, and
     `cascade-ctc-NAME` for the CTC head of that name, with `-greedy` behind it without its n-gram; `speechbert` and
     `speechbert-aligned`; and what needs no audio: `text`, `cascade-given` (transcripts of the corpus), `cascade-simulated@30` (its
-    text with 30 % of errors). `dual@5`, `cascade-ctc@5`, ... read only the 5 windows of a passage that are most like the question (`dual.system.most_alike`).
+    text with 30 % of errors). `dual@5`, `cascade-ctc@5`, ... read only the 5 windows of a passage that are most like the question
+    (`dual.system.most_alike`).
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
     encoder: of these models, where it has been loaded already. errors: of `evaluate confusions`; None: those of the models; seed:
@@ -486,6 +488,8 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
     for name, folder in folders.items():
         if (folder / "card.json").is_file():
             inputs[name] = hash_json(read_json(folder / "card.json"))
+            if (ngram := folder / NGRAM_FOLDER / "card.json").is_file():
+                inputs["ngram"] = hash_json(read_json(ngram))
         else:  # a reader of Hugging Face, whose config does not say which weights it has
             weights = (path for pattern in WEIGHTS for path in sorted(folder.glob(pattern)))
             inputs[name] = hash_files([folder / "config.json", *weights])

@@ -268,9 +268,9 @@ class Robustness:
     on clean speech, in OUT/heads. Tasks with their data: ks, ic, sid, style (a set of `prepare minisuperb` or fsdd), asr,
     dual, speechbert, cascade-ctc, cascade-ctc-greedy (a prepared corpus), units (any recordings). Mixtures are frozen in
     OUT/noise.jsonl first: every system gets the same input. Writes OUT/results.jsonl, degradation.json and tables.md;
-    `speechssl report OUT` draws them. A killed run resumes. To choose settings, evaluate on --split dev with the noise dev, which is used neither in training
-    nor in the test. Results on other splits than test are in OUT/SPLIT, heads always in OUT/heads: they are trained on train, with
-    the learning rate that is best on clean speech of dev.
+    `speechssl report OUT` draws them. A killed run resumes. To choose settings, evaluate on --split dev with the noise dev, which
+    is used neither in training nor in the test. Results on other splits than test are in OUT/SPLIT, heads always in OUT/heads:
+    they are trained on train, with the learning rate that is best on clean speech of dev.
 
       speechssl evaluate robustness exp/robust --encoders shipped=people-en mine=exp/mine \\
         --tasks ks=tasks/ks units=recordings/ \\
