@@ -38,7 +38,7 @@ def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path, 
         assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "cer"}
         assert next(r.value for r in rows if (r.system, r.metric) == ("text", "cer")) == 0
     assert all("<html" in (tmp_path / "test" / reader / "report.html").read_text() for reader in found)
-    assert shown.count("\n| text |") == 6 and len(read_json(tmp_path / "test/tables/readers.json")["rows"]) == 8
+    assert shown.count("\n| text |") == 6 and len(read_json(tmp_path / "test/tables/readers.json")["rows"]) == 11
     new = read_rows(tmp_path / "held-out/plain/results.jsonl")
     assert {r.system for r in new} == {"dual", *CASCADES, "text"}
     errors = read_json(tmp_path / "errors/tables/errors.json")["rows"]
