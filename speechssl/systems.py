@@ -24,6 +24,7 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Recogniser
+from speechssl.cascade.decode import NGRAM_FOLDER
 from speechssl.cascade.local import below, known_languages, languages_of, place_of, readers, recognisers, trained_on
 from speechssl.cascade.readers import TextQa, find_reader, load_text_qa
 from speechssl.cascade.system import (
@@ -98,9 +99,10 @@ def load_systems(
     loaded: Mapping[str, Any] | None = None,
 ) -> list[System]:
     """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<model>`, and
-    `cascade-ctc-NAME` for the CTC head of that name; `speechbert` and `speechbert-aligned`; and what needs no audio: `text`,
-    `cascade-given` (transcripts of the corpus), `cascade-simulated@30` (its text with 30 % of errors). `dual@5`, `cascade-ctc@5`,
-    ... read only the 5 windows of a passage that are most like the question (`dual.system.most_alike`).
+    `cascade-ctc-NAME` for the CTC head of that name, with `-greedy` behind it without its n-gram; `speechbert` and
+    `speechbert-aligned`; and what needs no audio: `text`, `cascade-given` (transcripts of the corpus), `cascade-simulated@30` (its
+    text with 30 % of errors). `dual@5`, `cascade-ctc@5`, ... read only the 5 windows of a passage that are most like the question
+    (`dual.system.most_alike`).
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
     encoder: of these models, where it has been loaded already. errors: of `evaluate confusions`; None: those of the models; seed:
@@ -191,7 +193,8 @@ A_READER = {
 # seven languages; Dutch, Hindi, Portuguese and Swedish have up to 0.37. It is low, since refusing accented English is worse than
 # reading Dutch.
 LEAST_SHARE = 0.1
-OWN = {"dual": "dual", "cascade-ctc": "ctc", "speechbert": "speechbert"}  # system -> its part in a folder of models
+# system -> its part in a folder of models
+OWN = {"dual": "dual", "cascade-ctc": "ctc", "cascade-ctc-greedy": "ctc", "speechbert": "speechbert"}
 
 
 class Detail(NamedTuple):
@@ -268,7 +271,7 @@ class QA:
     def _description(self, system: System, folder: Path, reader: Path | str | None) -> str:
         """What a system is made of, and what that was trained on. reader: that of `folder`, where it is None."""
         name = system.name.partition("@")[0]
-        own_head = not isinstance(system, CascadeSystem) or name == "cascade-ctc"
+        own_head = not isinstance(system, CascadeSystem) or name in OWN
         parts = [f"{folder.name}{trained_on(folder / 'encoder')}"]
         if not own_head:
             words = str(system.card["asr"]) if "asr_weights" in system.card else name.removeprefix("cascade-")
@@ -485,6 +488,8 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
     for name, folder in folders.items():
         if (folder / "card.json").is_file():
             inputs[name] = hash_json(read_json(folder / "card.json"))
+            if (ngram := folder / NGRAM_FOLDER / "card.json").is_file():
+                inputs["ngram"] = hash_json(read_json(ngram))
         else:  # a reader of Hugging Face, whose config does not say which weights it has
             weights = (path for pattern in WEIGHTS for path in sorted(folder.glob(pattern)))
             inputs[name] = hash_files([folder / "config.json", *weights])

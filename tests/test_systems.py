@@ -22,7 +22,7 @@ from speechssl.errors import InputError
 from speechssl.io import differing, model_folder, read_json, write_json
 from speechssl.report.build import evaluated_split
 from speechssl.results import read_rows
-from speechssl.systems import Parts, bundle, linked, load_systems
+from speechssl.systems import QA, Parts, bundle, linked, load_systems
 from speechssl.units.kmeans import Codebook, load_codebook
 
 from .files import change_json, change_lines, refused
@@ -215,6 +215,22 @@ def test_parts_are_copied_and_every_system_of_them_is_loaded(tmp_path: Path) -> 
     assert bundle(parts(dual="people-en/dual", text_qa="people-en/text-qa"), tmp_path / "mine") == card  # the same by content
     (mine,), (shipped,) = load_systems(tmp_path / "mine", ["dual"]), load_systems(MODELS, ["dual"])
     assert dict(mine.card) == dict(shipped.card)
+
+
+def test_a_head_is_copied_with_its_ngram_which_is_a_part(tmp_path: Path) -> None:
+    ctc = shutil.copytree(MODELS / "ctc", tmp_path / "ctc")
+    mine = Parts("people-en/encoder", ctc=ctc, text_qa="people-en/text-qa")
+    card = bundle(mine, tmp_path / "mine")
+    assert {"ctc", "ngram"} < set(card["parts"])
+    beam, greedy = load_systems(tmp_path / "mine", ["cascade-ctc", "cascade-ctc-greedy"])
+    assert beam.card["decoding"] == read_json(ctc / "ngram/card.json")["decoding"] and greedy.card["decoding"] == "greedy"
+    write_json(ctc / "ngram/card.json", read_json(ctc / "ngram/card.json") | {"order": 2})  # another n-gram of the same head
+    refused(r"was made from other inputs \(ngram differs\)", bundle, mine, tmp_path / "mine")
+
+
+def test_a_head_decoded_greedily_is_described_as_one_of_the_models() -> None:
+    about = QA("people-en", systems=["cascade-ctc", "cascade-ctc-greedy"]).about
+    assert about["cascade-ctc"] == about["cascade-ctc-greedy"] and "people-en" in about["cascade-ctc"]
 
 
 def test_a_reader_of_hugging_face_with_other_weights_is_another_part(checkpoint: Callable[..., Path], tmp_path: Path) -> None:

@@ -81,8 +81,9 @@ class Qa(Conditions):
 
     Writes predictions and results.jsonl.
 
-    Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-ctc-NAME, cascade-pocketsphinx, cascade-MODEL
-    (of Hugging Face), speechbert, speechbert-aligned (words segmented by the manifest's times, an upper bound).
+    Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc and cascade-ctc-NAME (which decode with their n-gram,
+    see `train ngram`), cascade-ctc-greedy (without it), cascade-pocketsphinx, cascade-MODEL (of Hugging Face), speechbert,
+    speechbert-aligned (words segmented by the manifest's times, an upper bound).
     Without audio: text (text QA on the reference text, the topline), cascade-given (on the corpus's own transcripts),
     cascade-simulated@30 (on the text with simulated errors at a WER of 30 %, see `evaluate confusions`).
     For recordings of many windows: dual@5, cascade-ctc@5 and the like read only the 5 windows that share most with the question.
@@ -133,10 +134,10 @@ class Qa(Conditions):
 class Choice(Conditions):
     """evaluate multiple-choice systems under conditions, beside chance and the longest option
 
-    Systems: units, speechbert, cascade-ctc, cascade-pocketsphinx, cascade-MODEL (of Hugging Face), text (the reference),
-    cascade-given (transcripts that come with the corpus), chance (exact), longest-option. Those that use no audio are evaluated
-    once, in the condition clean. Systems are given the number of right options, as the question states it. Conditions are those of
-    `evaluate qa`.
+    Systems: units, speechbert, cascade-ctc, cascade-ctc-greedy (without its n-gram), cascade-pocketsphinx, cascade-MODEL (of
+    Hugging Face), text (the reference), cascade-given (transcripts that come with the corpus), chance (exact), longest-option.
+    Those that use no audio are evaluated once, in the condition clean. Systems are given the number of right options, as the
+    question states it. Conditions are those of `evaluate qa`.
 
       speechssl evaluate choice corpus exp/choice --systems chance longest-option
       speechssl evaluate choice corpus exp/choice --models exp/models --systems units cascade-ctc text --split test
@@ -223,7 +224,9 @@ class Confusions:
     out: Path = argument("folder for confusions.json")
     models: str = option("people-en", "shipped set or model folder of the recogniser")
     recogniser: str = option(
-        "ctc", "recogniser: ctc, ctc-NAME, pocketsphinx, a MODEL of Hugging Face, or given: the corpus's own transcripts"
+        "ctc",
+        "recogniser: ctc, ctc-NAME, ctc-greedy (without its n-gram), pocketsphinx, a MODEL of Hugging Face, or given: the corpus's "
+        "own transcripts",
     )
     split: str = option("dev", "split of the corpus: any except test")
     passages: Count | None = option(None, "use only the first N passages")
@@ -260,14 +263,14 @@ class Noisy:
 class Robustness:
     """evaluate encoders in noise (encoders x tasks x noises x SNRs): the loss, and how much of it an encoder recovers
 
-    An encoder is a folder, hub id or shipped name, or for the tasks units, dual, speechbert and cascade-ctc a folder of models:
+    An encoder is a folder, hub id or shipped name, or for the tasks units, dual, speechbert and cascade-* a folder of models:
     encoder/ with units.safetensors, dual/, speechbert/, ctc/, text-qa/. The first is the baseline. Missing heads are trained
     on clean speech, in OUT/heads. Tasks with their data: ks, ic, sid, style (a set of `prepare minisuperb` or fsdd), asr,
-    dual, speechbert, cascade-ctc (a prepared corpus), units (any recordings). Mixtures are frozen in OUT/noise.jsonl first: every
-    system gets the same input. Writes OUT/results.jsonl, degradation.json and tables.md; `speechssl report OUT` draws them. A
-    killed run resumes. To choose settings, evaluate on --split dev with the noise dev, which is used neither in training
-    nor in the test. Results on other splits than test are in OUT/SPLIT, heads always in OUT/heads: they are trained on train, with
-    the learning rate that is best on clean speech of dev.
+    dual, speechbert, cascade-ctc, cascade-ctc-greedy (a prepared corpus), units (any recordings). Mixtures are frozen in
+    OUT/noise.jsonl first: every system gets the same input. Writes OUT/results.jsonl, degradation.json and tables.md;
+    `speechssl report OUT` draws them. A killed run resumes. To choose settings, evaluate on --split dev with the noise dev, which
+    is used neither in training nor in the test. Results on other splits than test are in OUT/SPLIT, heads always in OUT/heads:
+    they are trained on train, with the learning rate that is best on clean speech of dev.
 
       speechssl evaluate robustness exp/robust --encoders shipped=people-en mine=exp/mine \\
         --tasks ks=tasks/ks units=recordings/ \\
@@ -278,14 +281,17 @@ class Robustness:
     out: Path = argument("folder for heads/, noise.jsonl, scores/, results.jsonl, degradation.json, tables.md")
     encoders: tuple[str, ...] = option(MISSING, "encoders to compare; the first is the baseline", least=1, metavar="NAME=WHERE")
     tasks: tuple[str, ...] = option(
-        MISSING, "tasks and their data: ks, ic, sid, style, asr, units, dual, speechbert, cascade-ctc", least=1, metavar="TASK=DATA"
+        MISSING,
+        "tasks and their data: ks, ic, sid, style, asr, units, dual, speechbert, cascade-ctc, cascade-ctc-greedy",
+        least=1,
+        metavar="TASK=DATA",
     )
     noise: Noisy = group(Noisy(seen=("m+g+r",), unseen=("held-out",)), "noise")
     split: str = option("test", "split to evaluate: dev to choose settings, test, or another split of the data")
     passages: Count | None = option(None, "use only the first N passages in spoken QA")
     recordings: Count | None = option(None, "use only N recordings in every other task, drawn by --seed")
     head_steps: Count = option(3000, "largest number of updates of a classifier, for each learning rate")
-    reading: ReaderOptions = group(ReaderOptions(), "reader of words, of cascade-ctc")
+    reading: ReaderOptions = group(ReaderOptions(), "reader of words, of cascade-ctc and cascade-ctc-greedy")
     bf16: bool = option(False, READERS, name="precision", values=BF16)
     seed: Whole = option(0, "seed of noise, heads, choice of recordings and bootstrap")
     device: str = option("auto", DEVICE)

@@ -20,6 +20,7 @@ import soundfile
 import yaml
 
 ROOT = Path(__file__).parents[2]
+CASCADES = ("cascade-ctc", "cascade-ctc-greedy")  # of one head, with its n-gram and without
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:

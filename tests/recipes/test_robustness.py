@@ -18,13 +18,13 @@ from speechssl.dual.model import load_reader
 from speechssl.io import model_folder, read_json, write_json
 from speechssl.results import read_rows
 
-from .shared import ROOT, needs, run, run_until, script, write_digits
+from .shared import CASCADES, ROOT, needs, run, run_until, script, write_digits
 
 TRAININGS = ("continual", "continual-adversary-binary", "continual-adversary-multi", "continual-more", "continual-clean")
 SMALL = {"HF_HUB_OFFLINE": "1", "WORKERS": "1", "TRAININGS": "continual continual-clean", "MODES": "alternating", "WEIGHTS": "1"}
 ENCODERS = {"baseline", "continual", "continual-clean"}
-TASKS = {*((task, "acc") for task in ("ks", "ic", "sid", "style")), ("asr", "wer"), ("units", "unit_error"), ("cascade-ctc", "wer")}
-TASKS |= {(system, "ff1") for system in ("dual", "speechbert", "cascade-ctc")}
+TASKS = {*((task, "acc") for task in ("ks", "ic", "sid", "style")), ("asr", "wer"), ("units", "unit_error")}
+TASKS |= {(system, "ff1") for system in ("dual", "speechbert", *CASCADES)} | {(system, "wer") for system in CASCADES}
 CONDITIONS = {("clean", None), ("seen-m+g+r", 5.0), ("unseen-held-out", 5.0), ("unseen-street", 5.0)}
 
 
