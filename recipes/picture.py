@@ -66,7 +66,9 @@ def plot(axes: Axes, places: list[float], cells: list[dict], slot: int, label: s
     order = sorted(range(len(places)), key=places.__getitem__)
     cells = [cells[i] for i in order]
     values = [cell["value"] for cell in cells]
-    errors = [[cell["value"] - cell["low"] for cell in cells], [cell["high"] - cell["value"] for cell in cells]]
+    ends = [(cell["low"], cell["high"]) if cell["low"] is not None else (cell["value"],) * 2 for cell in cells]
+    errors = [[value - low for value, (low, _) in zip(values, ends, strict=True)]]
+    errors.append([high - value for value, (_, high) in zip(values, ends, strict=True)])
     style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "capsize": 3, "label": label, "linestyle": line}
     axes.errorbar([places[i] for i in order], values, errors, **style)
 

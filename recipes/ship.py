@@ -45,6 +45,7 @@ MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the uni
 CONTAINS = "all-MiniLM-L6-v2, Apache-2.0"  # the text encoder that the readers began as
 LICENCE = "Apache-2.0"  # of all that ships, as of the package
 READERS = ("dual", "text-qa", "speechbert")
+TEXTS = ("text-qa", "ngram")  # parts that know words alone
 
 
 def card_of(out: Path, part: str) -> Path:
@@ -143,7 +144,7 @@ def add_licences(out: Path) -> None:
     derived = encoder.get("attribution") or trained_on(encoder)
     for path in sorted(out.rglob("*card.json")):
         card, part = read_json(path), path.parent.name
-        sources = trained_on(card) * (part != "encoder") + derived * (part != "text-qa") + [CONTAINS] * (part in READERS)
+        sources = trained_on(card) * (part != "encoder") + derived * (part not in TEXTS) + [CONTAINS] * (part in READERS)
         if part in READERS:
             card = {"licences": {"trained_on": trained_on(card), "contains": [CONTAINS]}} | card
         write_json(path, card | {"license": LICENCE, "attribution": list(dict.fromkeys(sources))})

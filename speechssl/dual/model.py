@@ -9,7 +9,7 @@ Letters: B sequences, S tokens in a sequence, E embedding width.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,7 +81,6 @@ class Bert(nn.Module):
             }
         )
         self.encoder = nn.ModuleDict({"layer": nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))})
-        self.pooler = nn.ModuleDict({"dense": Unset(width, width)})  # stored with the others, and not used
 
     def set_input_embeddings(self, table: nn.Embedding) -> None:
         self.embeddings["word_embeddings"] = table
@@ -171,7 +170,7 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
     """
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / "model.safetensors") as temporary:
-        save_file(quantise(model.state_dict()), temporary)
+        save_file(quantise(without_pooler(model.state_dict())), temporary)
     config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
     if (subwords := getattr(model, "subwords", None)) is not None:
         config["subwords"] = subwords.shape
@@ -182,6 +181,11 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
     files = {"weights": hash_files([folder / "model.safetensors"]), "config": hash_files([folder / "config.json"])}
     files |= {"tokeniser": hash_files(paths)} if (paths := sorted(folder.glob(TOKENISER))) else {}
     write_json(folder / "card.json", card | {"layout": asdict(layout)} | files)
+
+
+def without_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights that a reader uses: none of the encoder's pooler, which sums up a sentence."""
+    return {name: values for name, values in weights.items() if not name.startswith("encoder.pooler.dense.")}
 
 
 def load_reader(folder: Path, answering: bool = False) -> tuple[SpanModel, Layout, dict[str, Any]]:
@@ -217,6 +221,8 @@ def load_model(
 
             with no_init_weights():
                 encoder = make_encoder(config)
+                if getattr(encoder, "pooler", None) is not None:
+                    encoder.pooler = None  # which no reader reads
                 add(encoder, device)
                 model = build(encoder, nn.Embedding(rows, width), subwords, card)
         layout = Layout(**card["layout"])
@@ -225,7 +231,7 @@ def load_model(
             f"{folder} does not describe a reader ({' '.join(repr(error).split())[:160]}); train or fetch the model again"
         ) from error
     try:
-        loaded = model.load_state_dict(dequantise(packed), strict=False)
+        loaded = model.load_state_dict(without_pooler(dequantise(packed)), strict=False)
     except RuntimeError as error:  # torch lists every weight of another shape
         raise InputError(
             f"{path} does not fit its config.json: weights have other shapes; train or fetch the model again"

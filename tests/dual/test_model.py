@@ -13,7 +13,7 @@ from torch import nn
 from transformers import BertTokenizer
 
 from speechssl.dual.data import Example, ExampleBatches, Layout, Window, collate, replace_tokens, window_mask, windows
-from speechssl.dual.model import IGNORED, Bert, SpanModel, load_reader, save_reader
+from speechssl.dual.model import IGNORED, Bert, SpanModel, load_reader, save_reader, without_pooler
 from speechssl.dual.system import Reader, most_alike
 from speechssl.errors import InputError
 from speechssl.io import dequantise, hash_files, quantise
@@ -373,12 +373,12 @@ def test_a_reader_comes_back(span_model, tmp_path, kind):
     loaded, layout, card = load_reader(tmp_path)
     assert layout == LAYOUT and (card["what"], card["seed"]) == ("toy", 3)
     assert not loaded.training and not any(p.requires_grad for p in loaded.parameters())
-    expected = dequantise(quantise(model.state_dict()))
-    assert set(loaded.state_dict()) == set(expected)
+    expected = dequantise(quantise(without_pooler(model.state_dict())))
+    assert set(loaded.state_dict()) == set(expected) and not any("pooler" in name for name in expected)
     assert all(torch.equal(value, expected[name]) for name, value in loaded.state_dict().items())
     rng = np.random.default_rng(0)
     batch = collate([LAYOUT.sequence(rng.integers(0, 30, 4), rng.integers(0, 30, 20))], LAYOUT.pad)
-    model.load_state_dict(expected)
+    model.load_state_dict(expected, strict=False)
     with torch.no_grad():
         torch.testing.assert_close(loaded.logits(**batch), model.logits(**batch), atol=1e-6, rtol=1e-6)
 
