@@ -185,7 +185,7 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
 
 def without_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
     """The weights that a reader uses: none of the encoder's pooler, which sums up a sentence."""
-    return {name: values for name, values in weights.items() if not name.startswith("encoder.pooler.dense.")}
+    return {name: values for name, values in weights.items() if not name.startswith("encoder.pooler.")}
 
 
 def load_reader(folder: Path, answering: bool = False) -> tuple[SpanModel, Layout, dict[str, Any]]:
