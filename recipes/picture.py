@@ -40,6 +40,8 @@ def draw(scores: Scores, out: Path) -> None:
         for slot, system in enumerate((*SYSTEMS, *OWN_ERRORS[1:])):
             errors_of = system if system in OWN_ERRORS else "cascade-ctc"
             measured = [c for (s, metric, c) in scores if (s, metric) == (system, "ff1") and (errors_of, "wer", c) in scores]
+            if not measured:
+                continue
             places = [scores[errors_of, "wer", where]["value"] for where in measured]
             plot(by_errors, places, [scores[system, "ff1", where] for where in measured], slot, system, "none")
         by_snr.set_xticks(range(len(levels)), [*(level.removeprefix("pink ").removesuffix(" dB") for level in levels)])

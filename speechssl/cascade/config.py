@@ -131,11 +131,13 @@ class TrainNgram:
     beam: Count = option(15, "prefixes kept after each frame")
     lm_weights: tuple[float, ...] = option((0.5, 1.0, 1.5, 2.0, 3.0), "weights that are tried, in nats for log10 P", least=1)
     word_scores: tuple[float, ...] = option((-1.0, 0.0, 1.0, 2.0), "scores of a word that are tried, in nats", least=1)
+    device: str = option("auto", DEVICE)
 
     def run(self) -> None:
         from speechssl.cascade.train import choose_ngram
         from speechssl.encoders.load import load_encoder
 
+        use_device(self.device)
         card = choose_ngram(self, load_encoder(self.encoder))
         found = f"WER {card['wer']:.1f} % on {card['recordings']} recordings of {card['dev']['split']}"
         decoding = f"weight {card['decoding']['lm_weight']:g}, word score {card['decoding']['word_score']:g}"

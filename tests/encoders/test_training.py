@@ -1,5 +1,6 @@
 """The forward pass for training against transformers' own: outputs, gradients, dropout."""
 
+import copy
 from itertools import pairwise
 
 import pytest
@@ -81,14 +82,17 @@ def test_outputs_and_all_gradients_are_those_of_transformers(kind, shape):
     expected, found = theirs(model, samples, mask), training_states(model, samples, mask)
     assert len(found[1]) == len(expected[1]) == model.config.num_hidden_layers + 1
     assert max(error(a, b) for a, b in zip((found[0], *found[1]), (expected[0], *expected[1]), strict=True)) < 2e-6
-    exact, ours = gradients(model, *expected), gradients(model, *found)
+    double = copy.deepcopy(model).double()
+    exact, rounded = gradients(double, *theirs(double, samples.double(), mask)), gradients(model, *expected)
+    ours = gradients(model, *found)
     assert ours.keys() == exact.keys()
     largest = max(float(g.norm()) for g in exact.values())
     for name, gradient in exact.items():
         if name.endswith(ZERO) and gradient.norm() < 1e-6 * largest:
             assert ours[name].norm() < 1e-6 * largest
         else:
-            assert error(ours[name], gradient) < 1e-5, name
+            # on some processors theirs are more than 1e-5 from exact as well
+            assert error(ours[name], gradient) < max(1e-5, 2 * error(rounded[name], gradient)), name
 
 
 @pytest.mark.parametrize("samples", [400, 401, 719, 720, 1_999])
