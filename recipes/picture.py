@@ -35,8 +35,9 @@ def draw(scores: Scores, out: Path) -> None:
         by_snr, by_errors = figure.subplots(1, 2, sharey=True)
         levels = conditions_by_snr(scores)
         for slot, system in enumerate(SYSTEMS):
-            places = [i + 0.08 * (slot - 1) for i in range(len(levels))]
-            plot(by_snr, places, [scores[system, "ff1", where] for where in levels], slot, system, "-")
+            measured = [i for i, where in enumerate(levels) if (system, "ff1", where) in scores]
+            places = [i + 0.08 * (slot - 1) for i in measured]
+            plot(by_snr, places, [scores[system, "ff1", levels[i]] for i in measured], slot, system, "-")
         for slot, system in enumerate((*SYSTEMS, *OWN_ERRORS[1:])):
             errors_of = system if system in OWN_ERRORS else "cascade-ctc"
             measured = [c for (s, metric, c) in scores if (s, metric) == (system, "ff1") and (errors_of, "wer", c) in scores]

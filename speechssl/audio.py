@@ -91,8 +91,11 @@ def _read_mono(path: Path, sample_rate: int | None = None) -> tuple[np.ndarray, 
 
 
 def _cancel(power: np.ndarray) -> bool:
-    """Whether channels cancel in their mean. power: (1 + C,) of the mean, then of every channel."""
-    return bool(power[0] < CANCELLED * power[1:].max())
+    """Whether channels cancel in their mean. power: (1 + C,) of the mean, then of every channel.
+
+    The mean of C channels of which one speaks has 1 / C² of its power, and nothing cancels there.
+    """
+    return bool(power[0] < min(CANCELLED, 0.5 / (len(power) - 1) ** 2) * power[1:].max())
 
 
 def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray:
@@ -115,7 +118,7 @@ def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray
         scale = (int(np.iinfo(samples.dtype).max) - int(np.iinfo(samples.dtype).min) + 1) / 2
         peak = max(abs(int(samples.min())), abs(int(samples.max())))
         if samples.dtype.kind == "i" and samples.dtype.itemsize > 2 and peak <= 1 << 31:  # of 32 bits; lists of 16 come so, too
-            scale = 1 << (31 if peak > 1 << 15 else 15)
+            scale = 1 << (15 if peak <= 1 << 15 else 23 if peak <= 1 << 23 else 31)  # of 24 bits, too
         samples = (samples.astype(np.float64) - middle) / scale
     if samples.ndim == 2:
         channels = samples if samples.shape[0] > samples.shape[1] else samples.T

@@ -36,8 +36,11 @@ def tables(folders: list[str]) -> list[Table]:
         lines = []
         for system in systems:
             lines.append((system, *(interval_text(rows.get((system, where))) for where in columns)))
-        sizes = dict.fromkeys(f"{row.n} of {where}: {row.groups} x {row.drawn}" for (_, where), row in rows.items())
-        note = f"Percent with 95 % intervals. Items, and what the intervals draw: {'; '.join(sizes)}."
+        sizes: dict[str, list[str]] = {}
+        for (system, where), row in rows.items():
+            sizes.setdefault(f"{row.n} of {where}, drawn by {row.groups} x {row.drawn}", []).append(system)
+        listed = "; ".join(f"{size} ({', '.join(names)})" for size, names in sizes.items())
+        note = f"Percent with 95 % intervals. Items, and what the intervals draw: {listed}."
         made.append(Table(METRICS[metric], ("system", *columns), tuple(lines), note))
     return [table for table in made if table.rows]
 

@@ -137,6 +137,8 @@ class TrainNgram:
         from speechssl.cascade.train import choose_ngram
         from speechssl.encoders.load import load_encoder
 
+        if not all(map(math.isfinite, (*self.lm_weights, *self.word_scores))) or min(self.lm_weights) < 0:
+            raise InputError("--lm-weights and --word-scores are finite numbers, weights from 0; correct them")
         use_device(self.device)
         card = choose_ngram(self, load_encoder(self.encoder))
         found = f"WER {card['wer']:.1f} % on {card['recordings']} recordings of {card['dev']['split']}"

@@ -26,6 +26,7 @@ from speechssl.cascade.decode import (
     NGRAM_THRESHOLD,
     BeamDecoder,
     BeamOptions,
+    load_ngrams,
     save_ngrams,
     train_ngram,
 )
@@ -175,10 +176,12 @@ def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
     with stage(o.ctc / NGRAM_FOLDER, inputs, choices) as step:
         if step.done:
             return step.card
-        vocabulary = recogniser.vocabulary
+        vocabulary, path = recogniser.vocabulary, o.ctc / NGRAM_FOLDER / NGRAM_FILE
         data = first_passages(load_corpus(o.corpus, o.split), o.passages)
         model = train_ngram((spell(record.text, vocabulary) for record in data.records), o.order)
         dev = first_passages(load_corpus(dev_corpus, o.dev_split), o.dev_passages)
+        save_ngrams(model, path)
+        model = load_ngrams(path)  # rounded, as it will decode
         texts, outputs = [], []
         for record in tqdm([r for r in dev.records if r.audio and r.text.strip()], desc="recognising dev", unit="recording"):
             texts.append(record.text)
@@ -197,8 +200,6 @@ def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
                 options = BeamOptions(o.beam, lm_weight, word_score, NGRAM_THRESHOLD)
                 tried.append((error_rate(BeamDecoder(model, vocabulary, options)), asdict(options)))
         wer, chosen = min(tried, key=lambda row: row[0])
-        path = o.ctc / NGRAM_FOLDER / NGRAM_FILE
-        save_ngrams(model, path)
         return step.finish(
             {
                 "what": "n-gram",

@@ -314,7 +314,7 @@ def _answers(row: Mapping[str, Any], place: str) -> tuple[Answer, ...]:
             start, end = (_number(answer, name) for name in TIMES)
             place_in_text = _number(answer, "char_start", "answer_start")
             text = _text(answer, "text", "answer")
-            if text or start is not None:
+            if text or start is not None or end is not None:
                 answers.append(Answer(text, start, end, None if place_in_text is None else int(place_in_text)))
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{place}: its answers are neither a text nor text, start and end ({error}); correct them") from error

@@ -283,3 +283,8 @@ def test_times_beyond_a_flac_of_unknown_length_are_refused(mine: Path, unmade: P
         assert old in table.read_text()
         table.write_text(table.read_text().replace(old, new))
     refused("the answer .2000.0, 2001.0. s lies outside its passage", prepare_table, mine, unmade)
+
+
+def test_an_answer_that_ends_and_does_not_begin_is_refused(mine: Path, unmade: Path) -> None:
+    (mine / "questions.csv").write_text("id,passage,text,answer,start,end\nq1,rome,who,,,0.5\n")
+    refused("questions.csv, row 1", prepare_table, mine, unmade)
