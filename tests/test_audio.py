@@ -513,6 +513,7 @@ INT16 = to_int16(tone())
     [
         INT16,
         INT16.astype(np.int32) << 16,
+        INT16.astype(np.int32) << 8,  # of 24 bits
         INT16.astype(np.int64),
         INT16.astype(np.float32),
         (INT16 // 256 + 128).astype(np.uint8),
