@@ -31,7 +31,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri, stdtr, stdtrit
 
 from speechssl.io import hash_json
 
@@ -219,6 +218,8 @@ def widening(drawn: np.ndarray, groups: int, error: float | None = None) -> floa
     if groups < FEWEST or not len(finite):
         return None
     low, high = np.quantile(finite, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    from scipy.special import ndtri, stdtrit  # here, for who only answers needs none of it
+
     half, t = float(high - low) / 2, -float(stdtrit(groups - 1, (1 - LEVEL) / 2))
     error = half / -float(ndtri((1 - LEVEL) / 2)) * (groups / (groups - 1)) ** 0.5 if error is None else error
     return t * error / half if half > 0 else 1.0
@@ -472,6 +473,8 @@ class Estimate:
             finite = self.drawn[np.isfinite(self.drawn)]
             by_signs, error = [2.0 ** (1 - self.groups)], float(finite.std() * np.sqrt(self.groups / (self.groups - 1)))
         far = 0.0 if not self.value else np.inf if not error else abs(self.value) / error
+        from scipy.special import stdtr
+
         return float(min(1.0, max(*by_signs, 2 * stdtr(self.groups - 1, -far))))
 
 

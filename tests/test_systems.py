@@ -45,7 +45,7 @@ def test_systems_with_one_recogniser_decode_a_recording_once(monkeypatch):
     samples, decoded = np.random.default_rng(0).normal(0, 0.1, (2, SAMPLE_RATE)).astype(np.float32), []
     transcribe = CtcRecogniser.transcribe
     monkeypatch.setattr(CtcRecogniser, "transcribe", lambda self, x: decoded.append(x) or transcribe(self, x))
-    loaded = load_systems(model_folder(), ["cascade-ctc", "cascade-ctc@2", "speechbert"])
+    loaded = load_systems(model_folder(), ["cascade-ctc-greedy", "cascade-ctc-greedy@2", "speechbert"])
     first, second = samples
     for x in (first, second, first):
         for system in loaded:

@@ -36,7 +36,7 @@ from speechssl.config import settings
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
 from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, check_times, unit_examples, unit_source
-from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.model import SpanModel, load_reader, without_pooler
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
 from speechssl.errors import InputError, report_set_aside
@@ -146,7 +146,7 @@ def start_of(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanMod
     except InputError as error:
         raise InputError(f"the reader {reader} began as {encoder}, which cannot be used ({error}); give it with --start") from error
     add(began.encoder, added(model.encoder))
-    weights, expected = began.state_dict(), model.state_dict()
+    weights, expected = without_pooler(began.state_dict()), model.state_dict()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in expected.items()}:
         raise InputError(
             f"{encoder} has other weights than the reader {reader}, which cannot have begun as it; give its own with --start"
