@@ -178,7 +178,7 @@ def save_ngrams(model: NgramModel, path: Path) -> None:
 def load_ngrams(path: Path) -> NgramModel:
     """Read what `save_ngrams` wrote. Raises InputError for a file that is missing or damaged."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(path) as file:
             words, ngrams = tuple(str(file["words"]).split("\n")), []
             for n in range(1, max(2, len(file.files) // 5 + 1)):
                 logs = (file[f"{n}.{name}.levels"][file[f"{n}.{name}"]] for name in ("log_probs", "backoffs"))
