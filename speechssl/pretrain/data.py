@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -262,11 +262,14 @@ class LabelledAudio:
 # Those of a batch are equally long. Recordings that are longer than a crop are cut to it; shorter ones go into batches of their
 # own, of shorter and correspondingly more crops, so that a batch is about the same seconds of audio: what fairseq's `max_tokens`
 # does with utterances of like length that are cut to the shortest of them.
+# Where the encoder wants normalised input, a crop is normalised by mean and variance of its whole recording, as in fairseq and as
+# the finished encoder gets its input (`SpeechEncoder.wave`).
 
 SHORTEST = 2.0  # seconds of a crop; both papers' settings in fairseq leave out shorter recordings (`min_sample_size` 32,000)
 ALIKE = 1.1  # the longest over the shortest of a bucket, so that little of the longest is cut away
 APART = 1.5  # the same of a bucket that grows because it would not fill a batch: rather cut than repeat, within limits
 NO_LABEL = -1
+FLOOR = 1e-7  # beside a variance, as in transformers' feature extractor
 
 
 @dataclass(frozen=True)
@@ -303,7 +306,7 @@ def cut_to_same(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bucket:
-    """What a batch is drawn from: the numbers of its recordings, all longer than a crop, and the batch's shape."""
+    """What a batch is drawn from: the numbers of its recordings, none shorter than a crop, and the batch's shape."""
 
     recordings: np.ndarray
     frames: int  # of a crop
@@ -311,7 +314,7 @@ class Bucket:
 
 
 def shortest_crop(frames: int, frame_rate: float) -> int:
-    """Frames of the shortest crop where the longest has `frames`: a recording that is not longer than it is never used."""
+    """Frames of the shortest crop where the longest has `frames`: a recording that is shorter than it is never used."""
     return min(frames, round(SHORTEST * frame_rate))
 
 
@@ -320,7 +323,7 @@ def buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> list[
 
     counts: (recordings,) frames of every recording. frames, crops: of a batch of full length. shortest: of the shortest crop.
     """
-    short = np.flatnonzero((counts > shortest) & (counts <= frames))
+    short = np.flatnonzero((counts >= shortest) & (counts < frames))
     short = short[np.argsort(counts[short], kind="stable")]
     # Fewer rows, by under a quarter of `crops`, that 2, 4, 8 ... processes can share: one process takes as many, so that a batch
     # stays the same. Another number of processes, or a larger one, leaves out what it cannot share.
@@ -328,13 +331,13 @@ def buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> list[
     buckets = []
     while len(short):
         lengths = counts[short]
-        length = int(lengths[0]) - 1
+        length = int(lengths[0])
         rows = frames * crops // length // unit * unit
         alike, apart = np.searchsorted(lengths, lengths[0] * np.array([ALIKE, APART]), "right")
         size = min(max(alike, rows), apart)
         buckets.append(Bucket(short[:size], length, rows))
         short = short[size:]
-    long = np.flatnonzero(counts > frames)
+    long = np.flatnonzero(counts >= frames)
     return buckets + ([Bucket(long, frames, crops)] if len(long) else [])
 
 
@@ -342,9 +345,12 @@ def buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> list[
 class Cropper:
     """Batches of random crops, a function of (seed, step) only.
 
-    A batch is drawn from recordings of like length (`buckets`): where all are longer than `seconds`, from all of them.
+    A batch is drawn from recordings of like length (`buckets`): where none is shorter than `seconds`, from all of them.
     Labels are always those of the clean signal. With `distort` the encoder gets a distorted crop, and the batch says which domain
     it is of; with `clean` the batch holds the undistorted crops, too, for a teacher.
+    With `normalise` a crop that is left as it is equals the same samples of the normalised recording. One that is silenced or
+    distorted is normalised as though its whole recording had been changed as it was: only the crop is distorted, and its mean and
+    variance before and after say by how much those of the recording change.
     """
 
     data: LabelledAudio
@@ -368,7 +374,9 @@ class Cropper:
         rng = np.random.default_rng([self.seed, step])
         bucket = self._draw_bucket(rng)
         frames = bucket.frames
-        crops = [self._crop(rng, int(i), frames) for i in rng.choice(bucket.recordings, size=bucket.crops)]
+        recordings = rng.choice(bucket.recordings, size=bucket.crops)
+        crops = [self._crop(rng, int(i), frames) for i in recordings]
+        stacked = partial(self._stacked, recordings, [crop for crop, _ in crops])
         if self.silence:
             crops = [self._silenced(rng, *crop) for crop in crops]
         masks = np.stack([span_mask(rng, frames, self.mask.probability, self.mask.length) for _ in crops])
@@ -384,17 +392,22 @@ class Cropper:
             others = [self.second.apply(crop, (self.seed, step, row, 1), progress)[0] for row, crop in enumerate(samples)]
             if self.distort is not None:
                 others = [self.distort.apply(crop, (self.seed, step, row, 2), progress)[0] for row, crop in enumerate(others)]
-            batch |= {"second": self._stacked(others), "step": torch.tensor(step // self.accumulation)}
+            batch |= {"second": stacked(others), "step": torch.tensor(step // self.accumulation)}
         if self.distort is None:
-            return {"samples": self._stacked(samples)} | batch
+            return {"samples": stacked(samples)} | batch
         pairs = [self.distort.apply(crop, (self.seed, step, row), progress) for row, crop in enumerate(samples)]
         batch |= {
-            "samples": self._stacked([distorted for distorted, _ in pairs]),
+            "samples": stacked([distorted for distorted, _ in pairs]),
             "domains": torch.tensor([domain for _, domain in pairs]),
             "progress": torch.tensor(progress),
             "step": torch.tensor(step // self.accumulation),
         }
-        return batch | ({"clean_samples": self._stacked(samples)} if self.clean else {})
+        return batch | ({"clean_samples": stacked(samples)} if self.clean else {})
+
+    @property
+    def card(self) -> dict[str, str]:
+        """It says over what the input was normalised, for the card of an encoder."""
+        return {"normalised_over": "recording"} if self.normalise else {}
 
     def audio_seconds(self, step: int) -> float:
         """Seconds of speech in the batch of this step."""
@@ -423,7 +436,7 @@ class Cropper:
     def _crop(self, rng: np.random.Generator, index: int, frames: int) -> tuple[np.ndarray, np.ndarray]:
         """Samples (N,) float32 of full scale 1, labels (T,) int64."""
         first, last = self.data.label_bounds[index : index + 2]
-        frame = int(rng.integers(last - first - frames))
+        frame = int(rng.integers(last - first - frames + 1))
         start = int(self.data.sample_bounds[index]) + frame * self.grid.hop
         samples = self.data.samples[start : start + self.grid.samples_for(frames)].astype(np.float32) / 32768
         return samples, self.data.labels[first + frame : first + frame + frames].astype(np.int64)
@@ -443,10 +456,38 @@ class Cropper:
         samples = np.concatenate([np.zeros(first, np.float32), samples[first:last], np.zeros(len(samples) - last, np.float32)])
         return samples, np.where(unseen, NO_LABEL, labels)
 
-    def _stacked(self, crops: list[np.ndarray]) -> torch.Tensor:
+    def _stacked(self, recordings: np.ndarray, crops: list[np.ndarray], made: list[np.ndarray]) -> torch.Tensor:
+        """(B, N), normalised where that is wanted. made: of the crops as they were cut from the recordings."""
         if self.normalise:
-            crops = [(crop - crop.mean()) / (crop.std() + 1e-5) for crop in crops]
-        return torch.from_numpy(np.stack(crops))
+            made = [self._normalised(*row) for row in zip(recordings, crops, made, strict=True)]
+        return torch.from_numpy(np.stack(made))
+
+    def _normalised(self, recording: int, crop: np.ndarray, made: np.ndarray) -> np.ndarray:
+        """What was made of a crop, with mean and variance of its recording, changed as those of the crop were."""
+        mean, variance = self._moments(int(recording))
+        (mean_before, before), (mean_after, after) = map(moments, (crop, made))
+        mean += mean_after - mean_before
+        variance *= (after + FLOOR) / (before + FLOOR)
+        return (made - np.float32(mean)) * np.float32(1 / np.sqrt(variance + FLOOR))
+
+    def _moments(self, recording: int) -> tuple[float, float]:
+        """Mean and variance of a recording, of full scale 1. They are kept: it is drawn again."""
+        if recording not in self._known_moments:
+            first, last = self.data.sample_bounds[recording : recording + 2]
+            mean, variance = moments(self.data.samples[first:last])
+            self._known_moments[recording] = mean / 32768, variance / 32768**2
+        return self._known_moments[recording]
+
+    @cached_property
+    def _known_moments(self) -> dict[int, tuple[float, float]]:
+        return {}
+
+
+def moments(samples: np.ndarray) -> tuple[float, float]:
+    """Mean and variance, in float64 as `SpeechEncoder.wave` computes them."""
+    samples = samples.astype(np.float64)
+    mean = samples.mean()
+    return float(mean), float(max(np.square(samples).mean() - mean**2, 0.0))
 
 
 def check_crops(lengths: Sequence[int], grid: FrameGrid, seconds: float) -> None:
@@ -456,7 +497,7 @@ def check_crops(lengths: Sequence[int], grid: FrameGrid, seconds: float) -> None
     """
     hours = np.array([n for n in lengths if n]) / grid.sample_rate / 3600
     shortest = shortest_crop(round(seconds * grid.frame_rate), grid.frame_rate)
-    used = np.array([grid.frames(n) > shortest for n in lengths if n], bool)
+    used = np.array([grid.frames(n) >= shortest for n in lengths if n], bool)
     if not used.any():
         raise InputError(_too_short(shortest / grid.frame_rate))
     if not used.all() and is_main():
@@ -469,5 +510,5 @@ def check_crops(lengths: Sequence[int], grid: FrameGrid, seconds: float) -> None
 
 
 def _too_short(seconds: float) -> str:
-    least = f"no recording is longer than a crop of {seconds:g} s, the shortest"
+    least = f"no recording is as long as a crop of {seconds:g} s, the shortest"
     return f"{least}; give a smaller --crop-seconds, or join short recordings to longer ones (recipes/units/pack.py)"

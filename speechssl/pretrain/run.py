@@ -112,6 +112,7 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
             if is_main():
                 folder = out / "encoder"
                 card: dict[str, Any] = {"options": named(options), "corpus": data.card, "training": result}
+                card |= cropper.card
                 if isinstance(options, HubertOptions):
                     save_encoder(model.encoder, folder, normalise, options.save_bf16)
                     save_label_head(model, folder, codebook.hash)

@@ -248,7 +248,7 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
                 }
                 card = {"what": "encoder trained by Spin", "options": decisive | names, "corpus": data.card, "training": result}
                 targets = {key: value for key, value in codebook.card.items() if key != "scores"} if codebook else None
-                made_of = {"targets": targets, "files": file_hashes(out / "encoder")}
+                made_of = {"targets": targets, "files": file_hashes(out / "encoder")} | cropper.card
                 write_json(out / "encoder" / "card.json", card | made_of)
         return load_encoder(out / "encoder")
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import parse_distortions
+from speechssl.encoders.load import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.pretrain import data as room
 from speechssl.pretrain.data import (
@@ -76,12 +77,60 @@ def test_labels_and_clean_samples_are_those_of_the_undistorted_signal(normalise)
     assert torch.equal(noisy["clean_samples"], plain["samples"]) and noisy["clean_samples"].dtype == torch.float32
     assert torch.equal(noisy["labels"], plain["labels"]) and torch.equal(noisy["mask"], plain["mask"])
     assert noisy["domains"].tolist() == [0, 1] * 4
-    scale = 1.0 if normalise else 1.75
-    torch.testing.assert_close(noisy["samples"][1::2], -scale * plain["samples"][1::2], atol=2e-4, rtol=2e-4)
-    if normalise:
-        for samples in (noisy["samples"], noisy["clean_samples"]):
-            torch.testing.assert_close(samples.mean(1), torch.zeros(8), atol=1e-4, rtol=0)
-            torch.testing.assert_close(samples.std(1), torch.ones(8), atol=2e-3, rtol=0)
+    scale = 1.0 if normalise else 1.75  # a recording that was scaled as a whole is normalised to what it was
+    centred = [samples - samples.mean(1, keepdim=True) for samples in (noisy["samples"][1::2], plain["samples"][1::2])]
+    torch.testing.assert_close(centred[0], -scale * centred[1], atol=2e-4, rtol=2e-4)
+
+
+def normalised_recordings(corpus):
+    """Each recording as an encoder that wants normalised input gets it in inference."""
+    encoder = SpeechEncoder("", None, GRID, 1, 1, normalise=True, hash="")
+    recordings = np.split(corpus.samples, corpus.sample_bounds[1:-1])
+    return [encoder.wave(samples / np.float32(32768)) for samples in recordings]
+
+
+@pytest.mark.parametrize("how", ["plain", "second", "teacher"])
+def test_a_crop_is_what_the_normalised_recording_holds_there(how):
+    changes = {
+        "plain": {},
+        "second": {"second": parse_distortions("g", probability=(0, 0))},
+        "teacher": {"distort": parse_distortions("g", probability=(1, 1)), "clean": True},
+    }
+    name = {"plain": "samples", "second": "second", "teacher": "clean_samples"}[how]
+    make = cropper(**changes[how])
+    samples = make.data.samples
+    samples[: LENGTHS[0] // 2] //= 10  # a recording of which one half is quiet, as with a long pause
+    whole, frames = normalised_recordings(make.data), make.data.label_bounds
+    batches = [make(step) for step in range(3)]
+    crops, first = (torch.cat([batch[key] for batch in batches]) for key in (name, "labels"))
+    assert {label < frames[1] for label in first[:, 0].tolist()} == {True, False}
+    for crop, label in zip(crops, first[:, 0].tolist(), strict=True):
+        recording = int(label >= frames[1])
+        start = (label - frames[recording]) * GRID.hop
+        assert torch.equal(crop, whole[recording][start : start + len(crop)])
+
+
+@pytest.mark.parametrize(("snr", "over"), [(0.0, "signal"), (-5.0, "active")])
+def test_a_noisy_crop_has_the_level_that_it_has_in_a_noisy_recording(snr, over):
+    """Speech of one level and noise: all that is normalised is the same recording with as much noise."""
+    noise = parse_distortions("g", probability=(1, 1), snr=(snr, snr), snr_over=over)
+    make = cropper(distort=noise)
+    crops = torch.cat([make(step)["samples"] for step in range(4)])
+    torch.testing.assert_close(crops.std(1), torch.ones(len(crops)), atol=0.04, rtol=0)
+
+
+def test_a_silenced_crop_has_the_level_of_a_recording_with_as_much_silence():
+    make, plain = cropper(silence=1.0), cropper(normalise=False, silence=1.0)
+    for made, cut in zip(make(1)["samples"], plain(1)["samples"], strict=True):
+        torch.testing.assert_close(made.std(), torch.tensor(1.0), atol=0.04, rtol=0)
+        assert len(made[cut == 0].unique()) == 1
+
+
+def test_every_start_is_drawn_the_last_one_too():
+    """A crop may begin at any frame after which there are enough, and a recording as long as a crop is one."""
+    frames = [GRID.frames(n) for n in LENGTHS]
+    firsts = {int(x) for step in range(60) for x in cropper(seconds=frames[0] / 50)(step)["labels"][:, 0]}
+    assert firsts == {0} | set(range(frames[0], frames[0] + frames[1] - frames[0] + 1))
 
 
 def test_a_distorted_batch_depends_on_seed_and_step_only():
@@ -163,7 +212,7 @@ def test_recordings_that_are_too_short_for_a_crop_are_counted_and_reported(capsy
     assert capsys.readouterr().err == ""
     for lengths in ((16_000, 24_000), ()):
         with pytest.raises(
-            InputError, match="no recording is longer than a crop of 2 s, the shortest; give a smaller --crop-seconds"
+            InputError, match="no recording is as long as a crop of 2 s, the shortest; give a smaller --crop-seconds"
         ):
             check_crops(lengths, GRID, 60)
     check_crops((40_000, 32_000), GRID, 15.6)  # shorter crops are cut from what is shorter, to 2 s
@@ -210,10 +259,10 @@ def digest(batches):
 
 # ---- all recordings longer than a crop
 
-BEFORE = {  # twelve batches each, from before there were shorter crops
-    "hubert": "52ad1047c3fc8fab8574065e18ee368ef9d24f276f26b137ca9410e1412c6db4",
-    "wav2vec2": "7b670441a12039334f189ff117798aa4e3a452c33cfd4f594e05dcdd60035b12",
-    "too short": "8e1d2fa7793bfc14c5af46a9139ec9a24fb285f4647aa7b860da74a0fb72fb75",  # one of them is too short for any crop
+BEFORE = {  # twelve batches each, since the last start is drawn too
+    "hubert": "14d6b2590e7ebb72afb047ae320247a048df56e5f7ee517ec80282ee180bf2ba",
+    "wav2vec2": "b3186e08e526c35ad66c858e707f2c8da5ae06168116965ae7cab07804ac9c55",
+    "too short": "1d8dfec7e776397801c7ae54e2a3d724733768953cf5cc8271efd7327f36c7da",  # one of them is too short for any crop
 }
 
 
@@ -235,19 +284,19 @@ COUNTS = st.lists(st.integers(0, 900), min_size=1, max_size=80)
 
 
 @given(COUNTS, st.integers(1, 800), st.integers(1, 40))
-def test_every_recording_is_in_one_bucket_of_crops_that_are_shorter_than_it(counts, frames, crops):
+def test_every_recording_is_in_one_bucket_of_crops_that_are_not_longer(counts, frames, crops):
     counts, shortest = np.array(counts), shortest_crop(frames, 50.0)
     found = buckets(counts, frames, crops, shortest)
     held = [i for bucket in found for i in bucket.recordings]
-    assert sorted(held) == np.flatnonzero(counts > shortest).tolist() and shortest == min(frames, 100)
+    assert sorted(held) == np.flatnonzero(counts >= shortest).tolist() and shortest == min(frames, 100)
     for bucket in found:
         own = counts[bucket.recordings]
-        assert own.min() > bucket.frames and shortest <= bucket.frames <= frames
+        assert own.min() >= bucket.frames and shortest <= bucket.frames <= frames
         if bucket.frames < frames:
-            assert bucket.frames == own.min() - 1 and own.max() <= APART * own.min()
+            assert bucket.frames == own.min() and own.max() <= APART * own.min()
             assert own.max() <= ALIKE * own.min() or len(own) <= bucket.crops  # it grew to fill a batch
-    if (counts > frames).any():
-        assert found[-1].recordings.tolist() == np.flatnonzero(counts > frames).tolist()
+    if (counts >= frames).any():
+        assert found[-1].recordings.tolist() == np.flatnonzero(counts >= frames).tolist()
         assert (found[-1].frames, found[-1].crops) == (frames, crops)
 
 
@@ -274,8 +323,8 @@ def test_the_processes_can_share_every_batch_and_usual_numbers_of_them_change_no
 def test_no_crop_leaves_its_recording_and_the_seconds_are_those_of_the_batch(lengths, step, crops):
     data = corpus(lengths)
     make = Cropper(data, GRID, MaskOptions(), crops, 3.0, seed=1, normalise=False)
-    if max(map(GRID.frames, lengths)) <= 100:
-        with pytest.raises(InputError, match="no recording is longer than a crop of 2 s, the shortest; give a smaller"):
+    if max(map(GRID.frames, lengths)) < 100:
+        with pytest.raises(InputError, match="no recording is as long as a crop of 2 s, the shortest; give a smaller"):
             make(step)
         return
     made = make(step)

@@ -154,6 +154,7 @@ def test_a_run_leaves_an_encoder_and_its_units(mini_corpus, hubert_folder, tmp_p
     before, after = (load_checkpoint(x).model.state_dict() for x in (start, tmp_path / "out/encoder"))
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved and all(".layers." in name for name in moved)
+    assert encoder.card["normalised_over"] == "recording"
     made = (tmp_path / "out/encoder/model.safetensors").stat().st_mtime_ns
     spin(mini_corpus(), tmp_path / "out", options(start))
     assert (tmp_path / "out/encoder/model.safetensors").stat().st_mtime_ns == made
